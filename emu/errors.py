@@ -1,0 +1,91 @@
+"""Which troubles end a run, and with which exit status?
+
+Three kinds of trouble are never mixed. Modelled misfortune (a drop, a QP in error, a link down) is data and
+is not here. A programmer's mistake is an assert with its operands. Everything else is an `EmuError`: facts in
+fields, one line that says what is wrong, where, and what to do, and the exit status of the `emu` command.
+
+    1  an expectation of the scenario failed (an outcome, not an exception)
+    2  bad input: the command line, the scenario, a file, an address
+    3  the fabric stalled or a collective timed out
+    4  the runtime failed: a worker, a socket, the Ray cluster
+
+An `EmuError` crosses process boundaries, so every subclass keeps its arguments in `args` and pickles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, NamedTuple
+
+
+class EmuError(Exception):
+    """Base of every error the project raises on purpose. `str()` is what a user reads."""
+
+    exit_status: ClassVar[int] = 4
+
+
+class UsageError(EmuError):
+    """The command line or a call of the Python API asked for something that cannot be done."""
+
+    exit_status: ClassVar[int] = 2
+
+
+class QuantityError(UsageError, ValueError):
+    """A quantity that cannot be read. `reason` says why, `accepted` what would have been read.
+
+    Also a `ValueError`, so that schema validation collects it with the rest.
+    """
+
+    def __init__(self, reason: str, accepted: str) -> None:
+        super().__init__(reason, accepted)
+        self.reason = reason
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"{self.reason}; accepted: {self.accepted}"
+
+
+class Problem(NamedTuple):
+    """One fault found in a scenario. `line` is 1-based; 0 where no line can be named."""
+
+    file: str
+    line: int
+    key: str
+    reason: str
+    accepted: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line > 0 else self.file
+        key = f" {self.key}:" if self.key else ""
+        accepted = f"; accepted: {self.accepted}" if self.accepted else ""
+        return f"{where}:{key} {self.reason}{accepted}"
+
+
+class ScenarioError(EmuError):
+    """A scenario that cannot be run, with every problem found in it, in the order of the file."""
+
+    exit_status: ClassVar[int] = 2
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        assert self.problems, "a ScenarioError needs at least one problem"
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(str(problem) for problem in self.problems)
+
+
+class StallError(EmuError):
+    """The fabric stalled, or a collective did not end in time. The text names who waits for whom."""
+
+    exit_status: ClassVar[int] = 3
+
+
+class RuntimeFailure(EmuError):
+    """A worker, a socket or the cluster failed; the model did not."""
+
+    exit_status: ClassVar[int] = 4
+
+
+class ProtocolError(RuntimeFailure):
+    """A peer sent what the protocol between workers does not allow."""

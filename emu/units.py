@@ -1,0 +1,198 @@
+"""How are times, sizes and rates written, read and printed?
+
+Inside, every quantity is a plain `int`: time in picoseconds, size in bytes, rate in bit/s, and the unit is the
+last word of its name (`now_ps`, `queued_bytes`, `rate_bps`). Configuration writes a number and a unit, and a
+bare number is refused because its unit would be a guess; zero is the same in every unit and is allowed.
+
+    time   ps ns us ms s min h                  "500ns", "4.096us"
+    size   B, KB MB GB TB (1000), KiB MiB ...   "4KiB", "64MB"
+    rate   bps K M G T, with or without "bps"   "400G", "400Gbps", "3TB/s" (bytes per second: with the slash)
+
+Reading is exact (decimal, never binary floating point): a quantity that is not a whole number of ps, bytes or
+bit/s is refused, not rounded. `4K` bytes is refused too, since it may mean 4,000 or 4,096.
+
+`serialisation_ps` is the one place where a size and a rate become a time. Its product passes 63 bits at about
+1.1 MB, so code that uses native integers must not inline it.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from emu.errors import QuantityError
+
+PS_PER_S: Final = 10**12
+BIT_PS_PER_BYTE: Final = 8 * 10**12
+"""Bits in a byte times picoseconds in a second."""
+
+MAX_QUANTITY: Final = 2**62 - 1
+"""Largest time, size or rate: what a native signed integer holds with a bit to spare."""
+
+TIME_PS: Final[dict[str, int]] = {
+    "ps": 1,
+    "ns": 10**3,
+    "us": 10**6,
+    "ms": 10**9,
+    "s": 10**12,
+    "min": 60 * 10**12,
+    "h": 3600 * 10**12,
+}
+SIZE_BYTES: Final[dict[str, int]] = {
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": 2**30,
+    "TiB": 2**40,
+}
+RATE_BPS: Final[dict[str, int]] = {
+    prefix + suffix: factor * per
+    for suffix, per in (("", 1), ("bps", 1), ("b/s", 1), ("bit/s", 1), ("B/s", 8))
+    for prefix, factor in (("", 1), ("K", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
+    if prefix + suffix
+}
+
+TIME_ACCEPTED: Final = 'a time with its unit (ps, ns, us, ms, s, min, h), like "500ns", or 0'
+SIZE_ACCEPTED: Final = 'a size with its unit (B, KB, KiB, MB, MiB, GB, GiB, TB, TiB), like "4KiB", or 0'
+RATE_ACCEPTED: Final = 'a rate with its unit (bps, K, M, G, T, Gbps, ...), like "400G", or 0'
+FRACTION_ACCEPTED: Final = 'a fraction, like "1/8" or 0.125'
+
+_QUANTITY: Final = re.compile(r"([-+]?)([0-9][0-9_]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z\u00b5\u03bc/]*)")
+_FRACTION: Final = re.compile(r"([-+]?)([0-9]{1,18})\s*/\s*([0-9]{1,18})")
+_MAX_TEXT: Final = 64
+
+
+class _Measure(NamedTuple):
+    """What one kind of quantity is called, how it is written, and what it is counted in."""
+
+    noun: str
+    base: str
+    units: dict[str, int]
+    accepted: str
+
+
+_TIME: Final = _Measure("time", "ps", TIME_PS, TIME_ACCEPTED)
+_SIZE: Final = _Measure("size", "bytes", SIZE_BYTES, SIZE_ACCEPTED)
+_RATE: Final = _Measure("rate", "bit/s", RATE_BPS, RATE_ACCEPTED)
+
+
+def _parse(value: object, measure: _Measure) -> int:
+    accepted = measure.accepted
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise QuantityError(f"{_shown(value)} is not a {measure.noun}", accepted)
+    text = repr(value) if not isinstance(value, str) else value.strip()
+    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if match is None:
+        raise QuantityError(f"{_shown(value)} is not a {measure.noun}", accepted)
+    sign, digits, unit = match.groups()
+    number = Decimal(digits.replace("_", ""))
+    if number == 0 and (not unit or unit in measure.units):
+        return 0
+    if sign == "-":
+        raise QuantityError(f"{_shown(value)} is negative", accepted)
+    if not unit:
+        raise QuantityError(f"{_shown(value)} is a bare number: its unit would be a guess", accepted)
+    factor = measure.units.get(unit.replace("\u00b5", "u").replace("\u03bc", "u"))
+    if factor is None:
+        raise QuantityError(f"{_shown(value)}: {_unknown_unit(unit, measure)}", accepted)
+    exact = Fraction(number) * factor
+    if exact.denominator != 1:
+        raise QuantityError(f"{_shown(value)} is not a whole number of {measure.base}", accepted)
+    if exact > MAX_QUANTITY:
+        raise QuantityError(f"{_shown(value)} is too large", f"at most {MAX_QUANTITY} {measure.base}")
+    return int(exact)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."
+
+
+def _unknown_unit(unit: str, measure: _Measure) -> str:
+    prefix = unit.upper()
+    if measure is _SIZE and prefix in ("K", "M", "G", "T"):
+        return f"{unit!r} may mean {prefix}B (powers of 1000) or {prefix}iB (powers of 1024)"
+    same = [known for known in measure.units if known.lower() == unit.lower()]
+    suggestion = f"; did you mean {same[0]!r}?" if same else ""
+    return f"{unit!r} is not a unit of {measure.noun}{suggestion}"
+
+
+def parse_time(value: object) -> int:
+    """Picoseconds of "500ns". Raises `QuantityError`."""
+    return _parse(value, _TIME)
+
+
+def parse_size(value: object) -> int:
+    """Bytes of "4KiB". Raises `QuantityError`."""
+    return _parse(value, _SIZE)
+
+
+def parse_rate(value: object) -> int:
+    """Bit/s of "400G" or "400Gbps". Raises `QuantityError`."""
+    return _parse(value, _RATE)
+
+
+def parse_fraction(value: object) -> Fraction:
+    """The exact fraction of "1/8", "0.125", 0.125 or 1; not negative. Raises `QuantityError`."""
+    result: Fraction | None = None
+    if isinstance(value, Fraction):
+        result = value
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        text = repr(value)
+        result = Fraction(Decimal(text)) if text not in ("inf", "-inf", "nan") else None
+    elif isinstance(value, str) and len(value) <= _MAX_TEXT:
+        ratio = _FRACTION.fullmatch(value.strip())
+        plain = _QUANTITY.fullmatch(value.strip())
+        if ratio is not None and int(ratio[3]) != 0:
+            result = Fraction(int(ratio[1] + ratio[2]), int(ratio[3]))
+        elif plain is not None and not plain[3]:
+            result = Fraction(Decimal(plain[1] + plain[2].replace("_", "")))
+    if result is None:
+        raise QuantityError(f"{_shown(value)} is not a fraction", FRACTION_ACCEPTED)
+    if result < 0:
+        raise QuantityError(f"{_shown(value)} is negative", FRACTION_ACCEPTED)
+    return result
+
+
+def _format(amount: int, steps: tuple[tuple[str, int], ...]) -> str:
+    """`amount` in the largest unit that shows it exactly with at most three decimals."""
+    if amount < 0:
+        return "-" + _format(-amount, steps)
+    for unit, factor in steps:
+        if amount >= factor and amount * 1000 % factor == 0:
+            whole, rest = divmod(amount * 1000 // factor, 1000)
+            decimals = f".{rest:03d}".rstrip("0") if rest else ""
+            return f"{whole}{decimals}{unit}"
+    return f"{amount}{steps[-1][0]}"
+
+
+_TIME_STEPS: Final = tuple((unit, TIME_PS[unit]) for unit in ("s", "ms", "us", "ns", "ps"))
+_SIZE_STEPS: Final = tuple((unit, SIZE_BYTES[unit]) for unit in ("MiB", "GiB", "KiB", "MB", "GB", "KB", "B"))
+_RATE_STEPS: Final = tuple((unit + "bps", RATE_BPS[unit + "bps"]) for unit in ("T", "G", "M", "K", ""))
+
+
+def format_time(time_ps: int) -> str:
+    """Exact, and read back by `parse_time` as the same number: 1_167_760 is "1167.76ns"."""
+    return _format(time_ps, _TIME_STEPS)
+
+
+def format_size(size_bytes: int) -> str:
+    """Exact, and read back by `parse_size` as the same number: 4096 is "4KiB", 64_000_000 is "64MB"."""
+    texts = [f"{size_bytes // per}{unit}" for unit, per in _SIZE_STEPS if size_bytes % per == 0]
+    return min(texts, key=len) if size_bytes else "0B"
+
+
+def format_rate(rate_bps: int) -> str:
+    """Exact, and read back by `parse_rate` as the same number: 400_000_000_000 is "400Gbps"."""
+    return _format(rate_bps, _RATE_STEPS)
+
+
+def serialisation_ps(size_bytes: int, rate_bps: int) -> int:
+    """Time to put `size_bytes` on a wire of `rate_bps`, rounded up to the next ps. `rate_bps` is above zero."""
+    return -(-size_bytes * BIT_PS_PER_BYTE // rate_bps)
