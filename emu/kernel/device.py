@@ -1,0 +1,97 @@
+"""What does every device have in common?
+
+A device is a machine without a clock or a socket. The kernel hands it a frame, a message or a timer; it
+answers through its ports and by pushing timers of its own. It never calls another device: what one device
+knows of another arrived as an event. Its state is plain (integers, lists, records), so `save` is a list that
+msgpack can carry and `load` builds the same state again, in another process and another placement.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from emu.kernel.queue import EventQueue
+from emu.wire.event import Event, Message, pack_key
+from emu.wire.frame import Frame
+
+Plain = int | str | bytes | bool | None | list["Plain"]
+"""What a snapshot is made of."""
+
+
+class Series:
+    """One counter of a device: the metric it belongs to and what tells it from its siblings.
+
+    `metric` is a name of `emu.measure`'s declaration; `port` is -1 and `priority` is -1 where they do not apply.
+    """
+
+    __slots__ = ("metric", "port", "priority", "reason")
+
+    def __init__(self, metric: str, port: int = -1, priority: int = -1, reason: str = "") -> None:
+        self.metric = metric
+        self.port = port
+        self.priority = priority
+        self.reason = reason
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Device:
+    """Base of switches, NICs, hosts, GPUs and control-plane devices.
+
+    `digest` is the 63-bit mix of every event the device executed; `executed` counts them; `progress` counts
+    what the stall check looks at: payload bytes delivered, or compute done.
+    """
+
+    def __init__(self, number: int, queue: EventQueue) -> None:
+        self.number: i64 = number
+        self.queue: EventQueue = queue
+        self.digest: i64 = 0
+        self.executed: i64 = 0
+        self.progress: i64 = 0
+        self.frames_received: i64 = 0
+        """Frames other than PFC that arrived over fabric links: packet-hops."""
+        self.data_frames_received: i64 = 0
+
+    def start(self) -> None:
+        """Push the first events; called once, before time begins."""
+
+    def on_frame(self, frame: Frame, port: i64) -> None:
+        """A frame arrived: its last bit has passed the ingress pipeline of `port` now."""
+        raise AssertionError(f"device {self.number} takes no frames: port {port}")
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        """A message arrived over a host link or the management network."""
+        raise AssertionError(f"device {self.number} takes no messages: op {message.op}, port {port}")
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        """A PFC frame arrived and the response time has passed: a = classes to stop, b = to resume, c = quanta."""
+        raise AssertionError(f"device {self.number} takes no pauses: port {port}")
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        """A timer that this device pushed, or link state and configuration from the journal."""
+        raise AssertionError(f"device {self.number} has no timer of kind {kind}")
+
+    def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
+        """Make a timer of this device pending."""
+        self.queue.push(Event(time_ps, pack_key(self.number, kind, port, subject)))
+
+    def series(self) -> list[Series]:
+        """The device's counters, in a fixed order."""
+        return []
+
+    def counters(self) -> list[int]:
+        """The value of each counter of `series`, now."""
+        return []
+
+    def end_states(self) -> list[int]:
+        """What else the run's digest covers: queue pairs' sequence numbers, job results."""
+        return []
+
+    def save(self) -> list[Plain]:
+        """The device's whole state, except what it was built from."""
+        return [self.digest, self.executed, self.progress, self.frames_received, self.data_frames_received]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built device returned."""
+        values = [value for value in state[:5] if isinstance(value, int)]
+        self.digest, self.executed, self.progress = values[0], values[1], values[2]
+        self.frames_received, self.data_frames_received = values[3], values[4]

@@ -1,0 +1,128 @@
+"""How does a partition execute its events?
+
+`run` takes events in order until a time or until a budget of events is used up, whichever comes first. The
+budget is what makes slices: compiled code neither sees signals nor hands over the interpreter lock, so the
+caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice ends
+is invisible to the model.
+
+Every event is mixed into the digest of the device that executes it; for a frame also its opcode, queue pair,
+PSN, size and ECN bits.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from emu.kernel.device import Device
+from emu.kernel.mixing import mix
+from emu.kernel.queue import EventQueue
+from emu.wire.event import (
+    ARRIVAL,
+    DEVICE_SHIFT,
+    FIRST_UPKEEP,
+    KIND_MASK,
+    KIND_SHIFT,
+    MESSAGE,
+    PAUSE,
+    PORT_MASK,
+    PORT_SHIFT,
+    SUBJECT_MASK,
+    Message,
+    describe_key,
+    key_kind,
+)
+from emu.wire.frame import Frame
+
+
+class Kernel:
+    """The devices of one partition and the loop that runs them."""
+
+    def __init__(self, device_count: int) -> None:
+        self.queue = EventQueue()
+        self.events: i64 = 0
+        self._devices: vec[Device | None] = vec[Device | None]([None] * device_count)
+        self._last_time_ps: i64 = -1
+        self._last_key: i64 = -1
+
+    def add(self, device: Device) -> None:
+        """Host a device; its number is its place."""
+        assert self._devices[device.number] is None, device.number
+        self._devices[device.number] = device
+
+    def hosted(self) -> list[Device]:
+        """The devices of this partition by number."""
+        return [device for device in self._devices if device is not None]
+
+    def device(self, number: int) -> Device:
+        """One device of this partition."""
+        device = self._devices[number]
+        assert device is not None, f"device {number} is not hosted here"
+        return device
+
+    def start(self) -> None:
+        """Let every device push its first events."""
+        for device in self.hosted():
+            device.start()
+
+    def run(self, until_ps: int, budget: int) -> int:
+        """Execute events before `until_ps` (and before the announced stop), at most `budget` of them.
+
+        Returns how many were executed; fewer than `budget` means that none is left before the limit.
+        """
+        queue = self.queue
+        devices = self._devices
+        until: i64 = until_ps
+        most: i64 = budget
+        done: i64 = 0
+        last_time: i64 = self._last_time_ps
+        last_key: i64 = self._last_key
+        while done < most:
+            limit: i64 = queue.stop_ps
+            if until < limit:
+                limit = until
+            event = queue.pop(limit)
+            if event is None:
+                break
+            now: i64 = event.time_ps
+            key: i64 = event.key
+            assert now != last_time or key != last_key, describe_key(key)
+            assert now >= last_time, (now, last_time, describe_key(key))
+            last_time = now
+            last_key = key
+            queue.now_ps = now
+            device = devices[key >> DEVICE_SHIFT]
+            assert device is not None, describe_key(key)
+            done += 1
+            device.executed += 1
+            kind: i64 = (key >> KIND_SHIFT) & KIND_MASK
+            port: i64 = (key >> PORT_SHIFT) & PORT_MASK
+            digest: i64 = mix(mix(device.digest, now), key)
+            if kind == ARRIVAL:
+                frame = cast(Frame, event)
+                device.digest = mix(
+                    mix(digest, (frame.psn << 24) | frame.qpn),
+                    (frame.wire_bytes << 16) | (frame.opcode << 4) | frame.ecn,
+                )
+                device.on_frame(frame, port)
+            elif kind == MESSAGE:
+                message = cast(Message, event)
+                device.digest = mix(digest, message.op)
+                device.on_message(message, port, key & SUBJECT_MASK)
+            elif kind == PAUSE:
+                pause = cast(Message, event)
+                device.digest = mix(digest, (pause.a << 16) | pause.b)
+                device.on_pause(pause, port)
+            else:
+                device.digest = digest
+                device.on_timer(kind, port, key & SUBJECT_MASK)
+        self._last_time_ps = last_time
+        self._last_key = last_key
+        self.events += done
+        return done
+
+    def work_pending(self) -> bool:
+        """Whether anything but upkeep is pending: pause refreshes, rate timers and watchdogs move no payload."""
+        return any(key_kind(event.key) < FIRST_UPKEEP for event in self.queue.pending())

@@ -1,0 +1,1 @@
+"""Packets, frames and messages: what is carried between devices, with its real sizes."""
