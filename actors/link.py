@@ -1,0 +1,281 @@
+"""How does a frame get from one device to the next?
+
+A port sends one frame at a time. The frame occupies the link for its serialisation time, propagates, and passes
+the receiver's ingress pipeline; it arrives (one event) when its last bit has done all three. A port knows when
+it is free, so an uncongested hop costs that one event; a *serve* event exists only while something waits.
+
+A class that flow control blocks is not served. Flow control is the port's hook: whoever implements it (PFC
+here, credits elsewhere) keeps the `blocked` mask and is told when frames wait to be sent on its behalf.
+
+Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any moment of
+its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
+
+Where a link leaves the worker, frames go to an outbox instead of the queue; nothing else differs.
+
+Not modelled: jitter, forward error correction, lane training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from librt.vecs import append, vec
+from mypy_extensions import i64, mypyc_attr
+
+from emu.kernel.device import Device, Plain
+from emu.units import serialisation_ps
+from emu.wire.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
+from emu.wire.frame import Frame
+from emu.wire.message import MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from actors.pfc import Pfc
+
+PRIORITIES: Final = 8
+
+
+class Outbox:
+    """What one partition has for another: the frames and messages of a window that cross between them."""
+
+    def __init__(self) -> None:
+        self.frames: vec[Frame] = vec[Frame]()
+        self.messages: vec[Message] = vec[Message]()
+        self.least_ps: i64 = NEVER_PS
+        """The earliest arrival among them; NEVER_PS if there is none."""
+
+    def add_frame(self, frame: Frame) -> None:
+        """A frame whose time and key are those of its arrival."""
+        self.frames = append(self.frames, frame)
+        if frame.time_ps < self.least_ps:
+            self.least_ps = frame.time_ps
+
+    def add_message(self, message: Message) -> None:
+        """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
+        self.messages = append(self.messages, message)
+        if message.time_ps < self.least_ps:
+            self.least_ps = message.time_ps
+
+    def clear(self) -> None:
+        """Empty the outbox after its content was sent."""
+        self.frames = vec[Frame]()
+        self.messages = vec[Message]()
+        self.least_ps = NEVER_PS
+
+
+class Wire:
+    """Where a port's link leads, as numbers: rate, propagation, and the peer's fixed latencies.
+
+    `ingress_latency_ps` is the receiver's pipeline, `pause_response_ps` the time the peer takes from the last bit
+    of a PFC frame to obeying it. `outbox` is None where the peer lives in the same partition.
+    """
+
+    def __init__(
+        self,
+        rate_bps: int,
+        delay_ps: int,
+        peer: int,
+        peer_port: int,
+        ingress_latency_ps: int,
+        pause_response_ps: int,
+        outbox: Outbox | None,
+    ) -> None:
+        self.rate_bps: i64 = rate_bps
+        self.delay_ps: i64 = delay_ps
+        self.peer: i64 = peer
+        self.peer_port: i64 = peer_port
+        self.ingress_latency_ps: i64 = ingress_latency_ps
+        self.pause_response_ps: i64 = pause_response_ps
+        self.outbox: Outbox | None = outbox
+
+
+@mypyc_attr(allow_interpreted_subclasses=False)
+class Port:
+    """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
+
+    Bit p of `waiting` is set while a frame of priority p could be taken, bit p of `blocked` while flow control
+    forbids the class. A higher priority number goes first.
+    """
+
+    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
+        self.owner: Device = owner
+        self.queue = owner.queue
+        self.number: i64 = number
+        self.wire: Wire = wire
+        self.outbox: Outbox | None = wire.outbox
+        self.pfc: Pfc | None = None
+        self.rate_bps: i64 = wire.rate_bps
+        self.ps_per_byte: i64 = 0
+        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
+        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
+        self.own_ingress_latency_ps: i64 = own_ingress_latency_ps
+        self.free_ps: i64 = 0
+        self.waiting: i64 = 0
+        self.blocked: i64 = 0
+        self.control_pending: bool = False
+        """Flow control has a frame of its own to send, ahead of everything."""
+        self.up: bool = True
+        self.serve_pending: bool = False
+        self.down_starts: vec[i64] = vec[i64]()
+        self.down_ends: vec[i64] = vec[i64]()
+        self.ever_down: bool = False
+        self.sent_frames: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.sent_data_bytes: i64 = 0
+        self.received_frames: i64 = 0
+        self.received_bytes: i64 = 0
+        self.lost_link_down: i64 = 0
+        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
+        self.set_rate(wire.rate_bps)
+
+    def set_rate(self, rate_bps: int) -> None:
+        """A new rate, which takes the next frame."""
+        self.rate_bps = rate_bps
+        exact = 8 * 10**12
+        self.ps_per_byte = exact // rate_bps if exact % rate_bps == 0 else 0
+
+    def serialisation(self, wire_bytes: i64) -> i64:
+        """How long a frame of this size occupies the link, ps."""
+        if self.ps_per_byte > 0:
+            return wire_bytes * self.ps_per_byte
+        return serialisation_ps(wire_bytes, self.rate_bps)
+
+    def transmit(self, frame: Frame, now: i64) -> None:
+        """Send a frame now; the port is free and the class is not blocked."""
+        size: i64 = frame.wire_bytes
+        done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
+        self.free_ps = done
+        self.sent_frames += 1
+        self.sent_bytes += size
+        self.sent_data_bytes += frame.payload_bytes
+        frame.sent_ps = now
+        frame.time_ps = done + self.flight_ps
+        frame.key = self.peer_key
+        outbox = self.outbox
+        if outbox is None:
+            self.queue.push(frame)
+        else:
+            outbox.add_frame(frame)
+
+    def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
+        """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""
+        self.free_ps = now + self.serialisation(wire_bytes)
+        wire = self.wire
+        message.time_ps = self.free_ps + wire.delay_ps + wire.pause_response_ps
+        message.key = pack_key(wire.peer, PAUSE, wire.peer_port, 0)
+        if self.outbox is None:
+            self.queue.push(message)
+        else:
+            self.outbox.add_message(message)
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next frame of a priority whose `waiting` bit is set; None if it cannot be had after all."""
+        raise AssertionError(f"port {self.number} has no frames of priority {priority} at {now}")
+
+    def kick(self, now: i64) -> None:
+        """Something may be sendable: serve now if the wire is free, or when it becomes so."""
+        if self.serve_pending or not self.up:
+            return
+        if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
+            return
+        if self.free_ps <= now:
+            self.serve(now)
+        else:
+            self.arm()
+
+    def arm(self) -> None:
+        """Serve when the wire becomes free."""
+        self.serve_pending = True
+        event = self._serve_event
+        event.time_ps = self.free_ps
+        self.queue.push(event)
+
+    def on_serve(self, now: i64) -> None:
+        """The serve event fired."""
+        self.serve_pending = False
+        if self.up and self.free_ps <= now:
+            self.serve(now)
+
+    def serve(self, now: i64) -> None:
+        """Send the first frame by strict priority; the wire is free."""
+        if self.control_pending:
+            pfc = self.pfc
+            assert pfc is not None
+            pfc.transmit(now)
+        else:
+            ready: i64 = self.waiting & ~self.blocked
+            while ready != 0:
+                priority: i64 = 7
+                while (ready >> priority) & 1 == 0:
+                    priority -= 1
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.transmit(frame, now)
+                    break
+                ready = self.waiting & ~self.blocked
+        if not self.serve_pending and ((self.waiting & ~self.blocked) != 0 or self.control_pending):
+            if self.free_ps > now:
+                self.arm()
+
+    def accept(self, frame: Frame, now: i64) -> bool:
+        """Count a frame that arrived here; False if the link was down at any moment of its flight."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return False
+        self.received_frames += 1
+        self.received_bytes += frame.wire_bytes
+        return True
+
+    def was_down(self, from_ps: i64, until_ps: i64) -> bool:
+        """Whether the link was down at any moment of from_ps <= t <= until_ps, with t past only."""
+        at: i64 = len(self.down_starts) - 1
+        while at >= 0:
+            if self.down_starts[at] <= until_ps and self.down_ends[at] > from_ps:
+                return True
+            at -= 1
+        return False
+
+    def set_link(self, up: bool, now: i64) -> None:
+        """The link changed state, at both ends at this instant."""
+        if up == self.up:
+            return
+        self.up = up
+        pfc = self.pfc
+        if up:
+            self.down_ends[len(self.down_ends) - 1] = now
+            self.free_ps = now if self.free_ps < now else self.free_ps
+            self.link_raised(now)
+            self.kick(now)
+        else:
+            self.ever_down = True
+            self.down_starts = append(self.down_starts, now)
+            self.down_ends = append(self.down_ends, NEVER_PS)
+            if pfc is not None:
+                pfc.link_down(now)
+            self.link_lost(now)
+
+    def link_lost(self, now: i64) -> None:
+        """What the owner does with frames that wait here when the link goes down."""
+
+    def link_raised(self, now: i64) -> None:
+        """What the owner does when the link comes back."""
+
+    def save(self) -> list[Plain]:
+        """The port's state."""
+        return [
+            self.rate_bps,
+            self.free_ps,
+            self.waiting,
+            self.blocked,
+            self.control_pending,
+            self.up,
+            self.serve_pending,
+            [at for at in self.down_starts],
+            [at for at in self.down_ends],
+            self.sent_frames,
+            self.sent_bytes,
+            self.sent_data_bytes,
+            self.received_frames,
+            self.received_bytes,
+            self.lost_link_down,
+            None if self.pfc is None else self.pfc.save(),
+        ]

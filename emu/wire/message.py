@@ -1,0 +1,52 @@
+"""Which messages pass between the devices of a server, and to and from the control plane?
+
+GPU, host and NIC have no call into one another: verbs are messages over host links, completions are messages
+back. A message is an operation and up to six integers; this page says what each integer means.
+
+| operation | from, to | a | b | c | d | e | f |
+|---|---|---|---|---|---|---|---|
+| POST | host, NIC | QP index | work request id | bytes | POST_* flags | immediate | 0 |
+| COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
+| COPY | host, GPU | copy id | bytes | COPY_* kind | rank | 0 | 0 |
+| COPIED | GPU, host | copy id | bytes | COPY_* kind | rank | 0 | 0 |
+| BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
+| REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
+
+A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+PAUSE_FRAME: Final[i64] = 0
+POST: Final[i64] = 1
+COMPLETION: Final[i64] = 2
+COPY: Final[i64] = 3
+COPIED: Final[i64] = 4
+BEGIN: Final[i64] = 5
+REPORT: Final[i64] = 6
+
+OPERATIONS: Final = ("pause_frame", "post", "completion", "copy", "copied", "begin", "report")
+
+POST_WITH_IMMEDIATE: Final[i64] = 1
+"""Flag of POST: the last packet carries the immediate, and the receiver gets a completion."""
+
+COMPLETED_SEND: Final[i64] = 0
+"""The work request was acknowledged (or failed): b is its id."""
+COMPLETED_RECEIVE: Final[i64] = 1
+"""A message with immediate arrived whole: b is the immediate."""
+
+STATUS_SUCCESS: Final[i64] = 0
+STATUS_RETRY_EXCEEDED: Final[i64] = 12
+"""Transport retry counter exceeded (IBV_WC_RETRY_EXC_ERR)."""
+STATUS_FLUSHED: Final[i64] = 5
+"""Flushed because the queue pair is in error (IBV_WC_WR_FLUSH_ERR)."""
+
+COPY_PLAIN: Final[i64] = 0
+COPY_REDUCE: Final[i64] = 1
+
+MESSAGE_BYTES: Final[i64] = 64
+"""What any message occupies on a host link: a doorbell, a completion entry or a flag is one cache line."""
