@@ -1,0 +1,78 @@
+# Everything a user or a developer does, from a fresh machine with make and Python >= 3.11 on.
+# `make run` and `make test` do their own set-up; nothing here needs a C compiler, root or a GPU.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SCENARIO ?= scenarios/quickstart.yaml
+ARGS ?=
+
+# The first of these that is a Python >= 3.11 with venv and pip; or say which: make PYTHON=/path/to/python3
+USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,$(shell \
+	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
+
+.DEFAULT_GOAL := help
+.PHONY: help run test setup compile check lint types imports unit fix bench profile soak schema clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup ## run the quickstart (or SCENARIO=..., with ARGS=...)
+	@$(BIN)/emu run $(SCENARIO) $(ARGS)
+
+test: setup ## everything that must hold: lint, types, imports, tests
+	@$(MAKE) --no-print-directory check unit
+
+setup: $(VENV)/installed compile ## make .venv, install the pinned versions, compile where possible
+
+compile: $(VENV)/installed ## compile the packet path again, if its sources changed
+	@$(BIN)/python -m emu.compiling
+
+check: lint types imports ## lint, types and imports, without the tests
+
+lint: $(VENV)/installed ## ruff: rules and formatting
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/installed ## mypy --strict
+	@$(BIN)/mypy
+
+imports: $(VENV)/installed ## import-linter: the order of the rooms
+	@$(BIN)/lint-imports
+
+unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
+	@$(BIN)/python -m pytest $(ARGS)
+
+fix: $(VENV)/installed ## repair what ruff can repair, and format
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## packet-hops per CPU second on the fixed cases
+	@$(BIN)/emu bench $(ARGS)
+
+profile: setup ## where the time of a run goes, by function
+	@mkdir -p profiles
+	@EMU_INTERPRETED=1 $(BIN)/python -m cProfile -o profiles/run.pstats -m emu.cli.main \
+		run $(SCENARIO) --local --out profiles/run $(ARGS)
+	@$(BIN)/python -c "import pstats; pstats.Stats('profiles/run.pstats').sort_stats('tottime').print_stats(30)"
+
+soak: setup ## the tests again with large counts, for hours if need be
+	@EMU_SOAK=1 $(BIN)/python -m pytest $(ARGS)
+
+schema: setup ## print the JSON Schema of a scenario, for editors
+	@$(BIN)/emu schema
+
+clean: ## remove everything that was made, the environment included
+	rm -rf $(VENV) build dist *.egg-info emu/_ext .mypy_cache .ruff_cache .pytest_cache .hypothesis profiles
+	find emu actors tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Installed anew when what is installed changed. Build requirements come from the same pinned list, so the
+# package itself is built without isolation.
+$(VENV)/installed: constraints.txt pyproject.toml setup.py
+	@test -n "$(PYTHON)" || { echo "make: needs Python >= 3.11 with venv and pip (Debian: apt install python3-venv python3-pip)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "set-up: installing the pinned versions into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel mypy
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+		--no-build-isolation --editable '.[dev]'
+	@touch $@

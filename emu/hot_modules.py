@@ -1,0 +1,23 @@
+"""Which modules make up the packet path, in the order of the rooms.
+
+mypyc compiles exactly these, together, as one group, so that a call from one to another is a direct C call.
+A module belongs here when it runs once per event; what runs once per run, or once per window, stays out.
+A module in this list
+
+- is plain typed Python: no async, no pattern of types that only exists at run time, native integers where
+  they pay, no import of anything third-party but `mypy_extensions` (and `librt`);
+- gives the same answers interpreted, which is how it runs wherever there is no C compiler.
+
+This list is data, and is read at import time: keep it free of logic.
+"""
+
+from typing import Final
+
+HOT_MODULES: Final[tuple[str, ...]] = (
+    "emu.wire.event",
+    "emu.wire.frame",
+    "emu.kernel.mixing",
+    "emu.kernel.queue",
+    "emu.kernel.device",
+    "emu.kernel.kernel",
+)
