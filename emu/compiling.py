@@ -207,7 +207,7 @@ def remove_old_builds(ext: Path) -> None:
 
 
 def compile_or_explain(root: Path) -> Path | None:
-    """Compile if need be, print one line, return the build's directory; None if everything runs interpreted."""
+    """Compile if need be, print one line, return the build's directory, or None if all runs interpreted."""
     try:
         refuse_unless_possible()
         made, is_new = build(root)

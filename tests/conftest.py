@@ -1,0 +1,43 @@
+"""What holds for every test: property tests repeat exactly, and large counts run only when asked for.
+
+`make soak` sets EMU_SOAK: hypothesis then draws fresh examples, forty times as many (a failure prints the
+blob that repeats it), and the tests marked `soak` run too.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import emu
+
+SOAK = bool(os.environ.get("EMU_SOAK"))
+
+# A deadline, or a health check on speed, would make the outcome depend on what else the machine does.
+settings.register_profile(
+    "exact",
+    derandomize=True,
+    database=None,
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "soak", settings.get_profile("exact"), derandomize=False, max_examples=2000, print_blob=True
+)
+settings.load_profile("soak" if SOAK else "exact")
+
+
+def pytest_report_header() -> str:
+    """Say what is being tested: a green run of interpreted code says nothing about compiled code."""
+    return f"emu {emu.__version__}, packet path {emu.compiled_state()}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests marked `soak` to `make soak`."""
+    if SOAK:
+        return
+    large = [item for item in items if item.get_closest_marker("soak")]
+    if large:
+        config.hook.pytest_deselected(items=large)
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]

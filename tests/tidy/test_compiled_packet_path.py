@@ -1,0 +1,155 @@
+"""Is compiled code used exactly when it is what the source says? On a copy with two toy modules.
+
+The copy has this project's finder and compile step, and its own list of hot modules, so that one compile
+takes seconds. Without a compiler the same tests check that the copy runs interpreted and says why.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emu.compiling import CannotCompileError, refuse_unless_possible
+from tests.tidy.tracked import ROOT
+
+STEP = "from emu.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
+WALK = "from emu.kernel.toy import step\n\n\ndef walk(n: int) -> int:\n    return step(step(n))\n"
+LIMITS = "from typing import Final\n\nLIMIT: Final = 1\n"
+HOT = "HOT_MODULES = ('emu.kernel.toy', 'emu.kernel.absent', 'actors.walk')\n"
+ASK = "import emu, actors.walk as w; print(w.walk(10), emu.compiled_state(), w.__file__.endswith('.so'))"
+
+
+def can_compile() -> bool:
+    """Whether this machine has what compiling takes."""
+    try:
+        refuse_unless_possible()
+    except CannotCompileError:
+        return False
+    return True
+
+
+needs_compiler = pytest.mark.skipif(not can_compile(), reason="no C compiler or no Python headers here")
+
+
+def python(root: Path, *arguments: str, **environment: str) -> str:
+    """Run Python in the copy, and return what it printed, which must include no error."""
+    inherited = {name: value for name, value in os.environ.items() if name != "EMU_INTERPRETED"}
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=root,
+        env=inherited | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def write_copy(root: Path) -> Path:
+    """The finder and the compile step around toy modules; returns `root`."""
+    for name in ("emu/__init__.py", "emu/_finder.py", "emu/compiling.py", "actors/__init__.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, root / name)
+    (root / "emu/kernel").mkdir()
+    for name, text in {
+        "emu/hot_modules.py": HOT,
+        "emu/kernel/__init__.py": "",
+        "emu/kernel/limits.py": LIMITS,
+        "emu/kernel/toy.py": STEP,
+        "actors/walk.py": WALK,
+    }.items():
+        (root / name).write_text(text)
+    return root
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy that was compiled once. Tests must not change it; `copy` is for that."""
+    root = write_copy(tmp_path_factory.mktemp("built"))
+    assert python(root, "-m", "emu.compiling") == "compile: 2 modules compiled"
+    return root
+
+
+@pytest.fixture
+def copy(built: Path, tmp_path: Path) -> Path:
+    """A compiled copy of the test's own."""
+    return shutil.copytree(built, tmp_path / "copy")
+
+
+@needs_compiler
+def test_matching_build_is_used(built: Path) -> None:
+    assert python(built, "-c", ASK) == "43 compiled True"
+
+
+@needs_compiler
+def test_matching_build_is_left_alone(built: Path) -> None:
+    assert python(built, "-m", "emu.compiling") == "compile: 2 modules up to date"
+
+
+@needs_compiler
+def test_environment_keeps_the_source(built: Path) -> None:
+    assert python(built, "-c", ASK, EMU_INTERPRETED="1") == "43 interpreted (EMU_INTERPRETED is set) False"
+    assert python(built, "-c", ASK, EMU_INTERPRETED="0") == "43 compiled True"
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("edited", "text", "answer"),
+    [
+        ("emu/kernel/toy.py", STEP.replace("2", "3"), 94),
+        ("actors/walk.py", WALK.replace("step(step(n))", "step(n)"), 21),
+        ("emu/kernel/limits.py", LIMITS.replace("1", "2"), 46),
+    ],
+    ids=["first module", "last module", "constant of a module that is not compiled"],
+)
+def test_stale_build_never_shadows_edited_source(copy: Path, edited: str, text: str, answer: int) -> None:
+    (copy / edited).write_text(text)
+    stale = "interpreted (the sources changed since they were compiled; run `make compile`)"
+    assert python(copy, "-c", ASK) == f"{answer} {stale} False"
+
+
+@needs_compiler
+def test_hot_module_that_appears_makes_the_build_stale(copy: Path) -> None:
+    (copy / "emu/kernel/absent.py").write_text("X = 1\n")
+    assert "the sources changed" in python(copy, "-c", ASK)
+
+
+@needs_compiler
+def test_build_of_another_interpreter_is_not_loaded(copy: Path) -> None:
+    (record,) = copy.glob("emu/_ext/*/build.json")
+    record.write_text(record.read_text().replace(".cpython", ".otherpython"))
+    assert "interpreted (compiled for another Python" in python(copy, "-c", ASK)
+
+
+@needs_compiler
+def test_file_that_does_not_load_counts_as_not_built(copy: Path) -> None:
+    (library,) = copy.glob("emu/_ext/*/emu_hot__mypyc*")
+    library.write_bytes(b"not a library")
+    assert python(copy, "-c", ASK).startswith("43 interpreted (the compiled files do not load:")
+
+
+def test_without_a_build_the_source_runs(tmp_path: Path) -> None:
+    answer = python(write_copy(tmp_path), "-c", ASK)
+    assert answer == "43 interpreted (not compiled; run `make compile`) False"
+
+
+def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
+    root = write_copy(tmp_path)
+    said = python(root, "-m", "emu.compiling", CC="no-such-compiler")
+    assert said == "compile: no C compiler (no-such-compiler); continuing interpreted, with the same answers"
+    assert python(root, "-c", ASK) == "43 interpreted (not compiled; run `make compile`) False"
+
+
+@needs_compiler
+def test_failed_compile_is_one_line_and_a_log(tmp_path: Path) -> None:
+    root = write_copy(tmp_path)
+    (root / "actors/walk.py").write_text(WALK.replace("-> int", "-> str"))
+    said = python(root, "-m", "emu.compiling")
+    log = root / "emu/_ext/compile.log"
+    assert said == f"compile: the compile failed (see {log}); continuing interpreted, with the same answers"
+    assert "actors/walk.py:5: error: Incompatible return value type" in log.read_text()
+    assert [path.name for path in log.parent.iterdir() if path.is_dir()] == []

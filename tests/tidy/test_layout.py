@@ -1,0 +1,80 @@
+"""Is every file in its room, short enough to read in one sitting, and named for what it is?"""
+
+import ast
+import re
+
+import pytest
+
+from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, tree_of
+
+MOST_LINES = 400
+TOP_LEVEL = {
+    *(".ci", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
+    *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml", "setup.py"),
+}
+ROOMS = {
+    "emu": {"api", "cli", "faults", "kernel", "measure", "scenario", "topology", "wire", "workload"},
+    "actors": {"control", "gpu", "host", "ncclx", "nic", "runtime", "switch"},
+}
+LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}
+"""Words that say nothing about what a thing does, wherever they stand in a name."""
+LOOSE_NAMES = {"data", "process", "stuff", "do_it"}
+"""Names that say nothing when they stand alone."""
+
+
+def words(name: str) -> list[str]:
+    """The words of an identifier, lower case: `PauseFrame2` -> pause, frame2."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)]
+
+
+def test_top_level_holds_only_what_belongs_there() -> None:
+    assert {name.split("/")[0] for name in tracked_files()} <= TOP_LEVEL
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_directory_of_a_package_is_a_room(package: str) -> None:
+    rooms = {name.split("/")[1] for name in python_files(package) if name.count("/") > 1}
+    assert rooms <= ROOMS[package]
+
+
+def test_every_room_is_a_package() -> None:
+    directories = {name.rpartition("/")[0] for name in python_files(*PACKAGES)}
+    assert [d for d in sorted(directories) if f"{d}/__init__.py" not in tracked_files()] == []
+
+
+def test_no_module_holds_two_ideas() -> None:
+    lengths = {name: text_of(name).count("\n") for name in python_files()}
+    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_every_module_says_what_it_answers() -> None:
+    assert [name for name in python_files() if not ast.get_docstring(tree_of(name))] == []
+
+
+def test_names_say_what_a_thing_does() -> None:
+    loose = []
+    for name in python_files():
+        stem = name.rpartition("/")[2].removesuffix(".py")
+        defined = [
+            node.name
+            for node in ast.walk(tree_of(name))
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+        loose += [
+            f"{name}: {given}"
+            for given in (stem, *defined)
+            if given.lower() in LOOSE_NAMES or LOOSE_WORDS.intersection(words(given))
+        ]
+    assert loose == []
+
+
+def test_tests_are_in_the_room_they_test() -> None:
+    stray = [name for name in python_files("tests") if name.count("/") < 2]
+    assert stray == ["tests/conftest.py"]
+
+
+def test_every_target_in_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z]+)", text_of("README.md")))
+    assert named, "the README names no target"
+    assert named <= targets
