@@ -1,0 +1,301 @@
+"""How does a Prometheus server read a worker while it runs?
+
+Each worker serves its series as text on a loopback port, and the run serves one more page that lists the
+workers (`http_sd`), so that a Prometheus server needs one URL.
+
+A scrape never touches a device. The thread that answers it marks a snapshot as *wanted* and waits a moment;
+the worker looks at `wanted` between slices, publishes its counters as plain integers if it is set, and goes
+on. If none comes in time (the worker waits for a peer, or the run is over) the last snapshot is served, with
+its own virtual time. So a run that nobody scrapes pays one attribute read a slice.
+
+Compiled code keeps the interpreter lock during a slice, and every blocking call of the answering thread gives
+it away. The server therefore speaks the least HTTP there is: one receive, one send, close. And `publish`
+waits until the answer is out, at most `COURTESY_S`, so that a scrape costs about two slices and not one per
+call.
+
+The series of devices are rendered from prebuilt lines (`emu.measure.exposition`); the worker's own few by
+prometheus-client.
+
+Not here: TLS, authentication (loopback only), compression, OpenMetrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric as ClientMetric
+from prometheus_client.registry import Collector
+
+from emu.kernel.device import Series
+from emu.measure.exposition import Exposition
+from emu.measure.metrics import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
+from emu.units import PS_PER_S
+
+WAIT_S: Final = 0.08
+"""How long a scrape waits for a fresh snapshot."""
+COURTESY_S: Final = 0.05
+"""How long `publish` waits for the answers it made possible."""
+THREADS: Final = 2
+TIMEOUT_S: Final = 2.0
+MAX_REQUEST_BYTES: Final = 16 * 1024
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+JSON_TYPE: Final = "application/json"
+
+
+class Page(Protocol):
+    """What a `PageServer` serves under one path."""
+
+    content_type: str
+
+    def body(self) -> bytes:
+        """The page, now. Called from a server's thread."""
+
+    def sent(self) -> None:
+        """The answer is out, or the client is gone; called once for each call of `body`."""
+
+
+class PageServer:
+    """A few pages over HTTP/1.1 on a loopback port that the kernel chooses; one request a connection.
+
+    Answers GET with a page or 404, anything else with 405. Its threads are daemons; `close` ends them.
+    """
+
+    def __init__(self, pages: Mapping[str, Page], name: str) -> None:
+        self.pages = dict(pages)
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=16)
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{at}", daemon=True) for at in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop listening and let the threads end. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except ConnectionError:
+                continue
+            except OSError:
+                return
+            with connection:
+                try:
+                    connection.settimeout(TIMEOUT_S)
+                    self._answer(connection)
+                except OSError:
+                    continue
+
+    def _answer(self, connection: socket.socket) -> None:
+        request = connection.recv(MAX_REQUEST_BYTES)
+        while request and b"\r\n\r\n" not in request and len(request) < MAX_REQUEST_BYTES:
+            more = connection.recv(MAX_REQUEST_BYTES)
+            if not more:
+                return
+            request += more
+        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            connection.sendall(_response("400 Bad Request", "text/plain", b"not HTTP/1\n"))
+            return
+        page = self.pages.get(words[1].split("?", 1)[0])
+        if words[0] != "GET":
+            connection.sendall(_response("405 Method Not Allowed", "text/plain", b"only GET\n"))
+        elif page is None:
+            known = "".join(f"{path}\n" for path in self.pages).encode()
+            connection.sendall(_response("404 Not Found", "text/plain", b"there is:\n" + known))
+        else:
+            try:
+                connection.sendall(_response("200 OK", page.content_type, page.body()))
+            finally:
+                page.sent()
+
+
+def _response(status: str, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+class Snapshot(NamedTuple):
+    """What a worker publishes: its virtual time, the counters of each device, and its own few."""
+
+    virtual_ps: int
+    values: tuple[tuple[int, ...], ...]
+    engine: dict[str, int]
+
+
+class Exporter:
+    """The metrics page of one worker.
+
+    `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters;
+    `info` are the labels of the two constant series: {"build": {"version": ..., "compiled": ...}, "run":
+    {...}}.
+    """
+
+    content_type = METRICS_TYPE
+
+    def __init__(
+        self,
+        devices: Iterable[tuple[str, Sequence[Series]]],
+        info: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.wanted = False
+        """A scrape waits: publish at the next slice's end. Reading it costs nothing."""
+        self._exposition = Exposition(devices)
+        self._condition = threading.Condition()
+        self._snapshot: Snapshot | None = None
+        self._generation = 0
+        self._unanswered = 0
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(_EngineCollector(self._latest, info or {}))
+        self._server: PageServer | None = None
+
+    def start(self) -> str:
+        """Serve; return the address, "127.0.0.1:port". The page is `/metrics`."""
+        self._server = PageServer({"/metrics": self}, "exporter")
+        return self._server.address
+
+    def publish(
+        self, virtual_ps: int, values: Iterable[Sequence[int]], engine: Mapping[str, int] | None = None
+    ) -> None:
+        """Hand over the counters of a sync point or of a slice's end; called by the worker's own thread.
+
+        `engine` has values for the keys of `ENGINE_METRICS`; virtual time and memory are filled in here.
+        Waits, at most `COURTESY_S`, until the scrapes that waited are answered.
+        """
+        snapshot = Snapshot(virtual_ps, tuple(tuple(one) for one in values), dict(engine or {}))
+        with self._condition:
+            self._snapshot = snapshot
+            self._generation += 1
+            self.wanted = False
+            if self._unanswered:
+                self._condition.notify_all()
+                self._condition.wait_for(lambda: self._unanswered == 0, COURTESY_S)
+
+    def body(self) -> bytes:
+        """The page, from a snapshot taken for it if the worker gave one in time."""
+        with self._condition:
+            self._unanswered += 1
+            generation = self._generation
+            self.wanted = True
+            self._condition.wait_for(lambda: self._generation != generation, WAIT_S)
+            snapshot = self._snapshot
+        text = self._exposition.render(snapshot.values) if snapshot is not None else ""
+        return text.encode() + generate_latest(self._registry)
+
+    def sent(self) -> None:
+        """A scrape is answered."""
+        with self._condition:
+            self._unanswered -= 1
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """Stop serving. May be called again, and without `start`."""
+        if self._server is not None:
+            self._server.close()
+
+    def _latest(self) -> Snapshot | None:
+        return self._snapshot
+
+
+class _EngineCollector(Collector):
+    """The worker's own series, for prometheus-client."""
+
+    def __init__(self, latest: Callable[[], Snapshot | None], info: Mapping[str, Mapping[str, str]]) -> None:
+        self._latest = latest
+        self._info = {key: dict(labels) for key, labels in info.items()}
+
+    def collect(self) -> Iterator[ClientMetric]:
+        """Every family, now."""
+        snapshot = self._latest()
+        for metric in ENGINE_METRICS:
+            value: int | None = None
+            if metric.key == "resident_bytes":
+                value = resident_bytes()
+            elif snapshot is not None and metric.key == "virtual_ps":
+                value = snapshot.virtual_ps
+            elif snapshot is not None:
+                value = snapshot.engine.get(metric.key)
+            if value is not None:
+                yield _family(metric, value)
+        for key, labels in self._info.items():
+            metric = METRIC_OF[key]
+            assert tuple(labels) == metric.labels, (key, tuple(labels), metric.labels)
+            info = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
+            info.add_metric(list(labels.values()), 1)
+            yield info
+
+
+def _family(metric: Metric, value: int) -> ClientMetric:
+    number = value / PS_PER_S if metric.unit is Unit.PS else value
+    if metric.kind is Kind.COUNTER:
+        return CounterMetricFamily(metric.name, metric.help, value=number)
+    return GaugeMetricFamily(metric.name, metric.help, value=number)
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process, now."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return pages * resource.getpagesize()
+
+
+class Discovery:
+    """The page that lists the workers of a run for Prometheus' `http_sd_configs`: `http://ADDRESS/sd`.
+
+    `targets` are (worker number, metrics address) pairs; `set_targets` replaces them when a worker is
+    restarted.
+    """
+
+    content_type = JSON_TYPE
+
+    def __init__(self, run: str, targets: Iterable[tuple[int, str]] = ()) -> None:
+        self.run = run
+        self._body = b"[]"
+        self.set_targets(targets)
+        self._server = PageServer({"/sd": self}, "discovery")
+        self.url = f"http://{self._server.address}/sd"
+
+    def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:
+        """List these workers from now on."""
+        groups = [
+            {"targets": [address], "labels": {"run": self.run, "worker": str(worker)}}
+            for worker, address in targets
+        ]
+        self._body = json.dumps(groups).encode()
+
+    def body(self) -> bytes:
+        """The list, as JSON."""
+        return self._body
+
+    def sent(self) -> None:
+        """Nothing waits for a scrape of this page."""
+
+    def close(self) -> None:
+        """Stop serving. May be called again."""
+        self._server.close()

@@ -1,0 +1,265 @@
+"""Which series does the emulator have, and what is each called?
+
+One declaration. The exporter, the tables of a run directory, the page `docs/metrics.md` and the tests all
+read it, so a series has one name, one unit and one line of help wherever it shows up.
+
+- `key` is how devices name a counter (`Series.metric`); the unit is its last word where the counter is not
+  plainly a count. `name` is the Prometheus name, in base units: bytes and seconds.
+- Inside, time is integer picoseconds; it becomes seconds, exactly and in decimal, when it is rendered
+  (`seconds`), and nowhere else.
+- Labels are bounded: a device, one of its ports, one of eight priorities, one of the reasons listed here.
+  There is no label per flow, queue pair or collective.
+- A counter only rises during a run. A peak is a gauge, because a restored run may set it back.
+
+Source of the NIC's names: the hardware counters of mlx5 (`/sys/class/infiniband/*/ports/*/hw_counters`),
+under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from emu.kernel.device import Series
+from emu.units import PS_PER_S
+
+
+class Kind(StrEnum):
+    """The Prometheus type of a series."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+class Unit(StrEnum):
+    """What a value is counted in inside the emulator."""
+
+    BYTES = "bytes"
+    FRAMES = "frames"
+    COUNT = "count"
+    PS = "ps"
+    """Rendered in seconds."""
+
+
+DEVICE: Final = ("device",)
+PORT: Final = ("device", "port")
+PRIORITY: Final = ("device", "port", "priority")
+REASON: Final = ("device", "port", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family of series. `labels` are in the order in which they are rendered."""
+
+    key: str
+    name: str
+    kind: Kind
+    unit: Unit
+    labels: tuple[str, ...]
+    help: str
+
+
+def _counter(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
+    return Metric(key, f"emu_{name}_total", Kind.COUNTER, unit, labels, text)
+
+
+def _gauge(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
+    return Metric(key, f"emu_{name}", Kind.GAUGE, unit, labels, text)
+
+
+DROP_REASONS: Final[dict[str, str]] = {
+    "link_down": "the link was down at some moment of the frame's flight",
+    "no_route": "no egress port leads to the destination",
+    "no_shared_room": "a lossy class found no room under its dynamic threshold",
+    "headroom_overrun": "a lossless class overran its headroom",
+    "unknown_qp": "no queue pair of that number at the receiver",
+}
+"""Why a frame can be dropped."""
+
+CONGESTION_REASONS: Final = frozenset({"no_shared_room", "headroom_overrun"})
+"""Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
+
+DEVICE_METRICS: Final[tuple[Metric, ...]] = (
+    _counter("port_sent_frames", "port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
+    _counter(
+        "port_sent_bytes",
+        "port_transmit_bytes",
+        Unit.BYTES,
+        PORT,
+        "Bytes sent on the wire, preamble and inter-frame gap included, PFC excluded.",
+    ),
+    _counter(
+        "port_sent_data_bytes", "port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."
+    ),
+    _counter(
+        "port_received_frames", "port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."
+    ),
+    _counter(
+        "port_received_bytes",
+        "port_receive_bytes",
+        Unit.BYTES,
+        PORT,
+        "Bytes received from the wire, preamble and inter-frame gap included, PFC excluded.",
+    ),
+    _counter("port_dropped_frames", "port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
+    _counter(
+        "pfc_sent_frames",
+        "pfc_transmit_xoff_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames sent that told the peer to stop this priority.",
+    ),
+    _counter(
+        "pfc_resumed_frames",
+        "pfc_transmit_xon_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames sent that told the peer to go on with this priority.",
+    ),
+    _counter(
+        "pfc_received_frames",
+        "pfc_receive_xoff_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames received that told this port to stop this priority.",
+    ),
+    _counter(
+        "pfc_paused_ps",
+        "pfc_paused_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which the peer had told this port to stop this priority.",
+    ),
+    _gauge(
+        "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."
+    ),
+    _gauge(
+        "ingress_peak_bytes",
+        "ingress_peak_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Largest use of the shared buffer by what entered on this port and priority.",
+    ),
+    _gauge(
+        "headroom_peak_bytes",
+        "headroom_peak_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Largest use of the headroom of this port and priority.",
+    ),
+    _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
+    _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
+    _counter(
+        "nic_out_of_sequence",
+        "nic_out_of_sequence",
+        Unit.COUNT,
+        DEVICE,
+        "Packets that arrived with a sequence number other than the expected one.",
+    ),
+    _counter(
+        "nic_packet_seq_err",
+        "nic_packet_seq_err",
+        Unit.COUNT,
+        DEVICE,
+        "NAKs for a sequence error received by the requester.",
+    ),
+    _counter(
+        "nic_local_ack_timeout_err",
+        "nic_local_ack_timeout_err",
+        Unit.COUNT,
+        DEVICE,
+        "Times the requester's acknowledgement timer expired.",
+    ),
+    _counter(
+        "nic_duplicate_request",
+        "nic_duplicate_request",
+        Unit.COUNT,
+        DEVICE,
+        "Packets that arrived a second time.",
+    ),
+    _counter(
+        "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."
+    ),
+    _counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
+    _counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
+    _counter(
+        "nic_delivered_bytes",
+        "nic_delivered_bytes",
+        Unit.BYTES,
+        DEVICE,
+        "Payload bytes that arrived in sequence.",
+    ),
+    _counter(
+        "nic_posted_bytes", "nic_posted_bytes", Unit.BYTES, DEVICE, "Payload bytes of posted work requests."
+    ),
+)
+"""What devices count, in the order in which families are rendered."""
+
+ENGINE_METRICS: Final[tuple[Metric, ...]] = (
+    _counter("virtual_ps", "virtual_seconds", Unit.PS, (), "Virtual time that the worker has reached."),
+    _counter("events", "events", Unit.COUNT, (), "Events executed."),
+    _counter(
+        "packet_hops",
+        "packet_hops",
+        Unit.FRAMES,
+        (),
+        "Frames other than PFC received by a device over a fabric link.",
+    ),
+    _counter("data_packet_hops", "data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
+    _counter("windows", "windows", Unit.COUNT, (), "Windows of the protocol between workers."),
+    _gauge("resident_bytes", "resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
+)
+"""What a worker counts of itself."""
+
+INFO_METRICS: Final[tuple[Metric, ...]] = (
+    _gauge(
+        "build", "build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."
+    ),
+    _gauge("run", "run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
+)
+"""Constants that carry their meaning in labels."""
+
+METRICS: Final[tuple[Metric, ...]] = DEVICE_METRICS + ENGINE_METRICS + INFO_METRICS
+
+METRIC_OF: Final[dict[str, Metric]] = {metric.key: metric for metric in METRICS}
+
+
+def seconds(time_ps: int) -> str:
+    """`time_ps` in seconds, exact, in decimal: 1_167_760 is "0.000001167760"."""
+    assert time_ps >= 0, time_ps
+    return f"{time_ps // PS_PER_S}.{time_ps % PS_PER_S:012d}"
+
+
+def label_text(value: str) -> str:
+    """A label's value as the text format wants it."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def labels_of(metric: Metric, device: str, series: Series) -> str:
+    """The label set of one series of a device, braces included, e.g. `{device="rtsw-0",port="3"}`."""
+    parts: list[str] = []
+    for label in metric.labels:
+        if label == "device":
+            parts.append(f'device="{label_text(device)}"')
+        elif label == "port":
+            assert series.port >= 0, (metric.key, series.port)
+            parts.append(f'port="{series.port}"')
+        elif label == "priority":
+            assert 0 <= series.priority < 8, (metric.key, series.priority)
+            parts.append(f'priority="{series.priority}"')
+        else:
+            assert series.reason, (metric.key, series.port)
+            parts.append(f'reason="{label_text(series.reason)}"')
+    return "{" + ",".join(parts) + "}" if parts else ""
+
+
+def markdown(metrics: Iterable[Metric] = METRICS) -> str:
+    """The table of `docs/metrics.md`."""
+    lines = ["| series | type | unit | labels | meaning |", "|---|---|---|---|---|"]
+    for metric in metrics:
+        unit = {Unit.PS: "seconds", Unit.COUNT: ""}.get(metric.unit, metric.unit.value)
+        labels = ", ".join(metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {unit} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
