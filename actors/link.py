@@ -23,15 +23,31 @@ from librt.vecs import append, vec
 from mypy_extensions import i64, mypyc_attr
 
 from emu.kernel.device import Device, Plain
+from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.units import serialisation_ps
-from emu.wire.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
+from emu.wire.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
 from emu.wire.frame import Frame
-from emu.wire.message import MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from actors.pfc import Pfc
 
 PRIORITIES: Final = 8
+_FIELDS: Final = (
+    "rate_bps",
+    "free_ps",
+    "waiting",
+    "blocked",
+    "control_pending",
+    "up",
+    "ever_down",
+    "serve_pending",
+    "sent_frames",
+    "sent_bytes",
+    "sent_data_bytes",
+    "received_frames",
+    "received_bytes",
+    "lost_link_down",
+)
 
 
 class Outbox:
@@ -115,6 +131,7 @@ class Port:
         """Flow control has a frame of its own to send, ahead of everything."""
         self.up: bool = True
         self.serve_pending: bool = False
+        self._serving: bool = False
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
         self.ever_down: bool = False
@@ -173,7 +190,7 @@ class Port:
 
     def kick(self, now: i64) -> None:
         """Something may be sendable: serve now if the wire is free, or when it becomes so."""
-        if self.serve_pending or not self.up:
+        if self.serve_pending or self._serving or not self.up:
             return
         if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
             return
@@ -197,6 +214,7 @@ class Port:
 
     def serve(self, now: i64) -> None:
         """Send the first frame by strict priority; the wire is free."""
+        self._serving = True
         if self.control_pending:
             pfc = self.pfc
             assert pfc is not None
@@ -212,9 +230,9 @@ class Port:
                     self.transmit(frame, now)
                     break
                 ready = self.waiting & ~self.blocked
-        if not self.serve_pending and ((self.waiting & ~self.blocked) != 0 or self.control_pending):
-            if self.free_ps > now:
-                self.arm()
+        self._serving = False
+        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
+            self.arm()
 
     def accept(self, frame: Frame, now: i64) -> bool:
         """Count a frame that arrived here; False if the link was down at any moment of its flight."""
@@ -242,7 +260,8 @@ class Port:
         pfc = self.pfc
         if up:
             self.down_ends[len(self.down_ends) - 1] = now
-            self.free_ps = now if self.free_ps < now else self.free_ps
+            if pfc is not None:
+                pfc.link_up(now)
             self.link_raised(now)
             self.kick(now)
         else:
@@ -262,20 +281,18 @@ class Port:
     def save(self) -> list[Plain]:
         """The port's state."""
         return [
-            self.rate_bps,
-            self.free_ps,
-            self.waiting,
-            self.blocked,
-            self.control_pending,
-            self.up,
-            self.serve_pending,
-            [at for at in self.down_starts],
-            [at for at in self.down_ends],
-            self.sent_frames,
-            self.sent_bytes,
-            self.sent_data_bytes,
-            self.received_frames,
-            self.received_bytes,
-            self.lost_link_down,
+            save_fields(self, _FIELDS),
+            save_integers(self.down_starts),
+            save_integers(self.down_ends),
             None if self.pfc is None else self.pfc.save(),
         ]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` of an equally built port returned."""
+        fields, starts, ends, pfc = as_list(state)[:4]
+        load_fields(self, _FIELDS, fields)
+        self.set_rate(self.rate_bps)
+        self.down_starts = load_integers(starts)
+        self.down_ends = load_integers(ends)
+        if self.pfc is not None:
+            self.pfc.load(pfc)

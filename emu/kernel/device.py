@@ -86,6 +86,10 @@ class Device:
         """What else the run's digest covers: queue pairs' sequence numbers, job results."""
         return []
 
+    def results(self) -> dict[str, list[list[int]]]:
+        """Rows of integers for the summary, by table."""
+        return {}
+
     def save(self) -> list[Plain]:
         """The device's whole state, except what it was built from."""
         return [self.digest, self.executed, self.progress, self.frames_received, self.data_frames_received]

@@ -1,0 +1,1 @@
+"""The RDMA NIC: queue pairs, segmentation, acknowledgement and retransmission, the egress arbiter."""

@@ -1,0 +1,320 @@
+"""What does the NIC do with verbs from the host and packets from the fabric?
+
+A POST joins its queue pair; packets leave as the port takes them. As responder the NIC accepts packets in
+order, logs when a message was *delivered* (its last byte is here), tells the host of messages with immediate,
+and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
+completes work requests when acknowledged and goes back on a NAK or when its timer runs out; after `retry_count`
+timeouts without progress the queue pair is in error, its requests are flushed, and the host is told.
+
+The retransmission timer is one pending event per queue pair, pushed when a packet goes out and looked at again
+when it fires, so that an acknowledgement costs no timer operation.
+
+Not modelled: congestion control (the round is paced by the port alone), READ and SEND, atomics, memory keys.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from actors.host_link import MessagePort
+from actors.nic.numbers import slots_for
+from actors.nic.port import NicPort
+from actors.nic.queue_pair import ERROR, QueuePair, unwrap
+from actors.pfc import port_counters, port_series
+from emu.kernel.device import Device, Plain, Series
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.wire.event import LINK_STATE, PAUSE_EXPIRY, PAUSE_REFRESH, RETRANSMIT, SERVE, Message
+from emu.wire.frame import (
+    ACKNOWLEDGE,
+    PSN_MASK,
+    SYNDROME_ACK,
+    SYNDROME_NAK_SEQUENCE,
+    WRITE_LAST,
+    WRITE_LAST_IMM,
+    WRITE_ONLY,
+    WRITE_ONLY_IMM,
+    Frame,
+)
+from emu.wire.message import (
+    COMPLETED_RECEIVE,
+    COMPLETED_SEND,
+    COMPLETION,
+    POST,
+    STATUS_FLUSHED,
+    STATUS_RETRY_EXCEEDED,
+    STATUS_SUCCESS,
+)
+
+ACK_WIRE_BYTES: Final[i64] = 90
+"""Headers 66 B, AETH 4 B, preamble and gap 20 B."""
+
+_COUNTERS: Final = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "duplicate_request",
+    "acks_sent",
+    "naks_sent",
+    "delivered_bytes",
+    "posted_bytes",
+    "unknown_qpn",
+)
+
+
+class Nic(Device):
+    """One RDMA NIC. Port 0 is its fabric port."""
+
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        host: MessagePort,
+        timeout_ps: int,
+        retry_count: int,
+        ack_priority: int,
+    ) -> None:
+        super().__init__(number, queue)
+        self.host: MessagePort = host
+        self.timeout_ps: i64 = timeout_ps
+        self.retry_count: i64 = retry_count
+        self.ack_priority: i64 = ack_priority
+        self.pairs: list[QueuePair] = []
+        self.out_of_sequence: i64 = 0
+        self.packet_seq_err: i64 = 0
+        self.local_ack_timeout_err: i64 = 0
+        self.duplicate_request: i64 = 0
+        self.acks_sent: i64 = 0
+        self.naks_sent: i64 = 0
+        self.delivered_bytes: i64 = 0
+        self.posted_bytes: i64 = 0
+        self.unknown_qpn: i64 = 0
+        self.deliveries: list[list[int]] = []
+        self._ports: vec[NicPort] = vec[NicPort]()
+        self._table: vec[QueuePair | None] = vec[QueuePair | None]()
+        self._mask: i64 = 0
+
+    def set_ports(self, ports: list[NicPort]) -> None:
+        """The NIC's fabric ports in order."""
+        self._ports = vec[NicPort](ports)
+
+    def set_pairs(self, pairs: list[QueuePair]) -> None:
+        """The NIC's queue pairs by index."""
+        slots = slots_for(len(pairs))
+        table: list[QueuePair | None] = [None] * slots
+        for pair in pairs:
+            slot: int = pair.qpn & (slots - 1)
+            assert table[slot] is None, (self.number, pair.qpn)
+            table[slot] = pair
+        self.pairs = pairs
+        self._table = vec[QueuePair | None](table)
+        self._mask = slots - 1
+
+    def ports(self) -> list[NicPort]:
+        """The NIC's fabric ports in order."""
+        return list(self._ports)
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        assert message.op == POST, message.op
+        pair = self.pairs[message.a]
+        if pair.state == ERROR:
+            self._complete(pair, message.b, message.c, STATUS_FLUSHED)
+            return
+        self.posted_bytes += message.c
+        pair.post(message.b, message.c, message.d, message.e)
+        self._ports[0].activate(pair, self.queue.now_ps)
+
+    def on_frame(self, frame: Frame, port_number: i64) -> None:
+        now: i64 = self.queue.now_ps
+        port = self._ports[port_number]
+        if not port.accept(frame, now):
+            return
+        self.frames_received += 1
+        if frame.payload_bytes > 0:
+            self.data_frames_received += 1
+        pair = self._table[frame.qpn & self._mask]
+        if pair is None or pair.qpn != frame.qpn:
+            self.unknown_qpn += 1
+            return
+        if frame.opcode == ACKNOWLEDGE:
+            self._acknowledged(pair, frame, now)
+        else:
+            self._respond(pair, frame, port, now)
+
+    def _respond(self, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
+        """A request packet: take it if it is the one expected, and answer."""
+        expected: i64 = pair.expected_psn
+        if frame.psn == expected & PSN_MASK:
+            pair.expected_psn = expected + 1
+            pair.nak_sent = False
+            payload: i64 = frame.payload_bytes
+            pair.message_bytes += payload
+            self.delivered_bytes += payload
+            self.progress += payload
+            opcode: i64 = frame.opcode
+            if opcode == WRITE_LAST_IMM or opcode == WRITE_ONLY_IMM or opcode == WRITE_LAST or opcode == WRITE_ONLY:
+                self._delivered(pair, frame, now)
+            if frame.ack_request:
+                self._answer(pair, expected, SYNDROME_ACK, port, now)
+        elif unwrap(frame.psn, expected) > expected:
+            self.out_of_sequence += 1
+            if not pair.nak_sent:
+                pair.nak_sent = True
+                self._answer(pair, expected, SYNDROME_NAK_SEQUENCE, port, now)
+        else:
+            self.duplicate_request += 1
+            self._answer(pair, expected - 1, SYNDROME_ACK, port, now)
+
+    def _delivered(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """The last packet of a message was taken."""
+        size: i64 = pair.message_bytes
+        if pair.log_deliveries:
+            self.deliveries.append([pair.index, pair.messages, now, size])
+        pair.messages += 1
+        pair.message_bytes = 0
+        if frame.opcode == WRITE_LAST_IMM or frame.opcode == WRITE_ONLY_IMM:
+            done = Message(COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+            self.host.send(done, now)
+
+    def _answer(self, pair: QueuePair, psn: i64, syndrome: i64, port: NicPort, now: i64) -> None:
+        """Send an acknowledgement or a NAK for `psn`."""
+        answer = Frame(
+            ACKNOWLEDGE,
+            self.ack_priority,
+            pair.address,
+            pair.remote_address,
+            pair.udp_source,
+            pair.remote_qpn,
+            psn & PSN_MASK,
+            0,
+            ACK_WIRE_BYTES,
+        )
+        answer.syndrome = syndrome
+        if syndrome == SYNDROME_ACK:
+            self.acks_sent += 1
+        else:
+            self.naks_sent += 1
+        port.send_frame(answer, now)
+
+    def _acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """An ACK covers everything up to its PSN; a NAK everything before it, and asks for it again."""
+        psn: i64 = unwrap(frame.psn, pair.una_psn)
+        nak: bool = frame.syndrome != SYNDROME_ACK
+        una: i64 = psn if nak else psn + 1
+        if una > pair.high_psn or pair.state == ERROR:
+            return
+        if una > pair.una_psn:
+            pair.una_psn = una
+            pair.retries = 0
+            pair.deadline_ps = now + self.timeout_ps
+            head = pair.head
+            while head is not None and head.first_psn + head.packets <= una:
+                pair.drop_head()
+                self._complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
+                head = pair.head
+            if pair.next_psn < una:
+                pair.go_back(una)
+        if nak and una == pair.una_psn:
+            self.packet_seq_err += 1
+            pair.go_back(una)
+            if pair.sending is not None:
+                self._ports[0].activate(pair, now)
+
+    def _complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
+        """Tell the host that a work request ended."""
+        done = Message(COMPLETION, pair.index, number, size_bytes, COMPLETED_SEND, status, 0)
+        self.host.send(done, self.queue.now_ps)
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        pfc = self._ports[port].pfc
+        if pfc is not None:
+            pfc.hear(message, self.queue.now_ps)
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        now: i64 = self.queue.now_ps
+        if kind == SERVE:
+            self._ports[port].on_serve(now)
+        elif kind == RETRANSMIT:
+            self._timeout(self.pairs[subject], now)
+        elif kind == LINK_STATE:
+            self._ports[port].set_link(subject == 1, now)
+        else:
+            pfc = self._ports[port].pfc
+            assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
+            if kind == PAUSE_EXPIRY:
+                pfc.expire(subject, now)
+            else:
+                pfc.refresh(subject, now)
+
+    def _timeout(self, pair: QueuePair, now: i64) -> None:
+        """The timer of a queue pair fired: nothing outstanding, or early, or the acknowledgement is overdue."""
+        pair.timer_pending = False
+        if pair.una_psn == pair.high_psn or pair.state == ERROR:
+            return
+        if now >= pair.deadline_ps:
+            pair.retries += 1
+            self.local_ack_timeout_err += 1
+            if pair.retries > self.retry_count:
+                self._fail(pair)
+                return
+            pair.deadline_ps = now + self.timeout_ps
+            pair.go_back(pair.una_psn)
+            self._ports[0].activate(pair, now)
+        pair.timer_pending = True
+        self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
+
+    def _fail(self, pair: QueuePair) -> None:
+        """Retries are used up: the queue pair is in error and everything posted is flushed."""
+        pair.state = ERROR
+        pair.sending = None
+        status: i64 = STATUS_RETRY_EXCEEDED
+        while pair.head is not None:
+            request = pair.drop_head()
+            pair.sending = None
+            self._complete(pair, request.number, request.size_bytes, status)
+            status = STATUS_FLUSHED
+
+    def series(self) -> list[Series]:
+        rows = [Series("nic_" + name) for name in _COUNTERS]
+        rows.append(Series("nic_retransmitted_frames"))
+        for port in self._ports:
+            rows += port_series(port.number)
+        return rows
+
+    def counters(self) -> list[int]:
+        values: list[int] = [getattr(self, name) for name in _COUNTERS]
+        values.append(sum([port.retransmitted for port in self._ports]))
+        for port in self._ports:
+            values += port_counters(port, self.queue.now_ps)
+        return values
+
+    def end_states(self) -> list[int]:
+        """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
+        values: list[int] = []
+        for pair in self.pairs:
+            values += [pair.state, pair.una_psn, pair.end_psn, pair.expected_psn, pair.messages]
+        return values
+
+    def results(self) -> dict[str, list[list[int]]]:
+        """When messages were delivered: queue pair, number of the message, time, size."""
+        return {"deliveries": self.deliveries}
+
+    def save(self) -> list[Plain]:
+        pairs: list[Plain] = [pair.save() for pair in self.pairs]
+        ports: list[Plain] = [port.save() for port in self._ports]
+        deliveries: list[Plain] = [[value for value in row] for row in self.deliveries]
+        return [super().save(), save_fields(self, _COUNTERS), pairs, ports, deliveries, self.host.free_ps]
+
+    def load(self, state: list[Plain]) -> None:
+        base, counters, pairs, ports, deliveries, host_free = state
+        super().load(as_list(base))
+        load_fields(self, _COUNTERS, counters)
+        for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
+            pair.load(saved)
+        for port, saved in zip(self._ports, as_list(ports), strict=True):
+            port.load_round(saved, self.pairs)
+        self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
+        self.host.free_ps = as_int(host_free)

@@ -1,0 +1,159 @@
+"""Which packet does the NIC send next?
+
+Acknowledgements wait as frames, data waits as queue pairs: a data packet is built when its turn comes, so that
+nothing is queued in the NIC that a rollback would have to find. Within a priority acknowledgements go first,
+then queue pairs in turn, one packet each (round-robin). Between priorities the port is strict.
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES, Port, Wire
+from actors.nic.queue_pair import QueuePair
+from emu.kernel.device import Device, Plain
+from emu.kernel.state import as_int, as_list, load_frame, save_event
+from emu.wire.event import RETRANSMIT
+from emu.wire.frame import Frame
+
+
+class NicPort(Port):
+    """A fabric port of a NIC: the port, its acknowledgements and its round of active queue pairs."""
+
+    def __init__(
+        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, timeout_ps: int
+    ) -> None:
+        super().__init__(owner, number, wire, own_ingress_latency_ps)
+        self.timeout_ps: i64 = timeout_ps
+        self.retransmitted: i64 = 0
+        self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+        self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+        self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
+        self._round_tails: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
+
+    def send_frame(self, frame: Frame, now: i64) -> None:
+        """Send an acknowledgement now if nothing goes before it, else let it wait."""
+        priority: i64 = frame.priority
+        if (
+            (self.waiting & ~self.blocked) == 0
+            and self.free_ps <= now
+            and (self.blocked >> priority) & 1 == 0
+            and self.up
+            and not self.control_pending
+        ):
+            self.transmit(frame, now)
+            return
+        if not self.up:
+            self.lost_link_down += 1
+            return
+        self._append(frame)
+        if not self.serve_pending:
+            self.kick(now)
+
+    def activate(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair has packets to send: it joins the end of its priority's round."""
+        if not pair.active:
+            self._join(pair)
+        if not self.serve_pending:
+            self.kick(now)
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
+        frame = self._frames[priority]
+        if frame is not None:
+            following = frame.queue_next
+            self._frames[priority] = following
+            frame.queue_next = None
+            if following is None:
+                self._frame_tails[priority] = None
+                if self._round[priority] is None:
+                    self.waiting &= ~(1 << priority)
+            return frame
+        pair = self._round[priority]
+        assert pair is not None, (self.number, priority)
+        following_pair = pair.active_next
+        self._round[priority] = following_pair
+        if following_pair is None:
+            self._round_tails[priority] = None
+        pair.active_next = None
+        pair.active = False
+        built: Frame | None = None
+        if pair.sending is not None:
+            if pair.una_psn == pair.next_psn:
+                pair.deadline_ps = now + self.timeout_ps
+            built = pair.next_frame()
+            if pair.next_psn <= pair.high_psn:
+                self.retransmitted += 1
+            else:
+                pair.high_psn = pair.next_psn
+            if pair.sending is not None:
+                self._join(pair)
+            if not pair.timer_pending:
+                pair.timer_pending = True
+                self.owner.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
+        if self._round[priority] is None:
+            self.waiting &= ~(1 << priority)
+        return built
+
+    def link_lost(self, now: i64) -> None:
+        """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""
+        priority: i64 = 0
+        while priority < 8:
+            while self._frames[priority] is not None:
+                self.take(priority, now)
+                self.lost_link_down += 1
+            priority += 1
+
+    def _append(self, frame: Frame) -> None:
+        priority: i64 = frame.priority
+        tail = self._frame_tails[priority]
+        if tail is None:
+            self._frames[priority] = frame
+        else:
+            tail.queue_next = frame
+        self._frame_tails[priority] = frame
+        self.waiting |= 1 << priority
+
+    def _join(self, pair: QueuePair) -> None:
+        priority: i64 = pair.priority
+        tail = self._round_tails[priority]
+        if tail is None:
+            self._round[priority] = pair
+        else:
+            tail.active_next = pair
+        self._round_tails[priority] = pair
+        pair.active = True
+        self.waiting |= 1 << priority
+
+    def save(self) -> list[Plain]:
+        """The port's state: what waits, and the order of the round."""
+        frames: list[Plain] = []
+        rounds: list[Plain] = []
+        for head in self._frames:
+            frame = head
+            while frame is not None:
+                frames.append(save_event(frame))
+                frame = frame.queue_next
+        for first in self._round:
+            pair = first
+            while pair is not None:
+                rounds.append(pair.index)
+                pair = pair.active_next
+        return [super().save(), self.retransmitted, frames, rounds]
+
+    def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
+        """Take the state that `save` returned; `pairs` are the NIC's queue pairs by index, already loaded."""
+        base, retransmitted, frames, rounds = as_list(state)
+        super().load(base)
+        self.retransmitted = as_int(retransmitted)
+        waiting: i64 = self.waiting
+        empty: list[Frame | None] = [None] * PRIORITIES
+        self._frames, self._frame_tails = vec[Frame | None](empty), vec[Frame | None](empty)
+        none: list[QueuePair | None] = [None] * PRIORITIES
+        self._round, self._round_tails = vec[QueuePair | None](none), vec[QueuePair | None](none)
+        for frame in as_list(frames):
+            self._append(load_frame(frame))
+        for index in as_list(rounds):
+            self._join(pairs[as_int(index)])
+        assert self.waiting == waiting, (self.number, self.waiting, waiting)

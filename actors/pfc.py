@@ -1,0 +1,218 @@
+"""How does one end of a link stop classes of traffic of the other?
+
+Priority flow control, IEEE 802.1Qbb: a MAC control frame names classes and, for each, quanta of 512 bit times
+for which the other end must not send it; quanta of zero resume. This file is both halves of one port:
+
+* told by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its quanta end;
+* told to the peer: `stop` and `resume` come from the buffer. The frame goes ahead of everything that waits, but
+  waits for the frame in progress, and one frame carries all classes that changed meanwhile. While a class stays
+  stopped it is told again at half its quanta.
+
+A stop that was never sent is taken back silently. When the link goes down both halves forget what was said; when
+it comes back, classes that are still stopped are told again.
+
+Not modelled: link-level (802.3x) pause, asymmetric negotiation.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES, Port
+from emu.kernel.device import Plain, Series
+from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.wire.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
+from emu.wire.frame import PAUSE_WIRE_BYTES
+from emu.wire.message import PAUSE_FRAME
+
+QUANTUM_BITS: Final = 512
+_FIELDS: Final = ("told", "stopping", "pending_stop", "pending_resume", "_expiring", "_refreshing")
+
+
+class Pfc:
+    """Priority flow control at one port; also the port's flow-control hook."""
+
+    def __init__(self, port: Port, quanta: int) -> None:
+        assert 0 < quanta <= 65535, quanta
+        self.port: Port = port
+        self.quanta: i64 = quanta
+        self.quantum_ps: i64 = -(-QUANTUM_BITS * 10**12 // port.wire.rate_bps)
+        self.told: i64 = 0
+        """Classes the peer was last told to stop."""
+        self.stopping: i64 = 0
+        """Classes that the buffer wants stopped."""
+        self.pending_stop: i64 = 0
+        self.pending_resume: i64 = 0
+        self._expiring: i64 = 0
+        self._refreshing: i64 = 0
+        self.until_ps: vec[i64] = vec[i64]([0] * 8)
+        self.since_ps: vec[i64] = vec[i64]([0] * 8)
+        self.paused_ps: vec[i64] = vec[i64]([0] * 8)
+        self.received: vec[i64] = vec[i64]([0] * 8)
+        self.sent: vec[i64] = vec[i64]([0] * 8)
+        self.resumed: vec[i64] = vec[i64]([0] * 8)
+
+    def stop(self, priority: i64, now: i64) -> None:
+        """The buffer crossed XOFF for a class: tell the peer."""
+        bit: i64 = 1 << priority
+        self.stopping |= bit
+        self.pending_resume &= ~bit
+        if (self.told & bit) == 0:
+            self.pending_stop |= bit
+        self._attend(now)
+
+    def resume(self, priority: i64, now: i64) -> None:
+        """The buffer fell below XON for a class: tell the peer, if it was told to stop at all."""
+        bit: i64 = 1 << priority
+        self.stopping &= ~bit
+        self.pending_stop &= ~bit
+        if (self.told & bit) != 0:
+            self.pending_resume |= bit
+        self._attend(now)
+
+    def _attend(self, now: i64) -> None:
+        port = self.port
+        port.control_pending = port.up and (self.pending_stop | self.pending_resume) != 0
+        if port.control_pending:
+            port.kick(now)
+
+    def transmit(self, now: i64) -> None:
+        """Send what is pending in one frame; the wire is free."""
+        stop: i64 = self.pending_stop
+        resume: i64 = self.pending_resume
+        port = self.port
+        port.control_pending = False
+        self.pending_stop = 0
+        self.pending_resume = 0
+        self.told = (self.told | stop) & ~resume
+        port.transmit_pause(Message(PAUSE_FRAME, stop, resume, self.quanta, 0, 0, now), PAUSE_WIRE_BYTES, now)
+        priority: i64 = 0
+        while priority < 8:
+            if (stop >> priority) & 1:
+                self.sent[priority] += 1
+                if (self._refreshing >> priority) & 1 == 0:
+                    self._refreshing |= 1 << priority
+                    after: i64 = self.quanta * self.quantum_ps // 2
+                    port.owner.push_timer(now + after, PAUSE_REFRESH, port.number, priority)
+            elif (resume >> priority) & 1:
+                self.resumed[priority] += 1
+            priority += 1
+
+    def refresh(self, priority: i64, now: i64) -> None:
+        """Half the quanta have passed: tell the peer again if the class is still stopped."""
+        self._refreshing &= ~(1 << priority)
+        if (self.stopping & self.told & (1 << priority)) != 0:
+            self.pending_stop |= 1 << priority
+            self._attend(now)
+
+    def hear(self, message: Message, now: i64) -> None:
+        """The peer's PFC frame takes effect: a = classes to stop, b = to resume, c = quanta, f = when it was sent."""
+        port = self.port
+        if port.ever_down and port.was_down(message.f, now):
+            return
+        priority: i64 = 0
+        while priority < 8:
+            if (message.a >> priority) & 1:
+                self.received[priority] += 1
+                self.until_ps[priority] = now + message.c * self.quantum_ps
+                if (port.blocked >> priority) & 1 == 0:
+                    port.blocked |= 1 << priority
+                    self.since_ps[priority] = now
+                if (self._expiring >> priority) & 1 == 0:
+                    self._expiring |= 1 << priority
+                    port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, port.number, priority)
+            elif (message.b >> priority) & 1:
+                self._release(priority, now)
+            priority += 1
+        port.kick(now)
+
+    def expire(self, priority: i64, now: i64) -> None:
+        """A pause may have lapsed: release the class, or look again when the latest pause ends."""
+        self._expiring &= ~(1 << priority)
+        if (self.port.blocked >> priority) & 1 == 0:
+            return
+        if self.until_ps[priority] <= now:
+            self._release(priority, now)
+            self.port.kick(now)
+        else:
+            self._expiring |= 1 << priority
+            self.port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, self.port.number, priority)
+
+    def link_down(self, now: i64) -> None:
+        """The link went down: whatever was said over it is void."""
+        self.told = 0
+        self.pending_stop = 0
+        self.pending_resume = 0
+        self.port.control_pending = False
+        priority: i64 = 0
+        while priority < 8:
+            self._release(priority, now)
+            priority += 1
+
+    def link_up(self, now: i64) -> None:
+        """The link came back: tell the peer what is still to be stopped."""
+        self.pending_stop = self.stopping
+        self._attend(now)
+
+    def paused_time_ps(self, priority: i64, now: i64) -> i64:
+        """How long the peer has kept a class of this port stopped in all, up to now."""
+        total: i64 = self.paused_ps[priority]
+        if (self.port.blocked >> priority) & 1:
+            total += now - self.since_ps[priority]
+        return total
+
+    def _release(self, priority: i64, now: i64) -> None:
+        if (self.port.blocked >> priority) & 1:
+            self.port.blocked &= ~(1 << priority)
+            self.paused_ps[priority] += now - self.since_ps[priority]
+
+    def save(self) -> list[Plain]:
+        """Both halves' state."""
+        tables = (self.until_ps, self.since_ps, self.paused_ps, self.received, self.sent, self.resumed)
+        return [save_fields(self, _FIELDS), [save_integers(table) for table in tables]]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        fields, tables = as_list(state)
+        load_fields(self, _FIELDS, fields)
+        table = as_list(tables)
+        self.until_ps, self.since_ps = load_integers(table[0]), load_integers(table[1])
+        self.paused_ps, self.received = load_integers(table[2]), load_integers(table[3])
+        self.sent, self.resumed = load_integers(table[4]), load_integers(table[5])
+
+
+def port_series(number: int) -> list[Series]:
+    """The counters that every fabric port has, in the order of `port_counters`."""
+    rows = [
+        Series("port_sent_frames", number),
+        Series("port_sent_bytes", number),
+        Series("port_sent_data_bytes", number),
+        Series("port_received_frames", number),
+        Series("port_received_bytes", number),
+        Series("port_dropped_frames", number, -1, "link_down"),
+    ]
+    for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
+        rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
+    return rows
+
+
+def port_counters(port: Port, now: i64) -> list[int]:
+    """The values of `port_series` now."""
+    values: list[int] = [
+        port.sent_frames,
+        port.sent_bytes,
+        port.sent_data_bytes,
+        port.received_frames,
+        port.received_bytes,
+        port.lost_link_down,
+    ]
+    pfc = port.pfc
+    if pfc is None:
+        return values + [0] * (4 * PRIORITIES)
+    values += list(pfc.sent)
+    values += list(pfc.resumed)
+    values += list(pfc.received)
+    return values + [pfc.paused_time_ps(priority, now) for priority in range(PRIORITIES)]

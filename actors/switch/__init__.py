@@ -1,0 +1,1 @@
+"""The switch: routing and hashing, the shared buffer, egress queues."""

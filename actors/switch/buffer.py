@@ -1,0 +1,186 @@
+"""How much of the switch's memory may a frame have, and when is its sender told to stop?
+
+One shared pool per switch, accounted at ingress per port and priority group, in bytes of frames without
+preamble and gap:
+
+* a *reserve* per group comes first and is never lent out;
+* then the *shared* pool. A group may hold up to a dynamic threshold, XOFF = alpha x (pool - used by all), as it
+  is when a frame arrives. A lossy group's frame that would pass the threshold is dropped. A lossless group's
+  frame that passes it is still charged to the pool, and the group's sender is told to stop;
+* then, for a lossless group that has stopped its sender, *headroom*: what may still arrive before the sender
+  obeys. A frame beyond it is dropped and counted as headroom overrun: the one congestion loss of a lossless
+  class, and a sign of misconfiguration.
+
+A frame is released when its transmission begins; headroom empties first, then the shared part, then the reserve.
+The sender may resume once headroom is empty and the shared part is `xon_offset` below the threshold of that
+moment (or empty, so that a threshold of nothing cannot stop a class for ever). A frame that leaves at the
+instant it arrived never occupies the buffer.
+
+Sources: IEEE 802.1Qbb; dynamic thresholds after Choudhury and Hahne (1998), as shared-buffer switches do.
+
+Not modelled: cells, egress accounting, pools per service class.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
+from actors.pfc import Pfc
+from emu.kernel.device import Plain
+from emu.kernel.state import as_list, load_fields, save_fields
+from emu.wire.frame import PAUSE_WIRE_BYTES
+
+ALPHA_BITS: Final = 16
+"""Alpha is a fixed-point number with this many fractional bits."""
+
+ADMITTED: Final[i64] = 0
+NO_SHARED_ROOM: Final[i64] = 1
+HEADROOM_OVERRUN: Final[i64] = 2
+
+_GROUP_FIELDS: Final = (
+    "held_bytes",
+    "reserve_used_bytes",
+    "shared_bytes",
+    "headroom_used_bytes",
+    "stopped",
+    "peak_bytes",
+    "headroom_peak_bytes",
+)
+
+
+class PriorityGroup:
+    """What one priority of one ingress port may hold, and holds."""
+
+    def __init__(self, priority: int, lossless: bool, reserve_bytes: int, headroom_bytes: int) -> None:
+        self.priority: i64 = priority
+        self.lossless: bool = lossless
+        self.reserve_bytes: i64 = reserve_bytes
+        self.headroom_bytes: i64 = headroom_bytes
+        self.pfc: Pfc | None = None
+        self.held_bytes: i64 = 0
+        self.reserve_used_bytes: i64 = 0
+        self.shared_bytes: i64 = 0
+        self.headroom_used_bytes: i64 = 0
+        self.stopped: bool = False
+        self.peak_bytes: i64 = 0
+        self.headroom_peak_bytes: i64 = 0
+
+
+class Buffer:
+    """The shared memory of one switch. Group number = port x 8 + priority."""
+
+    def __init__(self, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> None:
+        self.pool_bytes: i64 = pool_bytes
+        self.alpha_fixed: i64 = alpha_fixed
+        self.xon_offset_bytes: i64 = xon_offset_bytes
+        self.shared_used_bytes: i64 = 0
+        self.held_bytes: i64 = 0
+        self.peak_bytes: i64 = 0
+        self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
+
+    def add(self, group: PriorityGroup) -> None:
+        """The next group in the order of their numbers."""
+        self.groups = append(self.groups, group)
+
+    def threshold_bytes(self) -> i64:
+        """XOFF now: alpha times what is left of the pool."""
+        return ((self.pool_bytes - self.shared_used_bytes) * self.alpha_fixed) >> ALPHA_BITS
+
+    def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
+        """Take a frame in: ADMITTED, or the reason why it is dropped."""
+        group = self.groups[number]
+        if group.reserve_used_bytes + size_bytes <= group.reserve_bytes:
+            group.reserve_used_bytes += size_bytes
+        elif not group.lossless:
+            if group.shared_bytes + size_bytes > self.threshold_bytes():
+                return NO_SHARED_ROOM
+            group.shared_bytes += size_bytes
+            self.shared_used_bytes += size_bytes
+        elif not group.stopped and self.shared_used_bytes + size_bytes <= self.pool_bytes:
+            group.shared_bytes += size_bytes
+            self.shared_used_bytes += size_bytes
+            if group.shared_bytes > self.threshold_bytes():
+                self._stop(group, now)
+        elif group.headroom_used_bytes + size_bytes <= group.headroom_bytes:
+            group.headroom_used_bytes += size_bytes
+            if group.headroom_used_bytes > group.headroom_peak_bytes:
+                group.headroom_peak_bytes = group.headroom_used_bytes
+            if not group.stopped:
+                self._stop(group, now)
+        else:
+            if not group.stopped:
+                self._stop(group, now)
+            return HEADROOM_OVERRUN
+        group.held_bytes += size_bytes
+        if group.held_bytes > group.peak_bytes:
+            group.peak_bytes = group.held_bytes
+        self.held_bytes += size_bytes
+        if self.held_bytes > self.peak_bytes:
+            self.peak_bytes = self.held_bytes
+        return ADMITTED
+
+    def release(self, number: i64, size_bytes: i64, now: i64) -> None:
+        """A frame that was admitted under this group leaves."""
+        group = self.groups[number]
+        group.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
+        left: i64 = size_bytes
+        if group.headroom_used_bytes > 0:
+            part: i64 = group.headroom_used_bytes
+            if part > left:
+                part = left
+            group.headroom_used_bytes -= part
+            left -= part
+        if left > 0 and group.shared_bytes > 0:
+            shared: i64 = group.shared_bytes
+            if shared > left:
+                shared = left
+            group.shared_bytes -= shared
+            self.shared_used_bytes -= shared
+            left -= shared
+        group.reserve_used_bytes -= left
+        assert group.reserve_used_bytes >= 0, (number, group.reserve_used_bytes, size_bytes)
+        if group.stopped and group.headroom_used_bytes == 0:
+            limit: i64 = self.threshold_bytes() - self.xon_offset_bytes
+            if limit < 0:
+                limit = 0
+            if group.shared_bytes <= limit:
+                group.stopped = False
+                pfc = group.pfc
+                if pfc is not None:
+                    pfc.resume(group.priority, now)
+
+    def _stop(self, group: PriorityGroup, now: i64) -> None:
+        group.stopped = True
+        pfc = group.pfc
+        if pfc is not None:
+            pfc.stop(group.priority, now)
+
+    def save(self) -> list[Plain]:
+        """What is held, and where."""
+        groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
+        return [self.shared_used_bytes, self.held_bytes, self.peak_bytes, groups]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        values = as_list(state)
+        load_fields(self, ("shared_used_bytes", "held_bytes", "peak_bytes"), values[:3])
+        for group, fields in zip(self.groups, as_list(values[3]), strict=True):
+            load_fields(group, _GROUP_FIELDS, fields)
+
+
+def headroom_bytes(
+    rate_bps: int, delay_ps: int, largest_frame_bytes: int, response_ps: int, ingress_latency_ps: int
+) -> int:
+    """What may still arrive after XOFF, for one port and class: the least headroom that loses nothing.
+
+    2 x propagation x rate, two largest frames (one already started at each end), the pause frame itself, and
+    what arrives during the peer's response time and is still in our own ingress pipeline.
+    `largest_frame_bytes` is over all classes of the port, with headers and FCS. Source: IEEE 802.1Qbb annex N.
+    It holds as long as the frame that crosses XOFF is charged to the shared pool, which is what `admit` does.
+    """
+    blind_ps = 2 * delay_ps + response_ps + ingress_latency_ps
+    return -(-blind_ps * rate_bps // (8 * 10**12)) + 2 * largest_frame_bytes + PAUSE_WIRE_BYTES

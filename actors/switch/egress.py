@@ -1,0 +1,111 @@
+"""What waits at a switch port, and what leaves first?
+
+One first-in first-out queue per priority, threaded through the frames themselves. The port serves the highest
+priority that flow control allows (strict priority, `Port.serve`). Taking a frame releases its share of the
+buffer.
+"""
+
+from __future__ import annotations
+
+from librt.vecs import vec
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES, Port, Wire
+from actors.switch.buffer import Buffer
+from emu.kernel.device import Device, Plain
+from emu.kernel.state import as_list, load_frame, load_integers, save_event, save_integers
+from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+
+
+class SwitchPort(Port):
+    """A port of a switch: the fabric port with egress queues in the switch's buffer."""
+
+    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer) -> None:
+        super().__init__(owner, number, wire, own_ingress_latency_ps)
+        self.buffer: Buffer = buffer
+        self.queued_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
+        self.queue_peak_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
+        self.dropped: vec[i64] = vec[i64]([0] * 4)
+        """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
+        self._heads: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+        self._tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+
+    def enqueue(self, frame: Frame) -> None:
+        """Append a frame that the buffer admitted to the queue of its priority."""
+        priority: i64 = frame.priority
+        tail = self._tails[priority]
+        if tail is None:
+            self._heads[priority] = frame
+            self.waiting |= 1 << priority
+        else:
+            tail.queue_next = frame
+        self._tails[priority] = frame
+        held: i64 = self.queued_bytes[priority] + frame.wire_bytes
+        self.queued_bytes[priority] = held
+        if held > self.queue_peak_bytes[priority]:
+            self.queue_peak_bytes[priority] = held
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The first frame of a priority; its share of the buffer is released."""
+        frame = self._heads[priority]
+        assert frame is not None, (self.number, priority)
+        following = frame.queue_next
+        self._heads[priority] = following
+        if following is None:
+            self._tails[priority] = None
+            self.waiting &= ~(1 << priority)
+        else:
+            frame.queue_next = None
+        size: i64 = frame.wire_bytes
+        self.queued_bytes[priority] -= size
+        self.buffer.release(frame.ingress, size - PREAMBLE_GAP_BYTES, now)
+        return frame
+
+    def link_lost(self, now: i64) -> None:
+        """Frames that wait for a link that went down are dropped."""
+        priority: i64 = 0
+        while priority < 8:
+            while (self.waiting >> priority) & 1:
+                self.take(priority, now)
+                self.lost_link_down += 1
+            priority += 1
+
+    def queued_frames(self) -> int:
+        """How many frames wait here."""
+        count = 0
+        for head in self._heads:
+            frame = head
+            while frame is not None:
+                count += 1
+                frame = frame.queue_next
+        return count
+
+    def save(self) -> list[Plain]:
+        """The port's state with its queues."""
+        queues: list[Plain] = []
+        for head in self._heads:
+            frames: list[Plain] = []
+            frame = head
+            while frame is not None:
+                frames.append(save_event(frame))
+                frame = frame.queue_next
+            queues.append(frames)
+        own: list[Plain] = [queues, save_integers(self.queue_peak_bytes), save_integers(self.dropped)]
+        return [super().save(), own]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` of an equally built port returned."""
+        base, own = as_list(state)
+        super().load(base)
+        queues, peaks, dropped = as_list(own)
+        waiting: i64 = self.waiting
+        self._heads = vec[Frame | None]([None] * PRIORITIES)
+        self._tails = vec[Frame | None]([None] * PRIORITIES)
+        self.queued_bytes = vec[i64]([0] * PRIORITIES)
+        self.queue_peak_bytes = vec[i64]([0] * PRIORITIES)
+        for frames in as_list(queues):
+            for frame in as_list(frames):
+                self.enqueue(load_frame(frame))
+        assert self.waiting == waiting, (self.number, self.waiting, waiting)
+        self.queue_peak_bytes = load_integers(peaks)
+        self.dropped = load_integers(dropped)

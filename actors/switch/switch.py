@@ -1,0 +1,206 @@
+"""What does a switch do with a frame?
+
+It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once (the port
+is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues it. The first
+case, an uncongested hop, touches neither buffer nor queue. Store-and-forward: the arrival event is the last bit
+at the end of the ingress pipeline.
+
+Groups are recomputed a convergence delay after a link changed; until then frames that choose a dead link are
+lost, as in a real fabric.
+
+Not modelled: cut-through, TTL, egress buffer limits, multicast.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES
+from actors.pfc import port_counters, port_series
+from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
+from actors.switch.egress import SwitchPort
+from actors.switch.hashing import choose, flow_hash
+from emu.kernel.device import Device, Plain, Series
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list
+from emu.wire.event import (
+    CONFIGURATION,
+    LINK_STATE,
+    PAUSE_EXPIRY,
+    PAUSE_REFRESH,
+    SERVE,
+    Message,
+)
+from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+
+NO_ROUTE: Final[i64] = 3
+DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route")
+"""By number; 1 and 2 are congestion. Frames lost to a dead link are counted by the port."""
+assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
+
+PREFIX_SHIFT: Final[i64] = 10
+INDEX_MASK: Final[i64] = 0x3FF
+
+
+class Group:
+    """The next hops towards one prefix: ports by choice, or, where the prefix is attached here, by address index."""
+
+    __slots__ = ("count", "local", "ports")
+
+    def __init__(self, ports: list[int], local: bool) -> None:
+        self.ports: vec[i64] = vec[i64](ports)
+        self.count: i64 = len(ports)
+        self.local: bool = local
+
+
+class Routes:
+    """Where a switch's groups come from: computed from the graph and the links that are down."""
+
+    def groups(self, switch: int, down: list[int]) -> list[Group]:
+        """The group of every prefix, in the order of prefixes, with the links numbered in `down` out of use."""
+        raise NotImplementedError
+
+
+class Switch(Device):
+    """One switch."""
+
+    def __init__(
+        self, number: int, queue: EventQueue, buffer: Buffer, routes: Routes, policy: int, hash_seed: int
+    ) -> None:
+        super().__init__(number, queue)
+        self.buffer: Buffer = buffer
+        self.ports: vec[SwitchPort] = vec[SwitchPort]()
+        self.routes: Routes = routes
+        self.policy: i64 = policy
+        self.hash_seed: i64 = hash_seed
+        self.down: list[int] = []
+        """Links that routing knows to be down."""
+        self._groups: vec[Group] = vec[Group]()
+
+    def add_port(self, port: SwitchPort) -> None:
+        """The next port in the order of their numbers."""
+        assert len(self.ports) == port.number, port.number
+        self.ports = append(self.ports, port)
+
+    def compute_groups(self) -> None:
+        """Take the groups from the graph, as routing knows it now."""
+        self._groups = vec[Group](self.routes.groups(self.number, self.down))
+
+    def on_frame(self, frame: Frame, port_number: i64) -> None:
+        now: i64 = self.queue.now_ps
+        ports = self.ports
+        port = ports[port_number]
+        if not port.accept(frame, now):
+            return
+        self.frames_received += 1
+        if frame.payload_bytes > 0:
+            self.data_frames_received += 1
+        dst: i64 = frame.dst
+        group = self._groups[dst >> PREFIX_SHIFT]
+        exit_number: i64 = -1
+        if group.local:
+            index: i64 = dst & INDEX_MASK
+            if index < group.count:
+                exit_number = group.ports[index]
+        elif group.count == 1:
+            exit_number = group.ports[0]
+        elif group.count > 1:
+            exit_number = group.ports[choose(flow_hash(frame, self.policy, self.hash_seed), group.count)]
+        if exit_number < 0:
+            port.dropped[NO_ROUTE] += 1
+            return
+        out = ports[exit_number]
+        priority: i64 = frame.priority
+        if (
+            (out.waiting & ~out.blocked) == 0
+            and out.free_ps <= now
+            and (out.blocked >> priority) & 1 == 0
+            and out.up
+            and not out.control_pending
+        ):
+            out.transmit(frame, now)
+            return
+        if not out.up:
+            out.lost_link_down += 1
+            return
+        frame.ingress = (port_number << 3) | priority
+        verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+        if verdict != ADMITTED:
+            port.dropped[verdict] += 1
+            return
+        out.enqueue(frame)
+        if not out.serve_pending:
+            out.kick(now)
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        pfc = self.ports[port].pfc
+        if pfc is not None:
+            pfc.hear(message, self.queue.now_ps)
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        now: i64 = self.queue.now_ps
+        if kind == SERVE:
+            self.ports[port].on_serve(now)
+            return
+        if kind == LINK_STATE:
+            self.ports[port].set_link(subject == 1, now)
+        elif kind == CONFIGURATION:
+            self._route_change(subject)
+        else:
+            pfc = self.ports[port].pfc
+            assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
+            if kind == PAUSE_EXPIRY:
+                pfc.expire(subject, now)
+            else:
+                pfc.refresh(subject, now)
+
+    def _route_change(self, subject: i64) -> None:
+        """Routing learns that a link went down or came back: subject = link x 2 + up."""
+        link: int = subject >> 1
+        if subject & 1:
+            if link in self.down:
+                self.down.remove(link)
+        elif link not in self.down:
+            self.down.append(link)
+            self.down.sort()
+        self.compute_groups()
+
+    def series(self) -> list[Series]:
+        rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
+        for port in self.ports:
+            n: int = port.number
+            rows += port_series(n)
+            rows += [Series("port_dropped_frames", n, -1, reason) for reason in DROP_REASONS[1:]]
+            rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
+            rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
+            rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
+        return rows
+
+    def counters(self) -> list[int]:
+        buffer = self.buffer
+        values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
+        for port in self.ports:
+            values += port_counters(port, self.queue.now_ps)
+            values += [port.dropped[reason] for reason in range(1, len(DROP_REASONS))]
+            values += list(port.queue_peak_bytes)
+            first: int = port.number * PRIORITIES
+            values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]
+            values += [buffer.groups[first + p].headroom_peak_bytes for p in range(PRIORITIES)]
+        return values
+
+    def save(self) -> list[Plain]:
+        ports: list[Plain] = [port.save() for port in self.ports]
+        down: list[Plain] = [link for link in self.down]
+        return [super().save(), self.buffer.save(), down, ports]
+
+    def load(self, state: list[Plain]) -> None:
+        base, buffer, down, ports = state
+        super().load(as_list(base))
+        self.buffer.load(buffer)
+        self.down = [as_int(link) for link in as_list(down)]
+        self.compute_groups()
+        for port, saved in zip(self.ports, as_list(ports), strict=True):
+            port.load(saved)
