@@ -38,7 +38,7 @@ types: $(VENV)/installed ## mypy --strict
 	@$(BIN)/mypy
 
 imports: $(VENV)/installed ## import-linter: the order of the rooms
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
 	@$(BIN)/python -m pytest $(ARGS)
@@ -52,7 +52,7 @@ bench: setup ## packet-hops per CPU second on the fixed cases
 
 profile: setup ## where the time of a run goes, by function
 	@mkdir -p profiles
-	@EMU_INTERPRETED=1 $(BIN)/python -m cProfile -o profiles/run.pstats -m emu.cli.main \
+	@EMU_INTERPRETED=1 $(BIN)/python -m cProfile -o profiles/run.pstats $(BIN)/emu \
 		run $(SCENARIO) --local --out profiles/run $(ARGS)
 	@$(BIN)/python -c "import pstats; pstats.Stats('profiles/run.pstats').sort_stats('tottime').print_stats(30)"
 

@@ -43,9 +43,9 @@ class WheelWithPacketPath(bdist_wheel):
     """Names the platform in the wheel's file name if it holds compiled modules."""
 
     def finalize_options(self) -> None:
+        if "bdist_wheel" in self.distribution.commands and compiled() is not None:
+            self.distribution.has_ext_modules = lambda: True
         super().finalize_options()
-        if "bdist_wheel" in self.distribution.commands:
-            self.root_is_pure = compiled() is None
 
 
 setup(cmdclass={"build_py": BuildWithPacketPath, "bdist_wheel": WheelWithPacketPath})
