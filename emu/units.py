@@ -1,12 +1,12 @@
 """How are times, sizes and rates written, read and printed?
 
-Inside, every quantity is a plain `int`: time in picoseconds, size in bytes, rate in bit/s, and the unit is the
-last word of its name (`now_ps`, `queued_bytes`, `rate_bps`). Configuration writes a number and a unit, and a
-bare number is refused because its unit would be a guess; zero is the same in every unit and is allowed.
+Inside, every quantity is a plain `int`: time in picoseconds, size in bytes, rate in bit/s, and the unit is
+the last word of its name (`now_ps`, `queued_bytes`, `rate_bps`). Configuration writes a number and a unit; a
+bare number is refused because its unit would be a guess, save zero, which is the same in every unit.
 
     time   ps ns us ms s min h                  "500ns", "4.096us"
     size   B, KB MB GB TB (1000), KiB MiB ...   "4KiB", "64MB"
-    rate   bps K M G T, with or without "bps"   "400G", "400Gbps", "3TB/s" (bytes per second: with the slash)
+    rate   bps K M G T, with or without "bps"   "400G", "400Gbps", "3TB/s" (a capital B is bytes)
 
 Reading is exact (decimal, never binary floating point): a quantity that is not a whole number of ps, bytes or
 bit/s is refused, not rounded. `4K` bytes is refused too, since it may mean 4,000 or 4,096.
@@ -194,5 +194,5 @@ def format_rate(rate_bps: int) -> str:
 
 
 def serialisation_ps(size_bytes: int, rate_bps: int) -> int:
-    """Time to put `size_bytes` on a wire of `rate_bps`, rounded up to the next ps. `rate_bps` is above zero."""
+    """Time to put `size_bytes` on a wire of `rate_bps` (above zero), rounded up to the next ps."""
     return -(-size_bytes * BIT_PS_PER_BYTE // rate_bps)

@@ -1,0 +1,101 @@
+"""Which plain RDMA WRITEs does a job post? Workload `flows`, by `pattern`.
+
+A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw would: `message` bytes a
+WRITE, over `qps` queue pairs in turn. How a pattern becomes a list of flows is in `emu.workload.flows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes, TimePs
+
+Rank = Annotated[int, Field(ge=0, le=2**20)]
+
+
+class FlowsWorkload(Section):
+    """What every pattern shares."""
+
+    kind: Literal["flows"] = "flows"
+    """Plain RDMA WRITEs."""
+    pattern: str
+    """Which flows."""
+    qps: Annotated[int, Field(ge=1, le=128)] = 1
+    """Queue pairs of a flow (perftest's -q)."""
+    message_bytes: AutoPositiveSizeBytes = None
+    """Bytes of one WRITE (perftest's -s). `auto`: the flow's bytes in equal shares, one for each queue
+    pair."""
+
+
+class Permutation(FlowsWorkload):
+    """Every rank sends to one other, and every rank receives from one."""
+
+    pattern: Literal["permutation"] = "permutation"
+    """A derangement drawn from the scenario's seed."""
+    size_bytes: PositiveSizeBytes
+    """Bytes of each flow."""
+    racks: Literal["any", "distinct", "next"] = "any"
+    """Whether a flow may stay in its rack, must leave it, or goes to the same place in the next rack."""
+
+
+class Incast(FlowsWorkload):
+    """Many ranks send to one."""
+
+    pattern: Literal["incast"] = "incast"
+    """`fan_in` ranks send to `destination`."""
+    size_bytes: PositiveSizeBytes
+    """Bytes of each flow."""
+    fan_in: Annotated[int, Field(ge=1, le=65535)]
+    """How many senders: the ranks that follow the destination in rank order, from the start again after the
+    last."""
+    destination: Rank = 0
+    """The rank that receives."""
+    racks: Literal["any", "distinct"] = "any"
+    """Whether senders may be of the destination's rack, or not."""
+
+
+class OneFlow(Section):
+    """One flow of a list."""
+
+    src: Rank
+    """The rank that sends."""
+    dst: Rank
+    """The rank that receives."""
+    size_bytes: PositiveSizeBytes
+    """Bytes."""
+    start_ps: TimePs = 0
+    """When it is posted, after the job's own start."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a flow to itself."""
+        if self.src == self.dst:
+            yield Refusal(("dst",), f"rank {self.dst} sends to itself", "another rank than `src`")
+
+
+class FlowList(FlowsWorkload):
+    """Flows spelled out."""
+
+    pattern: Literal["list"] = "list"
+    """The flows as listed."""
+    flows: Annotated[tuple[OneFlow, ...], Field(min_length=1, max_length=2**20)]
+    """The flows; a flow's number is its place in the list."""
+
+
+class FlowCsv(FlowsWorkload):
+    """Flows in a file; loading a scenario turns it into a `list`, so that an effective scenario is
+    complete."""
+
+    pattern: Literal["csv"] = "csv"
+    """The flows in a CSV file."""
+    file: Annotated[str, Field(min_length=1, max_length=4096)]
+    """The file, relative to the scenario's own directory. Columns: src, dst, size (with unit) or
+    size_bytes, and optionally start (with unit) or start_ps."""
+
+
+PATTERNS: Final = OneOf(
+    "pattern", {"permutation": Permutation, "incast": Incast, "list": FlowList, "csv": FlowCsv}
+)

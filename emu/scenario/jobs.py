@@ -1,0 +1,126 @@
+"""Who does what? Section `jobs`: which ranks, where, from when, and the workload.
+
+An algorithm is one line in `ALGORITHMS`. Sizes of collectives count as nccl-tests counts them: bytes of the
+whole buffer (all ranks' together for all_gather and reduce_scatter).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.flows import PATTERNS
+from emu.scenario.section import OneOf, Refusal, RefusedError, Section
+from emu.scenario.spelling import did_you_mean
+from emu.scenario.values import Name, PositiveSizeBytes, Reading, TimePs
+
+Ranks = Literal["all"] | int | tuple[int, ...]
+Order = Literal["contiguous", "strided"] | tuple[int, ...]
+
+OPERATIONS: Final = ("all_reduce", "all_gather", "reduce_scatter")
+ALGORITHMS: Final = {"ring": OPERATIONS}
+"""Algorithm -> the operations it can do."""
+
+
+def _numbers(value: object, accepted: str) -> tuple[int, ...]:
+    if not isinstance(value, (tuple, list)):
+        hint = did_you_mean(value, ("all", "contiguous", "strided")) if isinstance(value, str) else ""
+        raise RefusedError(f"{value!r} is not understood{hint}", accepted)
+    for item in value:
+        if not isinstance(item, int) or isinstance(item, bool) or item < 0:
+            raise RefusedError(f"{item!r} in the list is not a number from 0", accepted)
+    numbers = tuple(value)
+    if len(dict.fromkeys(numbers)) != len(numbers):
+        raise RefusedError("a number is listed twice", accepted)
+    return numbers
+
+
+RANKS_ACCEPTED: Final = "all, how many (at least 2), or a list of GPUs by number, each once"
+ORDER_ACCEPTED: Final = "contiguous, strided, or a list of places, each once"
+
+
+def _read_ranks(value: object) -> Ranks:
+    if value == "all":
+        return "all"
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 2:
+            raise RefusedError(f"{value} ranks have nobody to talk to", RANKS_ACCEPTED)
+        return value
+    numbers = _numbers(value, RANKS_ACCEPTED)
+    if len(numbers) < 2:
+        raise RefusedError(f"{len(numbers)} ranks have nobody to talk to", RANKS_ACCEPTED)
+    return numbers
+
+
+def _read_order(value: object) -> Order:
+    if value == "contiguous":
+        return "contiguous"
+    return "strided" if value == "strided" else _numbers(value, ORDER_ACCEPTED)
+
+
+def _show(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+_NUMBER_LIST: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+RankChoice = Annotated[
+    Ranks,
+    Reading(
+        _read_ranks,
+        _show,
+        RANKS_ACCEPTED,
+        {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 2}, _NUMBER_LIST]},
+    ),
+]
+OrderChoice = Annotated[
+    Order,
+    Reading(
+        _read_order, _show, ORDER_ACCEPTED, {"anyOf": [{"enum": ["contiguous", "strided"]}, _NUMBER_LIST]}
+    ),
+]
+
+
+class CollectiveWorkload(Section):
+    """A benchmark of one collective, as nccl-tests runs it."""
+
+    kind: Literal["collective"] = "collective"
+    """A collective benchmark."""
+    op: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    """The operation."""
+    algorithm: Literal["ring"] = "ring"
+    """How it is done."""
+    sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
+    """Sizes of the whole buffer, one row of results each."""
+    iterations: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Timed repetitions of each size, one after another."""
+    warmup: Annotated[int, Field(ge=0, le=10_000)] = 0
+    """Repetitions before those, not reported."""
+
+
+WORKLOADS: Final = OneOf("kind", {"collective": CollectiveWorkload, "flows": PATTERNS})
+
+
+class JobSection(Section):
+    """One job."""
+
+    name: Name
+    """Its name in results: `jobs.NAME`."""
+    ranks: RankChoice = "all"
+    """The GPUs: all, the first so many, or a list of their numbers (host by host)."""
+    order: OrderChoice = "contiguous"
+    """Rank order over those GPUs: as numbered; strided, so that neighbours in a ring sit in different
+    racks; or the place in `ranks` of rank 0, of rank 1 and so on."""
+    start_ps: TimePs = 0
+    """When the job starts."""
+    workload: Annotated[Section, WORKLOADS]
+    """What it does."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse an explicit order that does not fit an explicit number of ranks."""
+        if isinstance(self.order, tuple) and self.ranks != "all":
+            count = self.ranks if isinstance(self.ranks, int) else len(self.ranks)
+            if sorted(self.order) != list(range(count)):
+                accepted = f"each of 0 to {count - 1} once"
+                yield Refusal(("order",), f"does not order {count} ranks", accepted)

@@ -1,0 +1,67 @@
+"""How does the collective library move data? Section `ncclx`; the knobs carry NCCL's names.
+
+Sources: NCCL 2.30 (BUFFSIZE 4 MiB per channel in 8 steps; a ring chunk is 4 steps, a slice 2;
+IB_QPS_PER_CONNECTION 1; IB_SPLIT_DATA_ON_QPS 0, so round robin); Meta (SIGCOMM'24) for receiver-driven
+admission and for control messages in a class of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from emu.scenario.section import Refusal, Section
+from emu.scenario.values import PositiveSizeBytes
+from emu.units import parse_size
+
+
+class NcclxSection(Section):
+    """Channels, their buffers, queue pairs and admission."""
+
+    channels: Annotated[int, Field(ge=1, le=64)] = 1
+    """Channels of a communicator; each carries its share of every operation."""
+    buffsize_bytes: PositiveSizeBytes = parse_size("4MiB")
+    """Channel buffer, per channel and connection (NCCL_BUFFSIZE)."""
+    steps: Annotated[int, Field(ge=1, le=64)] = 8
+    """Slots of a channel buffer (NCCL_STEPS)."""
+    chunk_steps: Annotated[int, Field(ge=1, le=64)] = 4
+    """Slots of a chunk, the unit of an algorithm's step."""
+    slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
+    """Slots of a slice, the unit that is sent and admitted."""
+    qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
+    """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
+    qp_policy: Literal["round_robin", "split"] = "round_robin"
+    """Whole slices to one queue pair after another, or every slice split over all
+    (NCCL_IB_SPLIT_DATA_ON_QPS)."""
+    admission: Literal["receiver_driven", "none"] = "receiver_driven"
+    """Whether a slice waits for the receiver's clear-to-send."""
+    control: Literal["own_class", "data_class"] = "own_class"
+    """Whether clear-to-send travels at `transport.control_priority` or with the data."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a buffer that does not divide into slots, chunks and slices."""
+        if self.buffsize_bytes % self.steps:
+            yield Refusal(("buffsize",), f"does not divide into {self.steps} steps", "a multiple of `steps`")
+        if self.steps % self.chunk_steps:
+            reason = f"{self.chunk_steps} does not divide the {self.steps} steps"
+            yield Refusal(("chunk_steps",), reason, "a divisor of `steps`")
+        if self.chunk_steps % self.slice_steps:
+            reason = f"{self.slice_steps} does not divide the {self.chunk_steps} steps of a chunk"
+            yield Refusal(("slice_steps",), reason, "a divisor of `chunk_steps`")
+
+    @property
+    def step_bytes(self) -> int:
+        """Size of one slot."""
+        return self.buffsize_bytes // self.steps
+
+    @property
+    def slice_bytes(self) -> int:
+        """Largest slice."""
+        return self.step_bytes * self.slice_steps
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest chunk."""
+        return self.step_bytes * self.chunk_steps

@@ -1,0 +1,104 @@
+"""What is a scenario? The root section, complete: whatever a run depends on is in it.
+
+The sections are in modules of their own, one per subject; kinds, policies and patterns are tables in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import Field
+
+from emu.scenario.expect import Expectation, path_steps
+from emu.scenario.faults import FAULTS, FaultSection
+from emu.scenario.host import GpuSection, HostSection
+from emu.scenario.jobs import JobSection
+from emu.scenario.ncclx import NcclxSection
+from emu.scenario.nic import NicSection, TransportSection
+from emu.scenario.routing import POLICIES, EEcmp, RoutingSection
+from emu.scenario.run import ControlSection, RunSection
+from emu.scenario.section import Refusal, Section
+from emu.scenario.spelling import did_you_mean, listed
+from emu.scenario.switch import SwitchSection
+from emu.scenario.topology import TOPOLOGIES, TopologySection
+from emu.scenario.values import Name
+from emu.units import parse_time
+
+LEAST_AUTO_STALL_PS = parse_time("10ms")
+LONGEST_AUTO_STALL_PS = parse_time("100s")
+
+
+class Scenario(Section):
+    """One run: a fabric, how its devices behave, the jobs on it, what breaks, and what must come out."""
+
+    name: Name
+    """Name of the scenario, in results and metrics."""
+    description: Annotated[str, Field(max_length=4000)] = ""
+    """Which question it answers."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of every random stream: same scenario and seed, same result, bit for bit."""
+    topology: Annotated[TopologySection, TOPOLOGIES]
+    """The fabric."""
+    routing: Annotated[RoutingSection, POLICIES] = EEcmp()
+    """How switches choose among equal paths."""
+    switch: SwitchSection = SwitchSection()
+    """The switches."""
+    nic: NicSection = NicSection()
+    """The NICs."""
+    transport: TransportSection = TransportSection()
+    """Their queue pairs."""
+    host: HostSection = HostSection()
+    """The servers."""
+    gpu: GpuSection = GpuSection()
+    """The GPUs."""
+    ncclx: NcclxSection = NcclxSection()
+    """The collective library."""
+    control: ControlSection = ControlSection()
+    """The control plane."""
+    run: RunSection = RunSection()
+    """Limits and sampling."""
+    jobs: Annotated[tuple[JobSection, ...], Field(min_length=1, max_length=1024)]
+    """What runs on it."""
+    faults: Annotated[tuple[Annotated[FaultSection, FAULTS], ...], Field(max_length=65536)] = ()
+    """What breaks."""
+    expect: Annotated[tuple[Expectation, ...], Field(max_length=4096)] = ()
+    """What must be true of the results."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse sections that contradict each other."""
+        names = [job.name for job in self.jobs]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                yield Refusal(("jobs", index, "name"), f"{name!r} is used twice", "a name of its own")
+        pfc = self.switch.pfc
+        if pfc.enabled and self.transport.data_priority not in pfc.priorities:
+            reason = f"data at priority {self.transport.data_priority} is not lossless"
+            accepted = (
+                f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
+            )
+            yield Refusal(("transport", "data_priority"), reason, accepted)
+        for index, expectation in enumerate(self.expect):
+            steps = path_steps(expectation.value)
+            if steps[0] == "jobs" and len(steps) > 1 and steps[1] not in names:
+                reason = f"there is no job {steps[1]!r}{did_you_mean(str(steps[1]), names)}"
+                yield Refusal(("expect", index, "value"), reason, f"jobs.NAME with {listed(names)}")
+            if steps[0] == "faults" and len(steps) > 1 and isinstance(steps[1], int):
+                count = len(self.faults)
+                if not -count <= steps[1] < count:
+                    reason = f"there is no fault {steps[1]}: the scenario has {count}"
+                    yield Refusal(("expect", index, "value"), reason, "an index into faults")
+
+    @property
+    def stall_after_ps(self) -> int:
+        """`run.stall_after`, with `auto` worked out: one timeout longer than a queue pair's retries take.
+
+        At least 10 ms; at most 100 s, also where a queue pair waits for ever (`timeout: 0`).
+        """
+        if self.run.stall_after_ps is not None:
+            return self.run.stall_after_ps
+        transport = self.transport
+        if transport.timeout_ps == 0:
+            return LONGEST_AUTO_STALL_PS
+        retries_ps = transport.timeout_ps * (transport.retry_count + 2)
+        return min(max(retries_ps, LEAST_AUTO_STALL_PS), LONGEST_AUTO_STALL_PS)

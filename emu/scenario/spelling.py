@@ -1,0 +1,27 @@
+"""What did the user probably mean to write?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def closest(wrong: str, known: Iterable[str]) -> str:
+    """The known word nearest to `wrong`, upper and lower case alike; empty if none is near."""
+    words = list(known)
+    lower = [word.lower() for word in words]
+    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=0.6)
+    return words[lower.index(found[0])] if found else ""
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """`; did you mean 'rtsw-0'?`, or nothing where no known word is near."""
+    word = closest(wrong, known)
+    return f"; did you mean {word!r}?" if word else ""
+
+
+def listed(words: Iterable[str], most: int = 12) -> str:
+    """The words with commas between, cut after `most`."""
+    all_words = list(words)
+    shown = ", ".join(all_words[:most])
+    return f"{shown}, ... ({len(all_words)} in all)" if len(all_words) > most else shown

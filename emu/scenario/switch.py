@@ -1,0 +1,96 @@
+"""What is inside a switch? Section `switch`: latency, buffer, PFC.
+
+Sources: the buffer's numbers are the defaults on which simulators of lossless RoCE fabrics agree (pool 64
+MB, alpha 1/8, reserve 4 KiB, XON 2 MTU below XOFF); they are not Meta's. PFC is IEEE 802.1Qbb: quanta of
+512 bit times, 65,535 at most. Response times are 905 quanta at 400G and 394 up to 100G (uncertain:
+summaries of vendors' documents).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from emu.scenario.section import Refusal, Section
+from emu.scenario.values import (
+    AutoSizeBytes,
+    AutoTimePs,
+    PositiveFraction,
+    PositiveSizeBytes,
+    Priority,
+    SizeBytes,
+    TimePs,
+)
+from emu.units import parse_rate, parse_size, parse_time, serialisation_ps
+
+QUANTUM_BYTES: Final = 64
+"""One PFC quantum is the time of 512 bits."""
+SLOW_RESPONSE_QUANTA: Final = 394
+FAST_RESPONSE_QUANTA: Final = 905
+SLOW_RATE_BPS: Final = parse_rate("100G")
+
+
+def pause_response_ps(configured_ps: int | None, rate_bps: int) -> int:
+    """Time a port of `rate_bps` takes to obey a pause: as configured, or for `auto` by rate."""
+    if configured_ps is not None:
+        return configured_ps
+    quanta = SLOW_RESPONSE_QUANTA if rate_bps <= SLOW_RATE_BPS else FAST_RESPONSE_QUANTA
+    return serialisation_ps(quanta * QUANTUM_BYTES, rate_bps)
+
+
+class BufferSection(Section):
+    """One shared pool with a dynamic threshold."""
+
+    pool_bytes: PositiveSizeBytes = parse_size("64MB")
+    """The whole buffer: reserves, headroom and what is shared."""
+    alpha: PositiveFraction = Fraction(1, 8)
+    """XOFF threshold of a priority group = alpha x (shared pool - used)."""
+    reserve_bytes: SizeBytes = parse_size("4KiB")
+    """Guaranteed to each port's priority group before it takes from the shared pool."""
+    headroom_bytes: AutoSizeBytes = None
+    """Per port and lossless priority, for what arrives after XOFF. `auto`: 2 x propagation x rate + 2 x
+    largest frame + pause frame + peer's response time x rate."""
+    xon_offset_bytes: AutoSizeBytes = None
+    """XON lies this far below XOFF. `auto`: two largest frames."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse parts larger than the whole."""
+        for key, part_bytes in (("reserve", self.reserve_bytes), ("headroom", self.headroom_bytes or 0)):
+            if part_bytes > self.pool_bytes:
+                yield Refusal((key,), "is larger than the pool", "less than `pool`")
+
+
+class PfcSection(Section):
+    """Priority flow control."""
+
+    enabled: bool = True
+    """Whether switches send and ports obey pause frames. Without it every priority is lossy."""
+    priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3, 6)
+    """The lossless priorities."""
+    quanta: Annotated[int, Field(ge=1, le=65535)] = 65535
+    """Pause time in a pause frame, in quanta of 512 bit times; refreshed while the cause lasts."""
+    response_ps: AutoTimePs = None
+    """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        if len(dict.fromkeys(self.priorities)) != len(self.priorities):
+            yield Refusal(("priorities",), "a priority is listed twice", "each priority once")
+
+    def response_at(self, rate_bps: int) -> int:
+        """Time in ps that a switch's port of `rate_bps` takes to obey a pause."""
+        return pause_response_ps(self.response_ps, rate_bps)
+
+
+class SwitchSection(Section):
+    """Every switch of the fabric."""
+
+    latency_ps: TimePs = parse_time("300ns")
+    """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
+    buffer: BufferSection = BufferSection()
+    """Shared buffer."""
+    pfc: PfcSection = PfcSection()
+    """Priority flow control."""

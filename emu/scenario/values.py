@@ -1,0 +1,186 @@
+"""How is one value of a scenario read, shown again, and described to an editor?
+
+Each type below is a plain Python type (`int`, `Fraction`, `str`) with a `Reading` attached: a function from
+what YAML holds to the value, the way back, a JSON Schema, and a sentence on what is accepted. Quantities are
+read by `emu.units`, so they need their unit; `auto` reads as None and leaves the value to the device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from emu import units
+from emu.errors import QuantityError
+from emu.scenario.section import RefusedError, refused
+
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a value is read from YAML and written back."""
+
+    read: Callable[[object], object]
+    """Raises `QuantityError` or `RefusedError`."""
+    show: Callable[[Any], object]
+    """The inverse: what YAML would hold."""
+    accepted: str
+    schema: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+
+        def validate(value: object) -> object:
+            try:
+                return self.read(value)
+            except (QuantityError, RefusedError) as error:
+                raise refused(error.reason, error.accepted or self.accepted) from error
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(self.show)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        del schema, handler
+        return dict(self.schema)
+
+
+def _at_least(read: Callable[[object], int], minimum: int, shown: str) -> Callable[[object], int]:
+    def checked(value: object) -> int:
+        result = read(value)
+        if result < minimum:
+            raise RefusedError(f"{value!r} is too small", f"at least {shown}")
+        return result
+
+    return checked
+
+
+def _or_auto(reading: Reading) -> Reading:
+    def read(value: object) -> object:
+        return None if value == AUTO else reading.read(value)
+
+    def show(value: object) -> object:
+        return AUTO if value is None else reading.show(value)
+
+    accepted = f"{reading.accepted}, or {AUTO}"
+    return Reading(read, show, accepted, {"anyOf": [reading.schema, {"const": AUTO}]})
+
+
+def _unit_pattern(unit_names: list[str]) -> str:
+    alternatives = "|".join(re.escape(unit) for unit in unit_names)
+    return rf"^[0-9][0-9_]*(\.[0-9]+)?\s*({alternatives})$"
+
+
+def _quantity_schema(what: str, unit_names: list[str], example: str, *, zero: bool) -> dict[str, Any]:
+    text = {"type": "string", "pattern": _unit_pattern(unit_names), "examples": [example]}
+    return {"anyOf": [text, {"const": 0}], "title": what} if zero else {**text, "title": what}
+
+
+def _time(minimum_ps: int) -> Reading:
+    read = _at_least(units.parse_time, minimum_ps, units.format_time(minimum_ps))
+    schema = _quantity_schema("time", list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
+    return Reading(read, units.format_time, units.TIME_ACCEPTED, schema)
+
+
+def _size(minimum_bytes: int) -> Reading:
+    read = _at_least(units.parse_size, minimum_bytes, units.format_size(minimum_bytes))
+    schema = _quantity_schema("size", list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
+    return Reading(read, units.format_size, units.SIZE_ACCEPTED, schema)
+
+
+def _rate() -> Reading:
+    read = _at_least(units.parse_rate, 1, "1bps")
+    schema = _quantity_schema("rate", list(units.RATE_BPS), "400G", zero=False)
+    return Reading(read, units.format_rate, units.RATE_ACCEPTED, schema)
+
+
+def _show_fraction(value: Fraction) -> object:
+    return value.numerator if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
+
+
+def _read_positive_fraction(value: object) -> Fraction:
+    result = units.parse_fraction(value)
+    if not 0 < result <= 1024 or result.denominator > 2**20:
+        raise RefusedError(f"{value!r} is out of range", "a fraction above 0 and up to 1024")
+    return result
+
+
+def _read_mtu(value: object) -> int:
+    """The payload of a packet in bytes. A number without a unit is how every NIC shows it, and no guess."""
+    accepted = "256, 512, 1024, 2048 or 4096 (bytes)"
+    size_bytes = value if isinstance(value, int) else units.parse_size(value)
+    if size_bytes not in (256, 512, 1024, 2048, 4096) or isinstance(value, bool):
+        raise RefusedError(f"{value!r} is not an MTU of InfiniBand transport", accepted)
+    return size_bytes
+
+
+def word(what: str, pattern: str, accepted: str) -> Reading:
+    """A string of at most 64 characters that matches `pattern` in full."""
+    compiled = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise RefusedError(f"{value!r} is not a string", accepted)
+        if len(value) > 64 or compiled.fullmatch(value) is None:
+            raise RefusedError(f"{value!r} is not {what}", accepted)
+        return value
+
+    return Reading(read, str, accepted, {"type": "string", "pattern": f"^{pattern}$", "maxLength": 64})
+
+
+def _read_priority(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 7:
+        raise RefusedError(f"{value!r} is not a priority", "a priority, 0 to 7")
+    return value
+
+
+LEAST_DELAY_PS: Final = units.parse_time("1ns")
+
+TimePs = Annotated[int, _time(0)]
+PositiveTimePs = Annotated[int, _time(1)]
+DelayPs = Annotated[int, _time(LEAST_DELAY_PS)]
+"""Delay of a link: at least 1 ns, since two devices may sit on different workers."""
+AutoTimePs = Annotated[int | None, _or_auto(_time(0))]
+AutoPositiveTimePs = Annotated[int | None, _or_auto(_time(1))]
+SizeBytes = Annotated[int, _size(0)]
+PositiveSizeBytes = Annotated[int, _size(1)]
+AutoSizeBytes = Annotated[int | None, _or_auto(_size(0))]
+AutoPositiveSizeBytes = Annotated[int | None, _or_auto(_size(1))]
+RateBps = Annotated[int, _rate()]
+PositiveFraction = Annotated[
+    Fraction,
+    Reading(
+        _read_positive_fraction,
+        _show_fraction,
+        units.FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+    ),
+]
+MtuBytes = Annotated[
+    int, Reading(_read_mtu, int, "256, 512, 1024, 2048 or 4096", {"enum": [256, 512, 1024, 2048, 4096]})
+]
+Priority = Annotated[
+    int, Reading(_read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7})
+]
+Name = Annotated[str, word("a name", r"[A-Za-z][A-Za-z0-9_-]*", "letters, digits, - and _, a letter first")]
+NodeName = Annotated[
+    str,
+    word("a node's name", r"[A-Za-z][A-Za-z0-9_.-]*", "letters, digits, -, _ and ., a letter first"),
+]
+LinkName = Annotated[
+    str,
+    word(
+        "a link's name",
+        r"[A-Za-z][A-Za-z0-9_.-]*:[A-Za-z][A-Za-z0-9_.-]*(/[0-9]{1,4})?",
+        'two ends with a colon between, like "rtsw-0:ctsw-3"; "/1" picks one of parallel links',
+    ),
+]
