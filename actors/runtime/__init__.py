@@ -1,0 +1,1 @@
+"""The machinery that runs the devices: window protocol, partitions, workers, sockets, coordinator."""

@@ -1,0 +1,231 @@
+"""How do a scenario's numbers become switches and NICs?
+
+One function per kind of device; each reads the frozen scenario and the topology and nothing else, so that a
+device is the same in whatever worker it is built. `outbox_for` says where the peer of a link lives: None in
+this partition, else the outbox towards its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+from actors.host_link import MessagePort
+from actors.link import PRIORITIES, Outbox, Port, Wire
+from actors.nic.nic import Nic
+from actors.nic.numbers import first_psn, hash_seed
+from actors.nic.port import NicPort
+from actors.nic.queue_pair import QueuePair
+from actors.pfc import Pfc
+from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
+from actors.switch.egress import SwitchPort
+from actors.switch.hashing import POLICIES
+from actors.switch.switch import Group, Routes, Switch
+from emu.errors import ScenarioError
+from emu.kernel.queue import EventQueue
+from emu.scenario.schema import Scenario
+from emu.topology.model import FABRIC, INDEX_BITS, Attachment, Role, Topology
+from emu.topology.routing import equal_cost_groups, local_ports
+from emu.wire.frame import LARGEST_HEADERS_BYTES
+
+OutboxFor = Callable[[int], Outbox | None]
+
+
+class QueuePairPlan(Protocol):
+    """What a queue pair is built from: one entry of the connection plan."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def qpn(self) -> int: ...
+    @property
+    def remote_nic(self) -> int: ...
+    @property
+    def remote_index(self) -> int: ...
+    @property
+    def remote_qpn(self) -> int: ...
+    @property
+    def remote_address(self) -> int: ...
+    @property
+    def udp_source(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def log_deliveries(self) -> bool: ...
+
+
+class GraphRoutes(Routes):
+    """Groups read off the topology, each distinct one shared by the prefixes that have it."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def groups(self, switch: int, down: list[int]) -> list[Group]:
+        out_of_use = frozenset(down)
+        shared: dict[tuple[int, ...], Group] = {}
+        result: list[Group] = []
+        for ports in equal_cost_groups(self._topology, switch, out_of_use):
+            group = shared.get(ports)
+            if group is None:
+                group = shared[ports] = Group(list(ports), False)
+            result.append(group)
+        local: dict[int, dict[int, int]] = {}
+        for address, port in local_ports(self._topology, switch, out_of_use).items():
+            local.setdefault(address >> INDEX_BITS, {})[address & ((1 << INDEX_BITS) - 1)] = port
+        for prefix in range(self._topology.prefixes):
+            if switch in self._topology.prefix_switches(prefix):
+                table = local.get(prefix, {})
+                result[prefix] = Group(
+                    [table.get(index, -1) for index in range(max(table, default=-1) + 1)], True
+                )
+        return result
+
+
+def largest_frame_bytes(scenario: Scenario) -> int:
+    """The largest frame on any link, with headers and FCS, without preamble and gap."""
+    return scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES
+
+
+def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
+    """The fixed latency from a frame's last bit at this device until it is acted on."""
+    return scenario.nic.latency_ps if topology.nodes[node].role is Role.NIC else scenario.switch.latency_ps
+
+
+def pause_response_ps(scenario: Scenario, topology: Topology, node: int, rate_bps: int) -> int:
+    """How long this device's port takes to obey a pause."""
+    if topology.nodes[node].role is Role.NIC:
+        return scenario.nic.response_at(rate_bps)
+    return scenario.switch.pfc.response_at(rate_bps)
+
+
+def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for: OutboxFor) -> Wire:
+    """The wire behind a fabric port."""
+    return Wire(
+        end.rate_bps,
+        end.delay_ps,
+        end.peer,
+        end.peer_port,
+        ingress_latency_ps(scenario, topology, end.peer),
+        pause_response_ps(scenario, topology, end.peer, end.rate_bps),
+        outbox_for(end.peer),
+    )
+
+
+def port_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
+    """Headroom of one lossless priority group of a switch port: as configured, or by the formula."""
+    configured = scenario.switch.buffer.headroom_bytes
+    if configured is not None:
+        return configured
+    response = pause_response_ps(scenario, topology, end.peer, end.rate_bps)
+    ingress = ingress_latency_ps(scenario, topology, switch)
+    return headroom_bytes(end.rate_bps, end.delay_ps, largest_frame_bytes(scenario), response, ingress)
+
+
+def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
+    """What is left of a switch's buffer for sharing after reserves and headroom."""
+    section = scenario.switch
+    left = section.buffer.pool_bytes
+    lossless = len(section.pfc.priorities) if section.pfc.enabled else 0
+    for end in topology.ports(switch):
+        left -= PRIORITIES * section.buffer.reserve_bytes
+        left -= lossless * port_headroom_bytes(scenario, topology, switch, end)
+    if left < largest_frame_bytes(scenario):
+        name = topology.nodes[switch].name
+        raise ScenarioError.at_key(
+            "switch.buffer.pool",
+            f"reserves and headroom of the {len(topology.ports(switch))} ports of {name} leave no shared pool",
+            "a larger pool, or less reserve or headroom",
+        )
+    return left
+
+
+def build_switch(
+    scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
+) -> Switch:
+    """One switch with its ports, buffer and routing groups."""
+    section = scenario.switch
+    pfc = section.pfc
+    alpha = Fraction(section.buffer.alpha) * (1 << ALPHA_BITS)
+    xon_offset = section.buffer.xon_offset_bytes
+    if xon_offset is None:
+        xon_offset = 2 * largest_frame_bytes(scenario)
+    buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
+    everywhere = scenario.routing.seed == "equal"
+    seed = hash_seed(scenario.seed, -1 if everywhere else number)
+    switch = Switch(number, queue, buffer, GraphRoutes(topology), POLICIES[scenario.routing.policy], seed)
+    for index, end in enumerate(topology.ports(number)):
+        port = SwitchPort(
+            switch, index, wire_of(scenario, topology, end, outbox_for), section.latency_ps, buffer
+        )
+        if pfc.enabled:
+            port.pfc = Pfc(port, pfc.quanta)
+        headroom = port_headroom_bytes(scenario, topology, number, end)
+        for priority in range(PRIORITIES):
+            lossless = pfc.enabled and priority in pfc.priorities
+            group = PriorityGroup(
+                priority, lossless, section.buffer.reserve_bytes, headroom if lossless else 0
+            )
+            group.pfc = port.pfc
+            buffer.add(group)
+        switch.add_port(port)
+    switch.compute_groups()
+    return switch
+
+
+def build_nic(
+    scenario: Scenario,
+    topology: Topology,
+    number: int,
+    pairs: Sequence[QueuePairPlan],
+    queue: EventQueue,
+    outbox_for: OutboxFor,
+) -> Nic:
+    """One NIC with its fabric ports and queue pairs."""
+    transport = scenario.transport
+    ends = topology.ports(number)
+    fabric = [end for end in ends if end.kind == FABRIC]
+    host_end = ends[-1]
+    host = MessagePort(
+        queue,
+        host_end.rate_bps,
+        host_end.delay_ps,
+        host_end.peer,
+        host_end.peer_port,
+        0,
+        outbox_for(host_end.peer),
+    )
+    nic = Nic(number, queue, host, transport.timeout_ps, transport.retry_count, transport.ack_priority)
+    ports: list[NicPort] = []
+    for index, end in enumerate(fabric):
+        wire = wire_of(scenario, topology, end, outbox_for)
+        port = NicPort(nic, index, wire, scenario.nic.latency_ps, transport.timeout_ps)
+        if scenario.switch.pfc.enabled:
+            port.pfc = Pfc(port, scenario.switch.pfc.quanta)
+        ports.append(port)
+    nic.set_ports(ports)
+    nic.set_pairs(
+        [
+            QueuePair(
+                plan.index,
+                plan.qpn,
+                plan.remote_qpn,
+                topology.address_of(number),
+                plan.remote_address,
+                plan.udp_source,
+                plan.priority,
+                transport.mtu_bytes,
+                transport.ack_every,
+                first_psn(scenario.seed, number, plan.index),
+                first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
+                plan.log_deliveries,
+            )
+            for plan in pairs
+        ]
+    )
+    return nic
+
+
+def fabric_ports(device: Switch | Nic) -> list[Port]:
+    """The fabric ports of a switch or NIC, in order."""
+    return list(device.ports) if isinstance(device, Switch) else list(device.ports())

@@ -1,0 +1,151 @@
+"""What is asked of a run, what is heard while it runs, and what is left when it has ended?
+
+Plain records, so that the command, the public API and the tests read the same things whether the devices ran in
+one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from emu.measure.digest import DeviceRecord
+
+
+class Ending(StrEnum):
+    """How a run ended."""
+
+    FINISHED = "finished"
+    """Every job is done."""
+    STALLED = "stalled"
+    """Nothing moves any more, and a job is unfinished."""
+    TIME_LIMIT = "time_limit"
+    """The scenario's `max_time` passed with a job unfinished."""
+    INTERRUPTED = "interrupted"
+    """The user asked for the end."""
+    FAILED = "failed"
+    """A worker or a socket failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a scenario is to be run; nothing here changes its answer."""
+
+    local: bool = False
+    """In this process, without Ray."""
+    parts: int = 1
+    """With `local`: how many separately built partitions."""
+    delay_seed: int = 1
+    """With `local` and several parts: the seed of the delays between them."""
+    workers: int | None = None
+    """Ray workers; None chooses as many as there are CPUs, or what the placement demands."""
+    placement: str = "packed"
+    address: str | None = None
+    """Of a Ray cluster; None starts one on this machine for the run."""
+    directory: Path | None = None
+    """The run directory, where workers.json goes as soon as the workers are up."""
+    sockets: str = "auto"
+    """`auto`: Unix on one host and TCP between hosts; `tcp`: TCP everywhere."""
+    metrics: bool = True
+    """Whether workers serve Prometheus text on loopback."""
+    progress_every_s: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """One worker as workers.json tells of it. `devices` are the names of what it hosts, in device order."""
+
+    worker: int
+    pid: int
+    node: str
+    data_address: str
+    """Where its peers reach it; empty if it has none."""
+    metrics_address: str
+    """HOST:PORT that serves Prometheus text; empty if it serves none."""
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: `delivered_bytes` of payload before about `virtual_ps`."""
+
+    virtual_ps: int
+    delivered_bytes: int
+    operations: tuple[tuple[int, ...], ...] = ()
+    """The controller's rows of operations that have ended so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSample:
+    """A device at a sync point: the mix of what it executed and its counters, in the order of its series."""
+
+    number: int
+    mix: int
+    counters: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Every device at one sync point, in device order."""
+
+    time_ps: int
+    devices: tuple[DeviceSample, ...]
+
+
+class Observer:
+    """Hears of a run while it runs. Every method may be left as it is."""
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        """Every worker is built, connected and serving; `discovery_url` lists their metrics, if not empty."""
+
+    def progressed(self, progress: Progress) -> None:
+        """Called every `progress_every_s` or so of wall time."""
+
+    def sampled(self, sample: Sample) -> None:
+        """A sampling point was passed by every worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the run cost. `events` and hops are exact and the same in every placement; the rest is not."""
+
+    workers: int
+    placement: str
+    compiled: bool
+    events: int
+    packet_hops: int
+    data_packet_hops: int
+    windows: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What is left of a run. After anything but FINISHED, STALLED and TIME_LIMIT it is partial."""
+
+    ending: Ending
+    message: str
+    """One line that says why, unless FINISHED."""
+    virtual_ps: int
+    digest: str
+    """Empty if partial: where an interrupted run stops is nobody's answer."""
+    devices: tuple[DeviceRecord, ...]
+    engine: Engine
+    workers: tuple[WorkerRecord, ...] = field(default=())
+    build_s: float = 0.0
+    """Wall time from the call to the first window."""
+
+    @property
+    def exit_status(self) -> int:
+        """0 finished, 3 stalled or out of time, 4 failed, 130 interrupted; expectations are the caller's."""
+        statuses = {
+            Ending.FINISHED: 0,
+            Ending.STALLED: 3,
+            Ending.TIME_LIMIT: 3,
+            Ending.INTERRUPTED: 130,
+            Ending.FAILED: 4,
+        }
+        return statuses[self.ending]
