@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 
 import pytest
 
@@ -16,6 +17,8 @@ ROOMS = {
     "emu": {"api", "cli", "faults", "kernel", "measure", "scenario", "topology", "wire", "workload"},
     "actors": {"control", "gpu", "host", "ncclx", "nic", "runtime", "switch"},
 }
+MAY_KNOW_THE_MACHINE = {"emu.api", "emu.cli", "emu.measure", "actors.runtime"}
+"""Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}
 """Words that say nothing about what a thing does, wherever they stand in a name."""
 LOOSE_NAMES = {"data", "process", "stuff", "do_it"}
@@ -35,6 +38,15 @@ def test_top_level_holds_only_what_belongs_there() -> None:
 def test_every_directory_of_a_package_is_a_room(package: str) -> None:
     rooms = {name.split("/")[1] for name in python_files(package) if name.count("/") > 1}
     assert rooms <= ROOMS[package]
+
+
+def test_every_room_has_its_place_in_the_order_of_imports() -> None:
+    contracts = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
+    layered = {name for line in contracts[0]["layers"] for name in re.findall(r"[a-z_.]+", line)}
+    clockless = {name for contract in contracts[1:] for name in contract["source_modules"]}
+    rooms = {".".join(name.split("/")[:2]) for name in python_files(*PACKAGES) if name.count("/") > 1}
+    assert rooms <= layered, "name the room in the layers of [tool.importlinter]"
+    assert rooms - MAY_KNOW_THE_MACHINE <= clockless, "name the room in a 'forbidden' contract there too"
 
 
 def test_every_room_is_a_package() -> None:
