@@ -26,7 +26,7 @@ import json
 import resource
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -143,7 +143,7 @@ class Snapshot(NamedTuple):
     """What a worker publishes: its virtual time, the counters of each device, and its own few."""
 
     virtual_ps: int
-    values: tuple[tuple[int, ...], ...]
+    values: tuple[Sequence[int], ...]
     engine: dict[str, int]
 
 
@@ -161,10 +161,11 @@ class Exporter:
         self,
         devices: Iterable[tuple[str, Sequence[Series]]],
         info: Mapping[str, Mapping[str, str]] | None = None,
+        priorities: Collection[int] = range(8),
     ) -> None:
         self.wanted = False
         """A scrape waits: publish at the next slice's end. Reading it costs nothing."""
-        self._exposition = Exposition(devices)
+        self._exposition = Exposition(devices, priorities)
         self._condition = threading.Condition()
         self._snapshot: Snapshot | None = None
         self._generation = 0
@@ -183,10 +184,11 @@ class Exporter:
     ) -> None:
         """Hand over the counters of a sync point or of a slice's end; called by the worker's own thread.
 
+        The lists in `values` must not change afterwards (what `Device.counters()` returns does not).
         `engine` has values for the keys of `ENGINE_METRICS`; virtual time and memory are filled in here.
         Waits, at most `COURTESY_S`, until the scrapes that waited are answered.
         """
-        snapshot = Snapshot(virtual_ps, tuple(tuple(one) for one in values), dict(engine or {}))
+        snapshot = Snapshot(virtual_ps, tuple(values), dict(engine or {}))
         with self._condition:
             self._snapshot = snapshot
             self._generation += 1

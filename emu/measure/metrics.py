@@ -74,7 +74,6 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_route": "no egress port leads to the destination",
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
-    "unknown_qp": "no queue pair of that number at the receiver",
 }
 """Why a frame can be dropped."""
 
@@ -178,6 +177,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.COUNT,
         DEVICE,
         "Packets that arrived a second time.",
+    ),
+    _counter(
+        "nic_unknown_qpn",
+        "nic_unknown_qpn",
+        Unit.COUNT,
+        DEVICE,
+        "Packets for a queue pair that the NIC does not have.",
     ),
     _counter(
         "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."

@@ -1,0 +1,158 @@
+"""What does a run hand over when it is done?
+
+Plain records, from which everything else in this room is worked out: the devices' own (`DeviceRecord`, one
+for each device, whichever worker it lived on), the engine's (`EngineFacts`), and what was planned
+(`JobPlan`), which the rows that devices report are matched with. None of them knows a worker or a partition
+except `EngineFacts`.
+
+`Counts` adds the counters of all devices up in the ways the summary asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from emu.kernel.device import Series
+from emu.measure.metrics import METRIC_OF
+
+LINK_DOWN: Final = "link_down"
+"""The reason of a drop on a link that was down."""
+
+Rows = Mapping[str, Sequence[Sequence[int]]]
+"""`Device.results()`: rows of integers under the name of their table."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRecord:
+    """What one device counted and reported. `counters` are the values of `series`, in the same order."""
+
+    number: int
+    digest: int
+    executed: int
+    frames_received: int
+    data_frames_received: int
+    series: Sequence[Series]
+    counters: Sequence[int]
+    end_states: Sequence[int] = ()
+    results: Rows = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """How the run was carried out: the only part of a summary that may differ between placements."""
+
+    workers: int
+    placement: str
+    windows: int
+    wall_s: float
+    cpu_s: float
+    peak_rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePlan:
+    """One operation of a job: which of the rows `operations` of the controller are about it."""
+
+    operation: int
+    op: str
+    algorithm: str
+    size_bytes: int
+    ranks: int
+    iteration: int
+    warmup: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlowPlan:
+    """One flow of a job. `nic` is the receiver; `messages` are (QP index there, message number) of its
+    parts."""
+
+    flow: int
+    source: str
+    destination: str
+    size_bytes: int
+    nic: int = -1
+    messages: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One job of the scenario, by its number."""
+
+    job: int
+    name: str
+    ranks: int
+    collectives: tuple[CollectivePlan, ...] = ()
+    flows: tuple[FlowPlan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FaultPlan:
+    """One fault of the scenario. `links` are the numbers of the links it takes down, if that is what it
+    does."""
+
+    kind: str
+    target: str
+    at_ps: int
+    until_ps: int | None = None
+    links: tuple[int, ...] = ()
+
+
+class Sample(NamedTuple):
+    """The counters of every device at one sync point: device number to the values of its series."""
+
+    virtual_ps: int
+    counters: Mapping[int, Sequence[int]]
+
+
+class Counts:
+    """The counters of a run, added up."""
+
+    def __init__(self, records: Iterable[DeviceRecord]) -> None:
+        self.of_metric: dict[str, int] = {}
+        self.of_port: dict[tuple[str, int, int], int] = {}
+        """(metric, device, port): summed over priorities and reasons."""
+        self.most_of_port: dict[tuple[str, int, int], int] = {}
+        """(metric, device, port): the largest among priorities."""
+        self.of_reason: dict[str, int] = {}
+        """Frames dropped."""
+        self.lost_of_port: dict[tuple[int, int], int] = {}
+        """(device, port): frames lost because the link was down."""
+        for record in records:
+            assert len(record.series) == len(record.counters), record.number
+            for series, value in zip(record.series, record.counters, strict=True):
+                self._add(record.number, series, value)
+
+    def _add(self, device: int, series: Series, value: int) -> None:
+        metric = series.metric
+        assert metric in METRIC_OF, f"device {device} counts {metric!r}, which emu.measure.metrics lacks"
+        place = (metric, device, series.port)
+        self.of_metric[metric] = self.of_metric.get(metric, 0) + value
+        self.of_port[place] = self.of_port.get(place, 0) + value
+        self.most_of_port[place] = max(self.most_of_port.get(place, 0), value)
+        if metric == "port_dropped_frames":
+            self.of_reason[series.reason] = self.of_reason.get(series.reason, 0) + value
+            if series.reason == LINK_DOWN:
+                self.lost_of_port[device, series.port] = value
+
+    def total(self, metric: str) -> int:
+        """Over all devices, ports and priorities; 0 if nothing counts it."""
+        return self.of_metric.get(metric, 0)
+
+    def port(self, metric: str, device: int, port: int) -> int:
+        """Of one port (-1: of the device as a whole), over priorities and reasons."""
+        return self.of_port.get((metric, device, port), 0)
+
+    def port_most(self, metric: str, device: int, port: int) -> int:
+        """Of one port, the largest among its priorities."""
+        return self.most_of_port.get((metric, device, port), 0)
+
+    def peak(self, metric: str) -> tuple[int, int]:
+        """The largest value of a device-wide gauge, and the first device that reached it; (0, -1) if none."""
+        found = (0, -1)
+        for (key, device, _), value in self.most_of_port.items():
+            if key == metric and value > found[0]:
+                found = (value, device)
+        return found

@@ -1,0 +1,160 @@
+"""What did the network do: which links were busy, paused, uneven, and what was lost?
+
+Worked out from the counters of all devices at the end of the run and from the topology. A link has two
+directions and each is a row; what a direction carried is what its sending port counted, and what it was
+paused for is what the *sending* port was told by its peer.
+
+Imbalance. A switch's uplinks are its ports to switches of a higher tier. The load of a member is the payload
+it sent; `max_over_mean` is the fullest member over the mean of all, idle ones included, so four flows on four
+of eight uplinks give 2. Acknowledgements are left out: they are small, and hashed on other fields.
+
+Utilisation counts preamble and inter-frame gap, but not PFC frames, which no counter of bytes includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.metrics import CONGESTION_REASONS
+from emu.measure.summary import Drops, Fabric, FaultEffect, Link, Uplinks
+from emu.topology.model import Role, Topology
+from emu.units import BIT_PS_PER_BYTE
+
+
+def share(part: int, whole: int) -> float:
+    """Part / whole to six decimals; 0 of nothing."""
+    return round(part / whole, 6) if whole else 0.0
+
+
+def drops_of(counts: Counts) -> Drops:
+    """Frames dropped, by reason."""
+    by_reason = dict(sorted(counts.of_reason.items()))
+    congestion = sum(number for reason, number in by_reason.items() if reason in CONGESTION_REASONS)
+    return Drops(total=sum(by_reason.values()), congestion=congestion, by_reason=by_reason)
+
+
+def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[Link]:
+    """Both directions of every fabric link."""
+    for link in topology.links:
+        if link.kind != "fabric":
+            continue
+        for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
+            wire_bytes = counts.port("port_sent_bytes", sender, port)
+            paused_ps = counts.port_most("pfc_paused_ps", sender, port)
+            yield Link(
+                source=topology.nodes[sender].name,
+                destination=topology.nodes[receiver].name,
+                name=link.name,
+                data_bytes=counts.port("port_sent_data_bytes", sender, port),
+                wire_bytes=wire_bytes,
+                utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * virtual_ps),
+                paused=share(paused_ps, virtual_ps),
+                paused_ps=paused_ps,
+            )
+
+
+def uplink_ports(topology: Topology, switch: int) -> list[int]:
+    """The ports of a switch that lead to a switch of a higher tier, in port order."""
+    tier = topology.nodes[switch].tier
+    return [
+        port
+        for port, end in enumerate(topology.ports(switch))
+        if topology.nodes[end.peer].role is Role.SWITCH and topology.nodes[end.peer].tier > tier
+    ]
+
+
+def uplink_rows(topology: Topology, counts: Counts) -> Iterator[Uplinks]:
+    """The imbalance of every switch with two uplinks or more."""
+    for switch in topology.switches:
+        ports = uplink_ports(topology, switch)
+        if len(ports) < 2:
+            continue
+        loads = [counts.port("port_sent_data_bytes", switch, port) for port in ports]
+        total = sum(loads)
+        yield Uplinks(
+            switch=topology.nodes[switch].name,
+            members=len(loads),
+            idle=loads.count(0),
+            data_bytes=total,
+            max_over_mean=share(max(loads) * len(loads), total) if total else None,
+        )
+
+
+def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
+    """The whole section `fabric` of the summary."""
+    peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")
+    return Fabric(
+        drops=drops_of(counts),
+        pause_frames=counts.total("pfc_sent_frames"),
+        resume_frames=counts.total("pfc_resumed_frames"),
+        pause_ps=counts.total("pfc_paused_ps"),
+        ecn_marks=counts.total("queue_marked_frames"),
+        retransmissions=counts.total("nic_retransmitted_frames"),
+        out_of_sequence=counts.total("nic_out_of_sequence"),
+        ack_timeouts=counts.total("nic_local_ack_timeout_err"),
+        peak_buffer_bytes=peak_bytes,
+        peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
+        links=list(link_rows(topology, counts, virtual_ps)),
+        uplinks=list(uplink_rows(topology, counts)),
+    )
+
+
+class LinkLosses:
+    """How many frames each link had lost to being down, at the sampled sync points and at the end."""
+
+    def __init__(
+        self, topology: Topology, records: Iterable[DeviceRecord], samples: Iterable[Sample]
+    ) -> None:
+        self._topology = topology
+        self._places: dict[tuple[int, int], int] = {}
+        at_end: dict[int, Sequence[int]] = {}
+        for record in records:
+            at_end[record.number] = record.counters
+            for place, series in enumerate(record.series):
+                if series.metric == "port_dropped_frames" and series.reason == LINK_DOWN:
+                    self._places[record.number, series.port] = place
+        self._at_end = at_end
+        self._samples = {sample.virtual_ps: sample.counters for sample in samples}
+
+    def at(self, link_number: int, time_ps: int | None) -> int | None:
+        """Losses up to `time_ps` (None: the end); None if there is no sample of that time."""
+        counters = self._at_end if time_ps is None else self._samples.get(time_ps)
+        if counters is None:
+            return None
+        link = self._topology.links[link_number]
+        ends = ((link.a, link.a_port), (link.b, link.b_port))
+        return sum(counters[end[0]][self._places[end]] for end in ends if end in self._places)
+
+    def between(self, link_number: int, from_ps: int, until_ps: int | None) -> int:
+        """Losses from one time to another. Where a sample is missing, the span is taken from the beginning
+        or to the end of the run."""
+        before = self.at(link_number, from_ps) or 0
+        after = self.at(link_number, until_ps)
+        return (self.at(link_number, None) or 0) - before if after is None else after - before
+
+
+def fault_rows(faults: Sequence[FaultPlan], losses: LinkLosses, virtual_ps: int) -> list[FaultEffect]:
+    """What each fault did: the frames its links lost from its beginning to the next fault of the same link.
+
+    Exact where every fault that is not the first on its link begins at a sampled sync point.
+    """
+    effects: list[FaultEffect] = []
+    for fault in faults:
+        lost = 0
+        for link in fault.links if fault.at_ps < virtual_ps else ():
+            starts = [other.at_ps for other in faults if link in other.links]
+            later = [at_ps for at_ps in starts if fault.at_ps < at_ps < virtual_ps]
+            from_ps = fault.at_ps if min(starts) < fault.at_ps else 0
+            lost += losses.between(link, from_ps, min(later, default=None))
+        effects.append(
+            FaultEffect(
+                kind=fault.kind,
+                target=fault.target,
+                at_ps=fault.at_ps,
+                until_ps=fault.until_ps,
+                happened=fault.at_ps < virtual_ps,
+                frames_lost=lost,
+            )
+        )
+    return effects

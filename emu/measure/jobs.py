@@ -1,0 +1,154 @@
+"""How did the jobs do: when did each operation and flow begin and end, and at what bandwidth?
+
+The controller reports operations, hosts report flows (posted, completed), NICs log deliveries. All of them
+are rows of integers that refer to the plan by number; here they meet it. Two times are kept apart:
+*delivered* (last byte at the receiver) and *completed* (completion at the sender).
+
+An all_reduce of S bytes over n ranks moves 2(n-1)/n S over each rank's link, all_gather and reduce_scatter
+(n-1)/n S; busbw is algbw x that factor, so that it compares with the link's rate whatever n is. Rates are
+whole bit/s, rounded down, worked out in integers.
+
+Source: nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from emu.measure.collected import CollectivePlan, DeviceRecord, FlowPlan, JobPlan
+from emu.measure.summary import Collective, Flow, Job
+from emu.units import BIT_PS_PER_BYTE
+from emu.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+
+SUCCESS: Final = "success"
+UNFINISHED: Final = "unfinished"
+STATUS_NAMES: Final = {
+    STATUS_SUCCESS: SUCCESS,
+    STATUS_RETRY_EXCEEDED: "retry_exceeded",
+    STATUS_FLUSHED: "flushed",
+}
+
+
+def status_name(status: int) -> str:
+    """A completion's status in words."""
+    return STATUS_NAMES.get(status, f"status_{status}")
+
+
+def bus_factor(op: str, ranks: int) -> Fraction:
+    """Busbw / algbw."""
+    if op == "all_reduce":
+        return Fraction(2 * (ranks - 1), ranks)
+    if op in ("all_gather", "reduce_scatter", "all_to_all"):
+        return Fraction(ranks - 1, ranks)
+    return Fraction(1)
+
+
+def bandwidth_bps(size_bytes: int, time_ps: int, factor: Fraction = Fraction(1)) -> int | None:
+    """Size / time x factor in whole bit/s; None if no time passed."""
+    if time_ps <= 0:
+        return None
+    return size_bytes * BIT_PS_PER_BYTE * factor.numerator // (time_ps * factor.denominator)
+
+
+class Outcome(NamedTuple):
+    """One row about an operation or a flow."""
+
+    start_ps: int
+    end_ps: int
+    status: int
+
+
+class Reported:
+    """What all devices reported, by the plan's numbers."""
+
+    def __init__(self, records: Iterable[DeviceRecord]) -> None:
+        self.operations: dict[tuple[int, int], Outcome] = {}
+        self.flows: dict[tuple[int, int], Outcome] = {}
+        self.delivered_ps: dict[tuple[int, int, int], int] = {}
+        """(NIC, QP index, message number): when."""
+        for record in records:
+            for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
+                self.operations[job, operation] = Outcome(start_ps, end_ps, status)
+            for job, flow, start_ps, end_ps, status in record.results.get("flows", ()):
+                self.flows[job, flow] = Outcome(start_ps, end_ps, status)
+            for pair, message, at_ps, _ in record.results.get("deliveries", ()):
+                self.delivered_ps[record.number, pair, message] = at_ps
+
+
+def collective_row(plan: CollectivePlan, outcome: Outcome | None) -> Collective:
+    """One operation, with its bandwidths if it was done."""
+    rate: int | None = None
+    bus: int | None = None
+    if outcome is not None and outcome.status == STATUS_SUCCESS:
+        time_ps = outcome.end_ps - outcome.start_ps
+        rate = bandwidth_bps(plan.size_bytes, time_ps)
+        bus = bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks))
+    return Collective(
+        op=plan.op,
+        algorithm=plan.algorithm,
+        bytes=plan.size_bytes,
+        ranks=plan.ranks,
+        iteration=plan.iteration,
+        start_ps=outcome.start_ps if outcome else None,
+        end_ps=outcome.end_ps if outcome else None,
+        algbw=rate,
+        busbw=bus,
+        status=status_name(outcome.status) if outcome else UNFINISHED,
+    )
+
+
+def delivery_ps(plan: FlowPlan, reported: Reported) -> int | None:
+    """When the last byte of a flow arrived; None if some of it did not."""
+    if not plan.messages:
+        return None
+    times = [reported.delivered_ps.get((plan.nic, pair, message)) for pair, message in plan.messages]
+    known = [at_ps for at_ps in times if at_ps is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flow:
+    """One flow."""
+    delivered_ps = delivery_ps(plan, reported)
+    throughput: int | None = None
+    if outcome is not None and delivered_ps is not None:
+        throughput = bandwidth_bps(plan.size_bytes, delivered_ps - outcome.start_ps)
+    return Flow(
+        flow=plan.flow,
+        source=plan.source,
+        destination=plan.destination,
+        bytes=plan.size_bytes,
+        start_ps=outcome.start_ps if outcome else None,
+        delivered_ps=delivered_ps,
+        completed_ps=outcome.end_ps if outcome else None,
+        throughput_bps=throughput,
+        status=status_name(outcome.status) if outcome else UNFINISHED,
+    )
+
+
+def job_row(plan: JobPlan, reported: Reported) -> Job:
+    """One job. Warm-up iterations count for its status and span, and are not listed."""
+    outcomes = [reported.operations.get((plan.job, one.operation)) for one in plan.collectives]
+    outcomes += [reported.flows.get((plan.job, one.flow)) for one in plan.flows]
+    done = [outcome for outcome in outcomes if outcome is not None]
+    failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
+    whole = len(done) == len(outcomes)
+    return Job(
+        ranks=plan.ranks,
+        status=failed[0] if failed else SUCCESS if whole else UNFINISHED,
+        start_ps=min((outcome.start_ps for outcome in done), default=None),
+        end_ps=max((outcome.end_ps for outcome in done), default=None) if whole else None,
+        collectives=[
+            collective_row(one, reported.operations.get((plan.job, one.operation)))
+            for one in plan.collectives
+            if not one.warmup
+        ],
+        flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
+    )
+
+
+def job_rows(plans: Sequence[JobPlan], records: Iterable[DeviceRecord]) -> dict[str, Job]:
+    """Every job by name, in the order of the scenario."""
+    reported = Reported(records)
+    return {plan.name: job_row(plan, reported) for plan in plans}

@@ -1,0 +1,303 @@
+"""What is in `summary.json`?
+
+These models are the declaration: the JSON Schema `docs/summary.schema.json` is generated from them, and a
+run's summary is built as them, so the file cannot differ from its documentation.
+
+Units: a name ends in its unit (`_ps`, `_bytes`, `_bps`, `_s`), with three exceptions that carry the field's
+own names: `algbw` and `busbw` are bit/s, `bytes` is bytes. Shares are plain fractions, rounded to six
+decimals.
+
+Everything outside `engine` is the same, bit for bit, for every number of workers and every placement.
+Source of algbw and busbw: nccl-tests, `doc/PERFORMANCE.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA_VERSION: Final = 1
+
+Ending = Literal["finished", "stalled", "time_limit", "interrupted", "failed"]
+Scalar = int | float | str | bool | None
+
+
+class Part(BaseModel):
+    """Base of the parts: frozen, nothing unknown, docstrings become the schema's descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="null",
+    )
+
+
+class ScenarioName(Part):
+    """Which scenario was run."""
+
+    name: str
+    """The scenario's name."""
+    seed: int
+    """The seed everything random was drawn from."""
+
+
+class Engine(Part):
+    """How the run was carried out: the only part that depends on the machine and on the placement."""
+
+    workers: int
+    """Workers, or parts of a `--local` run."""
+    placement: str
+    """`local`, `packed`, `node` or `device`."""
+    events: int
+    """Events executed by all devices."""
+    packet_hops: int
+    """Frames other than PFC received by a device over a fabric link."""
+    data_packet_hops: int
+    """Of these, frames with payload."""
+    windows: int
+    """Windows of the protocol between workers."""
+    wall_s: float
+    """Wall time of the run, without building and without writing results."""
+    cpu_s: float
+    """CPU time of all workers for the same span."""
+    peak_rss_bytes: int
+    """Largest resident memory, summed over workers."""
+
+
+class Collective(Part):
+    """One collective operation."""
+
+    op: str
+    """`all_reduce`, `all_gather` or `reduce_scatter`."""
+    algorithm: str
+    """`ring`."""
+    bytes: int
+    """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
+    ranks: int
+    """Participants n."""
+    iteration: int
+    """Counted from 0 for each size; warm-up iterations are neither counted nor listed."""
+    start_ps: int | None
+    """When the first rank began; null if it did not."""
+    end_ps: int | None
+    """When the last rank was done; null if it was not."""
+    algbw: int | None
+    """S / time, bit/s."""
+    busbw: int | None
+    """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather and reduce_scatter; bit/s."""
+    status: str
+    """`success`, `unfinished`, or what went wrong."""
+
+
+class Flow(Part):
+    """One flow: a message of `size` from one NIC to another, as perftest would post it."""
+
+    flow: int
+    """Its number in the job."""
+    source: str
+    """Where it comes from."""
+    destination: str
+    """Where it goes."""
+    bytes: int
+    """Payload."""
+    start_ps: int | None
+    """When the host posted it."""
+    delivered_ps: int | None
+    """When its last byte was at the receiver."""
+    completed_ps: int | None
+    """When the sender's host had the completion."""
+    throughput_bps: int | None
+    """Payload / (delivered - start)."""
+    status: str
+    """`success`, `unfinished`, or the status of the completion."""
+
+
+class Job(Part):
+    """One job."""
+
+    ranks: int
+    """Participants."""
+    status: str
+    """`success` if every operation and flow was; otherwise the first other status."""
+    start_ps: int | None
+    """Its earliest start."""
+    end_ps: int | None
+    """Its latest end; null if it did not end."""
+    collectives: list[Collective]
+    """In the order in which they were planned."""
+    flows: list[Flow]
+    """By number."""
+
+
+class Drops(Part):
+    """Frames dropped."""
+
+    total: int
+    """For any reason."""
+    congestion: int
+    """Because a buffer was full."""
+    by_reason: dict[str, int]
+    """Every reason with a counter, those with none included."""
+
+
+class Link(Part):
+    """One direction of a fabric link."""
+
+    source: str = Field(validation_alias="from", serialization_alias="from")
+    """The sender."""
+    destination: str = Field(validation_alias="to", serialization_alias="to")
+    """The receiver."""
+    name: str
+    """The link, as targets of faults name it."""
+    data_bytes: int
+    """Payload sent."""
+    wire_bytes: int
+    """All bytes sent, preamble and gap included."""
+    utilisation: float
+    """Share of the run during which the wire was busy."""
+    paused: float
+    """Share of the run during which the receiver had stopped the sender, for the most paused priority."""
+    paused_ps: int
+    """The same as a time."""
+
+
+class Uplinks(Part):
+    """How a switch's hash spread payload over the links that lead up from it."""
+
+    switch: str
+    """A leaf, or a switch of a higher tier that has two uplinks or more."""
+    members: int
+    """Uplinks."""
+    idle: int
+    """Uplinks that carried no payload."""
+    data_bytes: int
+    """Payload over all."""
+    max_over_mean: float | None
+    """Payload of the fullest over the mean: 1 is even. Null if there was none."""
+
+
+class Fabric(Part):
+    """What the network did."""
+
+    drops: Drops
+    """Frames dropped; also at the top level."""
+    pause_frames: int
+    """PFC frames sent that stop a priority, counted for each priority."""
+    resume_frames: int
+    """PFC frames sent that resume a priority, counted for each priority."""
+    pause_ps: int
+    """Time that ports were stopped, summed over ports and priorities."""
+    ecn_marks: int
+    """Frames marked by a switch."""
+    retransmissions: int
+    """Data frames that NICs sent again."""
+    out_of_sequence: int
+    """Packets that arrived with another sequence number than the expected one."""
+    ack_timeouts: int
+    """Times that an acknowledgement timer expired."""
+    peak_buffer_bytes: int
+    """Largest use of a switch's shared buffer."""
+    peak_buffer_switch: str | None
+    """Where."""
+    links: list[Link]
+    """Every fabric link, both directions, in the order of the topology."""
+    uplinks: list[Uplinks]
+    """Every switch with two uplinks or more."""
+
+
+class FaultEffect(Part):
+    """What one fault of the scenario did."""
+
+    kind: str
+    """As in the scenario."""
+    target: str
+    """As in the scenario."""
+    at_ps: int
+    """When it began."""
+    until_ps: int | None
+    """When it ended; null if it lasted."""
+    happened: bool
+    """Whether the run was still going on when it began."""
+    frames_lost: int
+    """Frames lost on its links from its beginning to the next fault of the same link."""
+
+
+class Unfired(Part):
+    """A feature that the scenario configures and that made no difference."""
+
+    feature: str
+    """The scenario's key."""
+    reason: str
+    """One line."""
+
+
+class Expectation(Part):
+    """One line of the scenario's `expect`, and what came of it."""
+
+    value: str
+    """The path, as written."""
+    relation: str
+    """`equals`, `at_least`, ..."""
+    expected: Scalar
+    """As written."""
+    actual: Scalar
+    """What the path led to; null if it led nowhere."""
+    passed: bool
+    """Whether it holds."""
+    reason: str
+    """Why it does not hold; empty if it does."""
+
+
+class Summary(Part):
+    """The outcome of one run."""
+
+    schema_version: int = SCHEMA_VERSION
+    """Version of this layout."""
+    version: str
+    """Version of the emulator."""
+    compiled: bool
+    """Whether the packet path ran compiled."""
+    scenario: ScenarioName
+    """Which scenario was run."""
+    digest: str
+    """SHA-256 over what every device executed; empty if the run did not get that far."""
+    ending: Ending
+    """How the run ended. After `interrupted` and `failed` the summary is partial."""
+    virtual_ps: int
+    """Virtual time at its end."""
+    engine: Engine
+    """How it was carried out."""
+    jobs: dict[str, Job]
+    """By name, in the order of the scenario."""
+    drops: Drops
+    """The same as `fabric.drops`, for short paths in `expect`."""
+    fabric: Fabric
+    """What the network did."""
+    faults: list[FaultEffect]
+    """In the order of the scenario."""
+    never_fired: list[Unfired]
+    """What was configured in vain."""
+    expectations: list[Expectation]
+    """In the order of the scenario."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, keys as in the file. Paths of `expect` are looked up in this."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def json_text(self) -> str:
+        """The text of `summary.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+    def passed(self) -> bool:
+        """Whether every expectation holds."""
+        return all(one.passed for one in self.expectations)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of `summary.json`."""
+    schema = Summary.model_json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
