@@ -1,16 +1,17 @@
 """What is asked of a run, what is heard while it runs, and what is left when it has ended?
 
-Plain records, so that the command, the public API and the tests read the same things whether the devices ran in
-one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
+Plain records, so that the command, the public API and the tests read the same things whether the devices ran
+in one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from emu.measure.digest import DeviceRecord
+from emu.measure.collected import DeviceRecord, EngineFacts, Sample
 
 
 class Ending(StrEnum):
@@ -76,23 +77,6 @@ class Progress:
     """The controller's rows of operations that have ended so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """A device at a sync point: the mix of what it executed and its counters, in the order of its series."""
-
-    number: int
-    mix: int
-    counters: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Every device at one sync point, in device order."""
-
-    time_ps: int
-    devices: tuple[DeviceSample, ...]
-
-
 class Observer:
     """Hears of a run while it runs. Every method may be left as it is."""
 
@@ -102,24 +86,8 @@ class Observer:
     def progressed(self, progress: Progress) -> None:
         """Called every `progress_every_s` or so of wall time."""
 
-    def sampled(self, sample: Sample) -> None:
-        """A sampling point was passed by every worker."""
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What the run cost. `events` and hops are exact and the same in every placement; the rest is not."""
-
-    workers: int
-    placement: str
-    compiled: bool
-    events: int
-    packet_hops: int
-    data_packet_hops: int
-    windows: int
-    wall_s: float
-    cpu_s: float
-    peak_rss_bytes: int
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Every worker passed a sampling point; `digests` are the mixes of the devices there, by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +101,7 @@ class Outcome:
     digest: str
     """Empty if partial: where an interrupted run stops is nobody's answer."""
     devices: tuple[DeviceRecord, ...]
-    engine: Engine
+    engine: EngineFacts
     workers: tuple[WorkerRecord, ...] = field(default=())
     build_s: float = 0.0
     """Wall time from the call to the first window."""

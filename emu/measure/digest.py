@@ -1,12 +1,12 @@
 """What is the one number that says whether two runs gave the same answer?
 
 Every device keeps a 63-bit mix of the events it executed, in order. The digest of a run is SHA-256 over, in
-device order: the device's number, its mix, its final counters, its end states (sequence numbers of queue pairs,
-results of jobs) and the rows it reports. One picosecond, one PSN or one ECN bit that changes anywhere changes
-it; how the devices were spread over workers, slices and windows does not.
+device order: the device's number, its mix, its final counters, its end states (sequence numbers of queue
+pairs, results of jobs) and the rows it reports. One picosecond, one PSN or one ECN bit that changes anywhere
+changes it; how the devices were spread over workers, slices and windows does not.
 
-What is fed to the hash is unambiguous: every integer is eight bytes, every list is preceded by its length, and
-every name by the length of its UTF-8 text.
+What is fed to the hash is unambiguous: every integer is eight bytes, every list is preceded by its length,
+and every name by the length of its UTF-8 text.
 """
 
 from __future__ import annotations
@@ -14,43 +14,19 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from emu.measure.collected import DeviceRecord
 
 FORMAT: Final = b"emu digest 1\n"
 """Hashed first, so that another way of hashing never looks like another answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRecord:
-    """What is left of a device at the end of a run, or at a sync point: plain integers and names."""
-
-    number: int
-    """The device's number, which is its node's number."""
-    mix: int
-    """The 63-bit mix of every event the device executed."""
-    executed: int
-    """How many events that were."""
-    progress: int
-    """Payload bytes delivered, or compute done: what the stall check looks at."""
-    packet_hops: int
-    """Frames other than PFC that arrived here over fabric links."""
-    data_packet_hops: int
-    """Those of them that carried payload."""
-    series: tuple[tuple[str, int, int, str], ...]
-    """Metric, port (-1 if none), priority (-1 if none) and reason of each counter."""
-    counters: tuple[int, ...]
-    """The value of each of `series`."""
-    end_states: tuple[int, ...]
-    results: dict[str, list[list[int]]]
-    """Rows of integers by the name of the table they belong to."""
 
 
 def run_digest(devices: Iterable[DeviceRecord]) -> str:
     """The run's digest in hexadecimal; `devices` are all devices of the run, in any order."""
     hashed = hashlib.sha256(FORMAT)
     for record in sorted(devices, key=lambda record: record.number):
-        hashed.update(_integers((record.number, record.mix)))
+        hashed.update(_integers((record.number, record.digest)))
         hashed.update(_integers(record.counters))
         hashed.update(_integers(record.end_states))
         hashed.update(_integers((len(record.results),)))
