@@ -1,0 +1,72 @@
+"""Which features did the scenario configure in vain?
+
+A result is easily misread when the mechanism under study never came into play: a buffer threshold that no
+queue reached, a fault after the end, a hash without a choice. Each such feature is one line, with the
+scenario's key and why it made no difference.
+
+A feature counts as configured if it is on; knobs that are on in every scenario (timeouts, headroom) count if
+their value is not the default. The rules look at values, not at what was written, so that the effective
+scenario of a run directory, where everything is written, gives the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from emu.measure.collected import Counts
+from emu.measure.jobs import UNFINISHED
+from emu.measure.summary import Fabric, FaultEffect, Job, Unfired
+from emu.scenario.jobs import CollectiveWorkload
+from emu.scenario.nic import TransportSection
+from emu.scenario.schema import Scenario
+from emu.units import format_time
+
+
+def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired]:
+    for at, effect in enumerate(effects):
+        feature = f"faults[{at}]"
+        if not effect.happened:
+            reason = f"the run ended at {format_time(virtual_ps)}, before {format_time(effect.at_ps)}"
+            yield Unfired(feature=feature, reason=reason)
+        elif effect.kind == "link_up" and not any(
+            other.kind == "link_down" and other.target == effect.target and other.at_ps <= effect.at_ps
+            for other in effects
+        ):
+            yield Unfired(feature=feature, reason=f"{effect.target} was up already")
+
+
+def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    if scenario.switch.pfc.enabled and fabric.pause_frames == 0:
+        reason = "no ingress share passed XOFF, so no pause was sent"
+        yield Unfired(feature="switch.pfc", reason=reason)
+    headroom_bytes = scenario.switch.buffer.headroom_bytes
+    if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
+        yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    if not any(row.data_bytes for row in fabric.uplinks):
+        reason = "no packet had a choice between equal paths"
+        yield Unfired(feature="routing.policy", reason=reason)
+    default = TransportSection()
+    if fabric.ack_timeouts == 0:
+        for knob in ("timeout", "retry_count"):
+            if getattr(scenario.transport, knob) != getattr(default, knob):
+                yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
+
+
+def never_fired(
+    scenario: Scenario,
+    fabric: Fabric,
+    effects: Sequence[FaultEffect],
+    jobs: dict[str, Job],
+    counts: Counts,
+    virtual_ps: int,
+) -> list[Unfired]:
+    """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
+    found = list(_fabric(scenario, fabric, counts))
+    collective = any(isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs)
+    if not collective and scenario.ncclx != type(scenario.ncclx)():
+        found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
+    for name, job in jobs.items():
+        if job.start_ps is None and job.status == UNFINISHED:
+            found.append(Unfired(feature=f"jobs.{name}", reason="nothing of it began before the run ended"))
+    found += _faults(effects, virtual_ps)
+    return found
