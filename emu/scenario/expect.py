@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal
 
 from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.spelling import shown
 from emu.scenario.values import Reading
 from emu.units import RATE_BPS, SIZE_BYTES, TIME_PS, parse_rate, parse_size, parse_time
 
@@ -55,7 +56,7 @@ def quantity(text: str) -> tuple[str, int] | None:
 
 def _read_path(value: object) -> str:
     if not isinstance(value, str):
-        raise RefusedError(f"{value!r} is not a path", PATH_ACCEPTED)
+        raise RefusedError(f"{shown(value)} is not a path", PATH_ACCEPTED)
     path_steps(value)
     return value
 
@@ -66,7 +67,7 @@ def _read_bound(value: object) -> Bound:
         return value
     if isinstance(value, (bool, int)) or (isinstance(value, float) and abs(value) < float("inf")):
         return value
-    raise RefusedError(f"{value!r} cannot be compared with", BOUND_ACCEPTED)
+    raise RefusedError(f"{shown(value)} cannot be compared with", BOUND_ACCEPTED)
 
 
 def _same(value: object) -> object:

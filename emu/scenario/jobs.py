@@ -13,7 +13,7 @@ from pydantic import Field
 
 from emu.scenario.flows import PATTERNS
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
-from emu.scenario.spelling import did_you_mean
+from emu.scenario.spelling import did_you_mean, shown
 from emu.scenario.values import Name, PositiveSizeBytes, Reading, TimePs
 
 Ranks = Literal["all"] | int | tuple[int, ...]
@@ -27,10 +27,10 @@ ALGORITHMS: Final = {"ring": OPERATIONS}
 def _numbers(value: object, accepted: str) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)):
         hint = did_you_mean(value, ("all", "contiguous", "strided")) if isinstance(value, str) else ""
-        raise RefusedError(f"{value!r} is not understood{hint}", accepted)
+        raise RefusedError(f"{shown(value)} is not understood{hint}", accepted)
     for item in value:
         if not isinstance(item, int) or isinstance(item, bool) or item < 0:
-            raise RefusedError(f"{item!r} in the list is not a number from 0", accepted)
+            raise RefusedError(f"{shown(item)} in the list is not a number from 0", accepted)
     numbers = tuple(value)
     if len(dict.fromkeys(numbers)) != len(numbers):
         raise RefusedError("a number is listed twice", accepted)

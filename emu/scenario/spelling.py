@@ -25,3 +25,9 @@ def listed(words: Iterable[str], most: int = 12) -> str:
     all_words = list(words)
     shown = ", ".join(all_words[:most])
     return f"{shown}, ... ({len(all_words)} in all)" if len(all_words) > most else shown
+
+
+def shown(value: object, most: int = 64) -> str:
+    """A value as it is quoted in a message, cut after `most` characters."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 from emu import units
 from emu.errors import QuantityError
 from emu.scenario.section import RefusedError, refused
+from emu.scenario.spelling import shown
 
 AUTO: Final = "auto"
 
@@ -54,11 +55,11 @@ class Reading:
         return dict(self.schema)
 
 
-def _at_least(read: Callable[[object], int], minimum: int, shown: str) -> Callable[[object], int]:
+def _at_least(read: Callable[[object], int], minimum: int, least: str) -> Callable[[object], int]:
     def checked(value: object) -> int:
         result = read(value)
         if result < minimum:
-            raise RefusedError(f"{value!r} is too small", f"at least {shown}")
+            raise RefusedError(f"{shown(value)} is too small", f"at least {least}")
         return result
 
     return checked
@@ -110,7 +111,7 @@ def _show_fraction(value: Fraction) -> object:
 def _read_positive_fraction(value: object) -> Fraction:
     result = units.parse_fraction(value)
     if not 0 < result <= 1024 or result.denominator > 2**20:
-        raise RefusedError(f"{value!r} is out of range", "a fraction above 0 and up to 1024")
+        raise RefusedError(f"{shown(value)} is out of range", "a fraction above 0 and up to 1024")
     return result
 
 
@@ -119,7 +120,7 @@ def _read_mtu(value: object) -> int:
     accepted = "256, 512, 1024, 2048 or 4096 (bytes)"
     size_bytes = value if isinstance(value, int) else units.parse_size(value)
     if size_bytes not in (256, 512, 1024, 2048, 4096) or isinstance(value, bool):
-        raise RefusedError(f"{value!r} is not an MTU of InfiniBand transport", accepted)
+        raise RefusedError(f"{shown(value)} is not an MTU of InfiniBand transport", accepted)
     return size_bytes
 
 
@@ -129,9 +130,9 @@ def word(what: str, pattern: str, accepted: str) -> Reading:
 
     def read(value: object) -> str:
         if not isinstance(value, str):
-            raise RefusedError(f"{value!r} is not a string", accepted)
+            raise RefusedError(f"{shown(value)} is not a string", accepted)
         if len(value) > 64 or compiled.fullmatch(value) is None:
-            raise RefusedError(f"{value!r} is not {what}", accepted)
+            raise RefusedError(f"{shown(value)} is not {what}", accepted)
         return value
 
     return Reading(read, str, accepted, {"type": "string", "pattern": f"^{pattern}$", "maxLength": 64})
@@ -139,7 +140,7 @@ def word(what: str, pattern: str, accepted: str) -> Reading:
 
 def _read_priority(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 7:
-        raise RefusedError(f"{value!r} is not a priority", "a priority, 0 to 7")
+        raise RefusedError(f"{shown(value)} is not a priority", "a priority, 0 to 7")
     return value
 
 

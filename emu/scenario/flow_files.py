@@ -1,0 +1,63 @@
+"""How do flows that are kept in a CSV file get into the scenario?
+
+`pattern: csv` becomes `pattern: list` with the rows of the file, in the tree, before anything is validated.
+Each flow remembers its line in the CSV file, so an error names it there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from emu.errors import Problem, ScenarioError
+from emu.scenario.core_schema import resolved
+from emu.scenario.document import decode
+from emu.scenario.tree import Node, Place
+from emu.workload.flow_table import FlowRow, FlowTableError, read_flow_table
+
+
+def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
+    """Replace every table named in `jobs` by its flows; returns what could not be read."""
+    problems: list[Problem] = []
+    jobs = tree.child("jobs")
+    for index, job in enumerate(jobs.value if jobs is not None and isinstance(jobs.value, list) else ()):
+        workload = job.child("workload")
+        if workload is None or not isinstance(workload.value, dict):
+            continue
+        pattern, file = workload.child("pattern"), workload.child("file")
+        if pattern is None or pattern.value != "csv" or file is None or not isinstance(file.value, str):
+            continue
+        path = directory / file.value
+        key = f"jobs[{index}].workload.file"
+        try:
+            rows = read_flow_table(decode(read_file(path), str(path)))
+        except ScenarioError as error:
+            place = workload.keys["file"]
+            problems.extend(
+                Problem(place.file, place.line, key, f"{path}: {problem.reason}", problem.accepted)
+                for problem in error.problems
+            )
+        except FlowTableError as error:
+            problems.append(Problem(str(path), error.line, key, error.reason, error.accepted))
+        else:
+            _replace(workload, workload.value, [_flow(row, str(path)) for row in rows])
+    return problems
+
+
+def _replace(workload: Node, values: dict[str, Node], flows: list[Node]) -> None:
+    place = workload.keys.pop("file")
+    del values["file"]
+    values["pattern"] = Node("list", workload.keys["pattern"])
+    values["flows"] = Node(list(flows), place)
+    workload.keys["flows"] = place
+
+
+def _flow(row: FlowRow, file: str) -> Node:
+    place = Place(file, row.line)
+    cells = {
+        name: Node(resolved(text) if name in ("src", "dst") else text, place)
+        for name, text in row.cells.items()
+    }
+    node = Node(dict(cells), place)
+    node.keys = dict.fromkeys(cells, place)
+    return node

@@ -1,0 +1,101 @@
+"""How does a file, a text or a mapping become a checked scenario?
+
+Read the tree, apply the overrides, put tables of flows in place, validate: every problem of every stage is
+collected, and they are raised together, in the order of the file. The result is complete: it depends on no
+other file any more.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from emu.errors import Problem, ScenarioError
+from emu.scenario.document import MAX_FILE_BYTES, decode, read_document
+from emu.scenario.flow_files import put_tables_in_place
+from emu.scenario.overrides import Override, apply_override
+from emu.scenario.problems import problems_of
+from emu.scenario.schema import Scenario
+from emu.scenario.source import Source, in_file_order
+from emu.scenario.spelling import shown
+from emu.scenario.tree import Node, Place, from_plain
+
+STANDARD_INPUT = "-"
+
+
+class Loaded(NamedTuple):
+    """A scenario, and where each of its values came from."""
+
+    scenario: Scenario
+    source: Source
+
+
+def load(path: str | Path, overrides: Iterable[Override] = ()) -> Loaded:
+    """The scenario in a file; "-" reads standard input. Raises ScenarioError with every problem."""
+    if str(path) == STANDARD_INPUT:
+        file = "<stdin>"
+        raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        return load_text(decode(raw, file), file, Path(), overrides)
+    found = Path(path)
+    return load_text(decode(read_file(found), str(path)), str(path), found.parent, overrides)
+
+
+def load_text(
+    text: str, file: str = "<text>", directory: Path | None = None, overrides: Iterable[Override] = ()
+) -> Loaded:
+    """The scenario in a text. `file` is what errors call it; tables are looked for in `directory`."""
+    tree, problems = read_document(text, file)
+    return _checked(tree, problems, file, directory or Path(), overrides)
+
+
+def load_mapping(
+    mapping: Mapping[str, object], directory: Path | None = None, overrides: Iterable[Override] = ()
+) -> Loaded:
+    """The scenario in a mapping with the keys that YAML has. Errors name keys, and no lines."""
+    file = "<mapping>"
+    tree = from_plain(dict(mapping), Place(file, 0))
+    return _checked(tree, [], file, directory or Path(), overrides)
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, at most one more than a scenario may have. ScenarioError if it cannot be read."""
+    accepted = "a file that can be read"
+    try:
+        with path.open("rb") as opened:
+            return opened.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError as error:
+        raise ScenarioError([Problem(str(path), 0, "", "there is no such file", accepted)]) from error
+    except IsADirectoryError as error:
+        raise ScenarioError([Problem(str(path), 0, "", "is a directory", accepted)]) from error
+    except (OSError, ValueError) as error:
+        reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ScenarioError([Problem(str(path), 0, "", reason, accepted)]) from error
+
+
+def _checked(
+    tree: Node, problems: list[Problem], file: str, directory: Path, overrides: Iterable[Override]
+) -> Loaded:
+    if not isinstance(tree.value, dict):
+        what = "a list" if isinstance(tree.value, list) else shown(tree.value)
+        reason = f"a scenario is a mapping, this is {what}"
+        raise ScenarioError(
+            [Problem(file, tree.place.line, "", reason, "keys with values, see `emu schema`")]
+        )
+    for override in overrides:
+        try:
+            apply_override(tree, override)
+        except ScenarioError as error:
+            problems.extend(error.problems)
+    problems.extend(put_tables_in_place(tree, directory, read_file))
+    scenario: Scenario | None = None
+    try:
+        scenario = Scenario.model_validate(tree.plain())
+    except ValidationError as error:
+        problems.extend(problems_of(error, tree, Scenario))
+    if problems or scenario is None:
+        raise ScenarioError(in_file_order(problems, file))
+    return Loaded(scenario, Source(tree, file))

@@ -1,0 +1,163 @@
+"""What do a scenario's words mean on its fabric?
+
+`build_topology` builds the fabric; `resolve` says which GPU each rank is, which flows are posted and which
+links change state when. Both raise ScenarioError with every problem, named by key; who has the scenario's
+`Source` adds file and line.
+
+Ranks of a rack: GPUs of servers in the same rack; where the fabric names no racks, GPUs whose NICs hang on
+the same switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from emu.errors import Problem, ScenarioError
+from emu.faults.timeline import LinkChange, LinkFault, link_changes
+from emu.scenario.faults import LinkDown, LinkUp
+from emu.scenario.flows import FlowList, FlowsWorkload, Incast, Permutation
+from emu.scenario.jobs import JobSection
+from emu.scenario.schema import Scenario
+from emu.scenario.section import Location, Section
+from emu.scenario.topology import AiZone, Graph
+from emu.scenario.tree import shown_location
+from emu.topology.ai_zone import ai_zone
+from emu.topology.model import FABRIC, Topology, TopologyError, prefix_of
+from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
+from emu.workload.ranks import PlacementError, place_ranks
+
+
+class ResolvedJob(NamedTuple):
+    """A job on its fabric."""
+
+    name: str
+    gpus: tuple[int, ...]
+    """The GPU of each rank, as a node number."""
+    racks: tuple[int, ...]
+    """The rack of each rank."""
+    start_ps: int
+    workload: Section
+    """As the scenario has it."""
+    flows: tuple[Flow, ...]
+    """What a `flows` workload posts; empty for others."""
+
+
+class Resolved(NamedTuple):
+    """What a scenario means on its fabric."""
+
+    jobs: tuple[ResolvedJob, ...]
+    link_changes: tuple[LinkChange, ...]
+
+
+def build_topology(scenario: Scenario) -> Topology:
+    """The fabric of a scenario. Raises ScenarioError if it cannot be built."""
+    section = scenario.topology
+    host = scenario.host
+    try:
+        if isinstance(section, AiZone):
+            return ai_zone(
+                racks=section.racks,
+                hosts_per_rack=section.hosts_per_rack,
+                gpus_per_host=section.gpus_per_host,
+                spines=section.spines,
+                uplinks_per_leaf_spine=section.uplinks_per_leaf_spine,
+                link_rate_bps=section.link_bps,
+                uplink_rate_bps=section.uplink_bps,
+                nic_delay_ps=section.nic_delay_ps,
+                uplink_delay_ps=section.uplink_delay_ps,
+                host_link_rate_bps=host.link_rate_bps,
+                host_link_delay_ps=host.link_delay_ps,
+            )
+        assert isinstance(section, Graph), section.kind
+        raise AssertionError(section.kind)
+    except TopologyError as error:
+        problems = [
+            _problem(scenario, ("topology", *fault.path), fault.reason, fault.accepted)
+            for fault in error.faults
+        ]
+        raise ScenarioError(problems) from error
+
+
+def resolve(scenario: Scenario, topology: Topology) -> Resolved:
+    """Ranks, flows and link changes. Raises ScenarioError with every problem found."""
+    problems: list[Problem] = []
+    racks = _racks(topology)
+    jobs: list[ResolvedJob] = []
+    for index, job in enumerate(scenario.jobs):
+        try:
+            jobs.append(_job(scenario, index, job, topology, racks))
+        except ScenarioError as error:
+            problems.extend(error.problems)
+    faults: list[LinkFault] = []
+    for index, fault in enumerate(scenario.faults):
+        assert isinstance(fault, (LinkDown, LinkUp)), fault.kind
+        links: tuple[int, ...] = ()
+        try:
+            links = topology.links_named(fault.target)
+        except TopologyError as error:
+            problems.extend(
+                _problem(scenario, ("faults", index, "target"), found.reason, found.accepted)
+                for found in error.faults
+            )
+        if any(topology.links[link].kind != FABRIC for link in links):
+            reason = f"{fault.target!r} is inside a server"
+            problems.append(_problem(scenario, ("faults", index, "target"), reason, "a link of the fabric"))
+        duration_ps = (fault.for_ps or 0) if isinstance(fault, LinkDown) else 0
+        faults.append(LinkFault(fault.at_ps, isinstance(fault, LinkUp), links, duration_ps))
+    if problems:
+        raise ScenarioError(problems)
+    return Resolved(tuple(jobs), link_changes(faults))
+
+
+def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
+    return Problem(scenario.name, 0, shown_location(location), reason, accepted)
+
+
+def _racks(topology: Topology) -> list[int]:
+    """A rack for each GPU, in rank order; below zero where it stands for a set of switches."""
+    racks = []
+    for gpu in topology.gpus:
+        rack = topology.nodes[gpu].rack
+        racks.append(rack if rack >= 0 else -1 - prefix_of(topology.address_of(topology.nics_of_gpu(gpu)[0])))
+    return racks
+
+
+def _job(
+    scenario: Scenario, index: int, job: JobSection, topology: Topology, racks: list[int]
+) -> ResolvedJob:
+    try:
+        chosen = place_ranks(racks, job.ranks, job.order)
+    except PlacementError as error:
+        problem = _problem(scenario, ("jobs", index, error.key), error.reason, error.accepted)
+        raise ScenarioError([problem]) from error
+    rank_racks = tuple(racks[gpu] for gpu in chosen)
+    flows: tuple[Flow, ...] = ()
+    if isinstance(job.workload, FlowsWorkload):
+        flows = tuple(_flows(scenario, index, job.workload, rank_racks))
+    gpus = tuple(topology.gpus[gpu] for gpu in chosen)
+    return ResolvedJob(job.name, gpus, rank_racks, job.start_ps, job.workload, flows)
+
+
+def _flows(scenario: Scenario, index: int, workload: FlowsWorkload, racks: tuple[int, ...]) -> list[Flow]:
+    try:
+        if isinstance(workload, Permutation):
+            return permutation(racks, workload.size_bytes, workload.racks, scenario.seed, index)
+        if isinstance(workload, Incast):
+            return incast(racks, workload.size_bytes, workload.fan_in, workload.destination, workload.racks)
+    except PatternError as error:
+        problem = _problem(scenario, ("jobs", index, "workload", error.key), error.reason, error.accepted)
+        raise ScenarioError([problem]) from error
+    assert isinstance(workload, FlowList), workload.pattern
+    flows = [Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps) for flow in workload.flows]
+    wrong = list(_beyond(scenario, index, flows, len(racks)))
+    if wrong:
+        raise ScenarioError(wrong)
+    return flows
+
+
+def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> Iterator[Problem]:
+    for flow, end, rank in check_ranks(flows, ranks):
+        location = ("jobs", index, "workload", "flows", flow, end)
+        reason = f"there is no rank {rank}: the job has {ranks}"
+        yield _problem(scenario, location, reason, f"a rank from 0 to {ranks - 1}")

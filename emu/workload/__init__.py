@@ -1,0 +1,1 @@
+"""What jobs do: ranks and their order, plain flows."""
