@@ -1,0 +1,327 @@
+"""What does a fabric consist of, and how are its devices numbered, named and addressed?
+
+A `Topology` is data: nodes, links, and what follows from them. Nothing in it moves. Everything that
+identifies a device or a link anywhere else in the project (event keys, random streams, the digest,
+addresses) is one of the numbers given out here, so they depend on the graph alone, never on placement or on
+the order of arrivals.
+
+Rules.
+
+* A node's number is its index in `nodes`; device numbers are node numbers. The controller is always the
+  last node.
+* Ports are numbered per node, in link order. Fabric links (NIC to switch, switch to switch) come before
+  host links (host to GPU, host to NIC), so a leaf has its down ports first, a NIC's fabric ports are 0, 1,
+  .. and its host link is its last port.
+* A link is named after its ends, `rtsw-0:ctsw-3`; parallel links between the same two nodes are told apart
+  by a suffix, `rtsw-0:ctsw-3/0`, `rtsw-0:ctsw-3/1`. In the order of the ends the lower tier comes first.
+* A link has one rate and one delay, the same in both directions, and a delay of at least 1 ns in every
+  fabric.
+* Addresses are 24 bits below 10.0.0.0/8: `prefix << 10 | index`. NICs that hang on the same set of switches
+  share a prefix (a subnet), numbered in the order of their first NIC; the 1,025th NIC of a set opens
+  another prefix. Switches route prefixes, not addresses, which keeps routing state small on large fabrics.
+* A server is one host, its GPUs and its NICs, joined by host links. GPUs and NICs of a server are matched
+  in order: one NIC each where there are as many, several each (or one shared by several) otherwise.
+* The path from a host to the controller is management: it has a delay in the scenario but is not a link.
+
+Source: the address plan is our own. The server (GPU:NIC 1:1 behind one host) is Grand Teton as described in
+"RDMA over Ethernet for Distributed AI Training at Meta Scale" (SIGCOMM'24).
+
+Not modelled: links whose directions differ in rate or delay; switches and NICs with an address per port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from emu.topology.flaws import Flaw, TopologyError, nearest
+
+INDEX_BITS: Final = 10
+PREFIX_BITS: Final = 14
+NICS_PER_PREFIX: Final = 1 << INDEX_BITS
+MOST_PREFIXES: Final = 1 << PREFIX_BITS
+LEAST_DELAY_PS: Final = 1_000
+
+FABRIC: Final = "fabric"
+HOST: Final = "host"
+LinkKind = Literal["fabric", "host"]
+
+
+class Role(StrEnum):
+    """What stands at a node."""
+
+    GPU = "gpu"
+    HOST = "host"
+    NIC = "nic"
+    SWITCH = "switch"
+    CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One device."""
+
+    number: int
+    name: str
+    role: Role
+    model: str
+    """What the field calls it: `rtsw`, `ctsw`, `nic`, `gpu`, `host`, `controller`."""
+    tier: int
+    """0 for a NIC, 1 for a leaf, 2 for a spine and so on; -1 for what is not on the fabric."""
+    network: str
+    """`backend` or `frontend`."""
+    rack: int
+    """-1 where no rack is known."""
+    host: int
+    """Index of the server (0 for the first host in `Topology.hosts`), -1 outside servers."""
+    position: int
+    """Index among the server's GPUs, or its NICs; for a switch, among the switches of its tier; else 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One full-duplex cable, or a PCIe-like path inside a server, with the ports at its two ends."""
+
+    number: int
+    name: str
+    a: int
+    a_port: int
+    b: int
+    b_port: int
+    kind: LinkKind
+    rate_bps: int
+    delay_ps: int
+    network: str
+
+
+class Attachment(NamedTuple):
+    """A port, seen from the node that has it: which link, who is at the other end, how fast and how far."""
+
+    link: int
+    peer: int
+    peer_port: int
+    rate_bps: int
+    delay_ps: int
+    kind: LinkKind
+
+
+class Topology:
+    """Nodes, links and what follows from them. Immutable once built; compare fabrics by `nodes` and `links`.
+
+    The constructor trusts its arguments: generators go through `emu.topology.assembly`, which checks them.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_address_of",
+        "_by_link_name",
+        "_by_name",
+        "_nic_at",
+        "_nics_of_gpu",
+        "_ports",
+        "_prefix_nics",
+        "_prefix_switches",
+        "_servers",
+        "gpus",
+        "hosts",
+        "kind",
+        "links",
+        "nics",
+        "nodes",
+        "switches",
+    )
+
+    def __init__(self, nodes: Sequence[Node], links: Sequence[Link], kind: str = "graph") -> None:
+        assert nodes, "a topology has at least its controller"
+        assert nodes[-1].role is Role.CONTROLLER, f"the last node is the controller, not {nodes[-1]}"
+        self.kind: str = kind
+        """The generator that made it."""
+        self.nodes: tuple[Node, ...] = tuple(nodes)
+        self.links: tuple[Link, ...] = tuple(links)
+        self.hosts: tuple[int, ...] = self._numbers_with(Role.HOST)
+        self.switches: tuple[int, ...] = self._numbers_with(Role.SWITCH)
+        self._by_name = {node.name: node.number for node in self.nodes}
+        self._ports = _ports_of(self.nodes, self.links)
+        self._servers = _servers_of(self.nodes)
+        self.gpus: tuple[int, ...] = self._in_server_order(Role.GPU)
+        """GPUs in rank order: host by host, in each by position."""
+        self.nics: tuple[int, ...] = self._in_server_order(Role.NIC)
+        """NICs in the same order."""
+        self._nics_of_gpu = self._matched()
+        self._address_of: dict[int, int] = {}
+        self._nic_at: dict[int, int] = {}
+        self._prefix_switches: list[tuple[int, ...]] = []
+        self._prefix_nics: list[list[int]] = []
+        self._give_addresses()
+        self._by_link_name: dict[str, tuple[int, ...]] | None = None
+
+    @property
+    def controller(self) -> int:
+        """The control plane's node number: always the last."""
+        return len(self.nodes) - 1
+
+    @property
+    def prefixes(self) -> int:
+        """How many prefixes there are."""
+        return len(self._prefix_switches)
+
+    def node_named(self, name: str) -> Node:
+        """The node of that name. TopologyError with the nearest name where there is none."""
+        number = self._by_name.get(name)
+        if number is None:
+            raise TopologyError([Flaw((), f"no device is named {name!r}", nearest(name, self._by_name))])
+        return self.nodes[number]
+
+    def links_named(self, name: str) -> tuple[int, ...]:
+        """Numbers of the links called `a:b`, ends in either order; of parallel links all, or one as `a:b/1`.
+
+        TopologyError with the nearest name where there is none.
+        """
+        if self._by_link_name is None:
+            self._by_link_name = _link_names(self.links)
+        found = self._by_link_name.get(name)
+        if found is None:
+            ends, slash, member = name.partition("/")
+            a, _, b = ends.partition(":")
+            found = self._by_link_name.get(f"{b}:{a}{slash}{member}")
+        if found is None:
+            accepted = nearest(name, self._by_link_name)
+            raise TopologyError([Flaw((), f"no link is named {name!r}", accepted)])
+        return found
+
+    def ports(self, number: int) -> tuple[Attachment, ...]:
+        """The node's ports, in order."""
+        return self._ports[number]
+
+    def host_of(self, number: int) -> int:
+        """The node number of the host device of a GPU's, NIC's or host's server."""
+        host = self.nodes[number].host
+        assert host >= 0, f"{self.nodes[number].name} is in no server"
+        return self.hosts[host]
+
+    def server(self, host: int) -> tuple[int, ...]:
+        """Node numbers of the host with that index, then its GPUs, then its NICs, each by position."""
+        return self._servers[host]
+
+    def nics_of_gpu(self, gpu: int) -> tuple[int, ...]:
+        """The backend NICs a GPU sends through, in order; shared where a server has fewer NICs than GPUs."""
+        return self._nics_of_gpu[gpu]
+
+    def address_of(self, nic: int) -> int:
+        """The NIC's 24-bit address, `prefix << 10 | index`."""
+        return self._address_of[nic]
+
+    def nic_at(self, address: int) -> int:
+        """The node number of the NIC with that address. KeyError where nobody has it."""
+        return self._nic_at[address]
+
+    def prefix_switches(self, prefix: int) -> tuple[int, ...]:
+        """The switches every NIC of this prefix is directly attached to, ascending; none for NICs on a wire."""
+        return self._prefix_switches[prefix]
+
+    def prefix_nics(self, prefix: int) -> tuple[int, ...]:
+        """The NICs of this prefix, in the order of their index."""
+        return tuple(self._prefix_nics[prefix])
+
+    def __repr__(self) -> str:
+        return (
+            f"<Topology {self.kind}: {len(self.gpus)} GPUs, {len(self.nics)} NICs,"
+            f" {len(self.switches)} switches, {len(self.links)} links>"
+        )
+
+    def _numbers_with(self, role: Role) -> tuple[int, ...]:
+        return tuple(node.number for node in self.nodes if node.role is role)
+
+    def _in_server_order(self, role: Role) -> tuple[int, ...]:
+        return tuple(
+            number for server in self._servers for number in server if self.nodes[number].role is role
+        )
+
+    def _matched(self) -> dict[int, tuple[int, ...]]:
+        matches: dict[int, tuple[int, ...]] = {}
+        for server in self._servers:
+            gpus = [number for number in server if self.nodes[number].role is Role.GPU]
+            nics = [
+                number
+                for number in server
+                if self.nodes[number].role is Role.NIC and self.nodes[number].network == "backend"
+            ]
+            for index, gpu in enumerate(gpus):
+                first = index * len(nics) // len(gpus)
+                last = (index + 1) * len(nics) // len(gpus)
+                matches[gpu] = tuple(nics[first : max(last, first + 1)])
+        return matches
+
+    def _give_addresses(self) -> None:
+        open_prefix: dict[tuple[int, ...], int] = {}
+        is_switch = [node.role is Role.SWITCH for node in self.nodes]
+        for nic in self.nics:
+            around = tuple(sorted({port.peer for port in self._ports[nic] if is_switch[port.peer]}))
+            prefix = open_prefix.get(around)
+            if prefix is None or len(self._prefix_nics[prefix]) == NICS_PER_PREFIX:
+                prefix = open_prefix[around] = len(self._prefix_switches)
+                self._prefix_switches.append(around)
+                self._prefix_nics.append([])
+            address = prefix << INDEX_BITS | len(self._prefix_nics[prefix])
+            self._prefix_nics[prefix].append(nic)
+            self._address_of[nic] = address
+            self._nic_at[address] = nic
+        if self.prefixes > MOST_PREFIXES:
+            reason = f"the fabric needs {self.prefixes} prefixes (sets of switches with NICs on them)"
+            raise TopologyError([Flaw((), reason, f"at most {MOST_PREFIXES}")])
+
+
+def prefix_of(address: int) -> int:
+    """The prefix an address belongs to."""
+    return address >> INDEX_BITS
+
+
+def format_address(address: int) -> str:
+    """The address as a user reads it: `10.x.y.z`."""
+    assert 0 <= address < 1 << 24, f"{address} does not fit 24 bits"
+    return f"10.{address >> 16}.{address >> 8 & 255}.{address & 255}"
+
+
+def _ports_of(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> tuple[tuple[Attachment, ...], ...]:
+    ports: list[list[Attachment]] = [[] for _ in nodes]
+    for link in links:
+        assert link.a_port == len(ports[link.a]), f"port {link.a_port} of {link.name} is out of order"
+        ports[link.a].append(
+            Attachment(link.number, link.b, link.b_port, link.rate_bps, link.delay_ps, link.kind)
+        )
+        assert link.b_port == len(ports[link.b]), f"port {link.b_port} of {link.name} is out of order"
+        ports[link.b].append(
+            Attachment(link.number, link.a, link.a_port, link.rate_bps, link.delay_ps, link.kind)
+        )
+    return tuple(tuple(of_node) for of_node in ports)
+
+
+def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
+    hosts = [node.number for node in nodes if node.role is Role.HOST]
+    gpus: list[list[int]] = [[] for _ in hosts]
+    nics: list[list[int]] = [[] for _ in hosts]
+    for node in nodes:
+        if node.role is Role.GPU:
+            gpus[node.host].append(node.number)
+        elif node.role is Role.NIC:
+            nics[node.host].append(node.number)
+    return tuple(
+        (
+            host,
+            *sorted(gpus[index], key=lambda gpu: nodes[gpu].position),
+            *sorted(nics[index], key=lambda nic: nodes[nic].position),
+        )
+        for index, host in enumerate(hosts)
+    )
+
+
+def _link_names(links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
+    names: dict[str, tuple[int, ...]] = {}
+    for link in links:
+        names[link.name] = (link.number,)
+        ends, slash, _ = link.name.partition("/")
+        if slash:
+            names[ends] = (*names.get(ends, ()), link.number)
+    return names

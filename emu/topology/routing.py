@@ -1,0 +1,189 @@
+"""Which ports of a switch lie on a shortest path to each prefix?
+
+Equal-cost groups by hop count over the switches whose links are up. Servers do not forward, so only links
+between two switches count; a NIC hangs below the switches of its prefix. Parallel links are members of
+their own. A switch that a prefix hangs on delivers locally and has no group for it.
+
+How. All prefixes are searched at once: a switch keeps, as one integer with a bit per prefix, which prefixes
+it reaches within d hops; one sweep over the links takes that from d to d + 1. The sweeps are as many as the
+fabric is deep, each a few thousand wide ORs, so 24,576 GPUs on 1,536 leaves take a fraction of a second.
+The groups of one switch are then read off its neighbours' levels, on demand: a worker pays for its own
+switches only.
+
+A set of links that are down gives another `Routes`. `equal_cost_groups` and `local_ports` keep the most
+recent ones per topology. The result depends on the topology and the set of links alone.
+
+Not modelled: routes to single addresses. When one of the two leaves of a dual-homed NIC loses its link to
+that NIC, other switches go on sending to both, and the leaf without the link has no route (`local_ports`
+lacks the address). Weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+from emu.topology.model import FABRIC, Role, Topology
+
+NOTHING_DOWN: frozenset[int] = frozenset()
+Groups = tuple[tuple[int, ...], ...]
+
+
+class Routes:
+    """Shortest paths of one topology with a given set of links down."""
+
+    __slots__ = ("_down", "_groups", "_index", "_levels", "_neighbours", "_topology")
+
+    def __init__(self, topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> None:
+        self._topology = topology
+        self._down = down
+        self._index = {switch: index for index, switch in enumerate(topology.switches)}
+        self._neighbours = [self._switch_ports(switch) for switch in topology.switches]
+        self._levels = self._search()
+        self._groups: dict[int, Groups] = {}
+
+    def groups(self, switch: int) -> Groups:
+        """For each prefix the ascending egress ports on shortest paths; empty where local or unreachable."""
+        found = self._groups.get(switch)
+        if found is None:
+            found = self._groups[switch] = self._read_off(self._index[switch])
+        return found
+
+    def local_ports(self, switch: int) -> dict[int, int]:
+        """Address to port for each NIC whose link to this switch is up; the lowest port where there are several."""
+        topology = self._topology
+        local: dict[int, int] = {}
+        for port, attachment in enumerate(topology.ports(switch)):
+            peer = topology.nodes[attachment.peer]
+            if peer.role is Role.NIC and attachment.link not in self._down:
+                local.setdefault(topology.address_of(attachment.peer), port)
+        return local
+
+    def reached_from(self, switch: int) -> int:
+        """The prefixes this switch reaches, itself included, as a bit set."""
+        return self._levels[-1][self._index[switch]]
+
+    def distance(self, switch: int, prefix: int) -> int:
+        """Hops between switches to the nearest switch of the prefix; -1 where it is unreachable."""
+        index = self._index[switch]
+        for hops, level in enumerate(self._levels):
+            if level[index] >> prefix & 1:
+                return hops
+        return -1
+
+    def _switch_ports(self, switch: int) -> list[tuple[int, int]]:
+        """(port, index of the switch at the other end) for each link that is up."""
+        index = self._index
+        return [
+            (port, index[attachment.peer])
+            for port, attachment in enumerate(self._topology.ports(switch))
+            if attachment.peer in index and attachment.link not in self._down
+        ]
+
+    def _search(self) -> list[list[int]]:
+        """Level d holds for each switch the prefixes within d hops. The last level is complete."""
+        level = [0] * len(self._topology.switches)
+        for prefix in range(self._topology.prefixes):
+            for switch in self._topology.prefix_switches(prefix):
+                level[self._index[switch]] |= 1 << prefix
+        levels = [level]
+        peers = [list(dict.fromkeys(peer for _, peer in ports)) for ports in self._neighbours]
+        while True:
+            wider = list(level)
+            for index, others in enumerate(peers):
+                bits = level[index]
+                for other in others:
+                    bits |= level[other]
+                wider[index] = bits
+            if wider == level:
+                return levels
+            levels.append(wider)
+            level = wider
+
+    def _read_off(self, index: int) -> Groups:
+        """A port is a member for a prefix where its peer is one hop nearer."""
+        steps = [
+            (here & ~before, nearer)
+            for before, here, nearer in zip(
+                (level[index] for level in self._levels),
+                (level[index] for level in self._levels[1:]),
+                self._levels,
+                strict=False,
+            )
+        ]
+        members: dict[int, list[int]] = {}
+        for port, peer in self._neighbours[index]:
+            prefixes = 0
+            for at_distance, nearer in steps:
+                prefixes |= at_distance & nearer[peer]
+            if prefixes:
+                members.setdefault(prefixes, []).append(port)
+        groups: list[tuple[int, ...]] = [()] * self._topology.prefixes
+        for prefixes, ports in _disjoint(members):
+            group = tuple(sorted(ports))
+            for prefix in _bits(prefixes):
+                groups[prefix] = group
+        return tuple(groups)
+
+
+_RECENT: WeakKeyDictionary[Topology, dict[tuple[int, ...], Routes]] = WeakKeyDictionary()
+_KEPT = 4
+
+
+def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
+    """The routes of a topology with these links down, shared between callers. The last few sets are kept."""
+    kept = _RECENT.setdefault(topology, {})
+    # Links below the hosts carry no route: a host link that is down must not cost a search.
+    relevant = frozenset(link for link in down if topology.links[link].kind == FABRIC)
+    key = tuple(sorted(relevant))
+    found = kept.pop(key, None)
+    if found is None:
+        found = Routes(topology, relevant)
+        if len(kept) >= _KEPT:
+            del kept[next(iter(kept))]
+    kept[key] = found
+    return found
+
+
+def equal_cost_groups(topology: Topology, switch: int, down: frozenset[int] = NOTHING_DOWN) -> Groups:
+    """For each prefix, the ascending egress ports of the switch on shortest paths over links that are not `down`.
+
+    Empty for a prefix that is unreachable, or directly attached (see `local_ports`).
+    """
+    return routes(topology, down).groups(switch)
+
+
+def local_ports(topology: Topology, switch: int, down: frozenset[int] = NOTHING_DOWN) -> dict[int, int]:
+    """Address to egress port for each NIC directly attached to the switch by a link that is not `down`."""
+    return routes(topology, down).local_ports(switch)
+
+
+def _disjoint(members: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
+    """Disjoint prefix sets with the ports that serve each: where two sets overlap, the overlap has the ports of both."""
+    parts: list[tuple[int, list[int]]] = []
+    covered = 0
+    for prefixes, ports in members.items():
+        rest = prefixes & ~covered
+        if rest != prefixes:
+            split: list[tuple[int, list[int]]] = []
+            for part, already in parts:
+                both = part & prefixes
+                if both:
+                    split.append((both, already + ports))
+                    if part != both:
+                        split.append((part & ~both, already))
+                else:
+                    split.append((part, already))
+            parts = split
+        if rest:
+            parts.append((rest, ports))
+        covered |= prefixes
+    return parts
+
+
+def _bits(value: int) -> Iterator[int]:
+    """The positions of the ones, ascending."""
+    digits = bin(value)[:1:-1]
+    position = digits.find("1")
+    while position >= 0:
+        yield position
+        position = digits.find("1", position + 1)
