@@ -90,14 +90,14 @@ class JobPlan:
 
 @dataclass(frozen=True, slots=True)
 class FaultPlan:
-    """One fault of the scenario. `links` are the numbers of the links it takes down, if that is what it
-    does."""
+    """One fault of the scenario. `links` are the numbers of the links that it takes down or brings up."""
 
     kind: str
     target: str
     at_ps: int
     until_ps: int | None = None
     links: tuple[int, ...] = ()
+    takes_down: bool = True
 
 
 class Sample(NamedTuple):

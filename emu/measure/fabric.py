@@ -13,7 +13,7 @@ Utilisation counts preamble and inter-frame gap, but not PFC frames, which no co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.metrics import CONGESTION_REASONS
@@ -117,44 +117,56 @@ class LinkLosses:
         self._at_end = at_end
         self._samples = {sample.virtual_ps: sample.counters for sample in samples}
 
-    def at(self, link_number: int, time_ps: int | None) -> int | None:
-        """Losses up to `time_ps` (None: the end); None if there is no sample of that time."""
-        counters = self._at_end if time_ps is None else self._samples.get(time_ps)
-        if counters is None:
-            return None
+    def at_end(self, link_number: int) -> int:
+        """Losses of the whole run."""
+        return self._sum(link_number, self._at_end)
+
+    def in_span(self, link_number: int, from_ps: int, until_ps: int) -> int | None:
+        """Losses up to the last sample of from_ps <= t <= until_ps; None if there is no sample in it."""
+        times = [at_ps for at_ps in self._samples if from_ps <= at_ps <= until_ps]
+        return self._sum(link_number, self._samples[max(times)]) if times else None
+
+    def _sum(self, link_number: int, counters: Mapping[int, Sequence[int]]) -> int:
         link = self._topology.links[link_number]
         ends = ((link.a, link.a_port), (link.b, link.b_port))
         return sum(counters[end[0]][self._places[end]] for end in ends if end in self._places)
 
-    def between(self, link_number: int, from_ps: int, until_ps: int | None) -> int:
-        """Losses from one time to another. Where a sample is missing, the span is taken from the beginning
-        or to the end of the run."""
-        before = self.at(link_number, from_ps) or 0
-        after = self.at(link_number, until_ps)
-        return (self.at(link_number, None) or 0) - before if after is None else after - before
+
+def losses_by_fault(faults: Sequence[FaultPlan], losses: LinkLosses) -> list[int]:
+    """Frames that the links of each fault lost because of it.
+
+    Where one link has several faults, a sample between the end of one and the beginning of the next tells
+    their losses apart. Where there is none, the earlier one has them all.
+    """
+    lost = [0] * len(faults)
+    links = dict.fromkeys(link for fault in faults for link in fault.links)
+    for link in links:
+        numbers = [at for at, fault in enumerate(faults) if link in fault.links and fault.takes_down]
+        numbers.sort(key=lambda at: (faults[at].at_ps, at))
+        total = losses.at_end(link)
+        for place in reversed(range(len(numbers))):
+            fault = faults[numbers[place]]
+            before = 0
+            if place > 0:
+                earlier = faults[numbers[place - 1]]
+                ended_ps = earlier.at_ps if earlier.until_ps is None else earlier.until_ps
+                known = losses.in_span(link, ended_ps, fault.at_ps)
+                before = total if known is None else known
+            lost[numbers[place]] += total - before
+            total = before
+    return lost
 
 
 def fault_rows(faults: Sequence[FaultPlan], losses: LinkLosses, virtual_ps: int) -> list[FaultEffect]:
-    """What each fault did: the frames its links lost from its beginning to the next fault of the same link.
-
-    Exact where every fault that is not the first on its link begins at a sampled sync point.
-    """
-    effects: list[FaultEffect] = []
-    for fault in faults:
-        lost = 0
-        for link in fault.links if fault.at_ps < virtual_ps else ():
-            starts = [other.at_ps for other in faults if link in other.links]
-            later = [at_ps for at_ps in starts if fault.at_ps < at_ps < virtual_ps]
-            from_ps = fault.at_ps if min(starts) < fault.at_ps else 0
-            lost += losses.between(link, from_ps, min(later, default=None))
-        effects.append(
-            FaultEffect(
-                kind=fault.kind,
-                target=fault.target,
-                at_ps=fault.at_ps,
-                until_ps=fault.until_ps,
-                happened=fault.at_ps < virtual_ps,
-                frames_lost=lost,
-            )
+    """What each fault did, in the order of the scenario."""
+    return [
+        FaultEffect(
+            kind=fault.kind,
+            target=fault.target,
+            at_ps=fault.at_ps,
+            until_ps=fault.until_ps,
+            happened=fault.at_ps < virtual_ps,
+            frames_lost=lost,
         )
-    return effects
+        for fault, lost in zip(faults, losses_by_fault(faults, losses), strict=True)
+    ]

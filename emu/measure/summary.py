@@ -223,7 +223,8 @@ class FaultEffect(Part):
     happened: bool
     """Whether the run was still going on when it began."""
     frames_lost: int
-    """Frames lost on its links from its beginning to the next fault of the same link."""
+    """Frames that its links lost because they were down. Where a link has several faults and no sample
+    lies between them, the earliest has the losses of all."""
 
 
 class Unfired(Part):

@@ -1,0 +1,159 @@
+"""Where do the results of a run go?
+
+    scenario.yaml      the effective scenario, every default spelled out
+    summary.json       the outcome (`emu.measure.summary`)
+    ports.csv flows.csv collectives.csv
+    journal.jsonl      scenario, faults, sync points, end
+    samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.samples`)
+    workers.json       which worker hosts what, as soon as they are up
+
+Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
+used if it is empty or holds an earlier run and nothing else (which is then replaced); anything else is
+refused, so that a slip of the tongue never mixes results with somebody's files.
+
+Whole files appear at once: they are written beside their place and moved there. Line files grow by whole
+lines, so that what an interrupted run leaves can be read. Directories are made 0700 and files 0600.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from emu.errors import UsageError
+from emu.measure.collected import DeviceRecord, Sample
+from emu.measure.samples import SampleWriter, digest_header, digest_line, line, series_line
+from emu.measure.summary import Summary
+from emu.measure.tables import collectives_csv, flows_csv, ports_csv
+from emu.topology.model import Topology
+
+FILES: Final = (
+    "scenario.yaml",
+    "summary.json",
+    "ports.csv",
+    "flows.csv",
+    "collectives.csv",
+    "journal.jsonl",
+    "samples.jsonl",
+    "digests.jsonl",
+    "workers.json",
+)
+PART: Final = ".part"
+DEFAULT_ROOT: Final = Path("runs")
+MOST_RUNS: Final = 100_000
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it appears at once and complete, readable by its owner alone."""
+    part = path.with_name(path.name + PART)
+    with open(part, "w", encoding="utf-8", newline="", opener=_private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def _is_free(directory: Path) -> bool:
+    """Whether a directory that exists may be used: nothing in it but an earlier run."""
+    names = [entry.name for entry in directory.iterdir()]
+    known = [*FILES, *(name + PART for name in FILES)]
+    return not names or ("journal.jsonl" in names and all(name in known for name in names))
+
+
+def _numbered(name: str, root: Path) -> Path:
+    """A new directory `root/name-N`, made here, with the least N that is not taken."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for number in range(1, MOST_RUNS):
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
+    raise UsageError(f"{root}: {MOST_RUNS} runs of {name}; remove some, or give a directory with --out")
+
+
+class RunDirectory:
+    """One run's directory, being written. Use it in a `with` statement, or call `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines: dict[str, IO[str]] = {}
+        self._samples = SampleWriter()
+        self._names: list[str] = []
+
+    @classmethod
+    def create(cls, name: str, out: Path | None = None, root: Path = DEFAULT_ROOT) -> RunDirectory:
+        """Make or take the directory of a run of the scenario `name`. UsageError if `out` cannot be it."""
+        try:
+            if out is None:
+                return cls(_numbered(name, root))
+            out.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_free(out):
+                reason = "is not empty and holds other things than a run"
+                raise UsageError(f"{out}: {reason}; give another directory with --out")
+            for entry in list(out.iterdir()):
+                entry.unlink()
+        except OSError as error:
+            where = error.filename or out or root
+            raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
+        return cls(out)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the line files. May be called again."""
+        for file in self._lines.values():
+            file.close()
+        self._lines.clear()
+
+    def begin(self, scenario_text: str, topology: Topology, **facts: Any) -> None:
+        """Write the effective scenario (YAML), and begin the journal with `facts` about the run."""
+        self._names = [node.name for node in topology.nodes]
+        write_whole(self.path / "scenario.yaml", scenario_text)
+        self.journal("begin", 0, **facts)
+
+    def write_workers(self, workers: Sequence[Mapping[str, Any]]) -> None:
+        """Which worker hosts what."""
+        write_whole(self.path / "workers.json", json.dumps(list(workers), indent=2) + "\n")
+
+    def write_results(self, summary: Summary, topology: Topology, records: Sequence[DeviceRecord]) -> None:
+        """What the samples count, the tables, and the summary last: where it is, all is."""
+        series = {record.number: record.series for record in records}
+        self._append("samples.jsonl", series_line(series))
+        self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
+        write_whole(self.path / "ports.csv", ports_csv(topology, records))
+        write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
+        write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
+        write_whole(self.path / "summary.json", summary.json_text())
+
+    def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
+        """Append one entry to the journal."""
+        self._append("journal.jsonl", line({"kind": kind, "virtual_ps": virtual_ps, **facts}))
+
+    def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Append the counters and the mixes of all devices at one sync point."""
+        numbers = sorted(digests)
+        if "digests.jsonl" not in self._lines:
+            self._append("digests.jsonl", digest_header((number, self._names[number]) for number in numbers))
+        self._append("digests.jsonl", digest_line(sample.virtual_ps, [digests[one] for one in numbers]))
+        self._append("samples.jsonl", self._samples.text(sample))
+
+    def _append(self, name: str, text: str) -> None:
+        file = self._lines.get(name)
+        if file is None:
+            file = open(self.path / name, "w", encoding="ascii", newline="", opener=_private)  # noqa: SIM115
+            self._lines[name] = file
+        file.write(text)
+        file.flush()
