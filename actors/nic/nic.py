@@ -220,7 +220,7 @@ class Nic(Device):
         if nak and una == pair.una_psn:
             self.packet_seq_err += 1
             pair.go_back(una)
-            if pair.sending is not None:
+            if pair.has_packets():
                 self._ports[0].activate(pair, now)
 
     def _complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:

@@ -79,7 +79,7 @@ class NicPort(Port):
         pair.active_next = None
         pair.active = False
         built: Frame | None = None
-        if pair.sending is not None:
+        if pair.has_packets():
             if pair.una_psn == pair.next_psn:
                 pair.deadline_ps = now + self.timeout_ps
             built = pair.next_frame()
@@ -87,9 +87,9 @@ class NicPort(Port):
                 self.retransmitted += 1
             else:
                 pair.high_psn = pair.next_psn
-            if pair.sending is not None:
+            if pair.has_packets():
                 self._join(pair)
-            if not pair.timer_pending:
+            if not pair.timer_pending and self.timeout_ps > 0:
                 pair.timer_pending = True
                 self.owner.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
         if self._round[priority] is None:

@@ -136,6 +136,10 @@ class QueuePair:
         if self.sending is None:
             self.sending = request
 
+    def has_packets(self) -> bool:
+        """Whether a packet waits to be sent."""
+        return self.sending is not None
+
     def next_frame(self) -> Frame:
         """Build the packet with `next_psn` and step over it; there is one to send."""
         request = self.sending

@@ -22,7 +22,7 @@ from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_byt
 from actors.switch.egress import SwitchPort
 from actors.switch.hashing import POLICIES
 from actors.switch.switch import Group, Routes, Switch
-from emu.errors import ScenarioError
+from emu.errors import Problem, ScenarioError
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, INDEX_BITS, Attachment, Role, Topology
@@ -132,11 +132,9 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
         left -= lossless * port_headroom_bytes(scenario, topology, switch, end)
     if left < largest_frame_bytes(scenario):
         name = topology.nodes[switch].name
-        raise ScenarioError.at_key(
-            "switch.buffer.pool",
-            f"reserves and headroom of the {len(topology.ports(switch))} ports of {name} leave no shared pool",
-            "a larger pool, or less reserve or headroom",
-        )
+        reason = f"reserves and headroom of the {len(topology.ports(switch))} ports of {name} leave no shared pool"
+        accepted = "a larger pool, or less reserve or headroom"
+        raise ScenarioError([Problem(scenario.name, 0, "switch.buffer.pool", reason, accepted)])
     return left
 
 

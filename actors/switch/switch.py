@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from librt.vecs import append, vec
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
@@ -56,6 +56,7 @@ class Group:
         self.local: bool = local
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Routes:
     """Where a switch's groups come from: computed from the graph and the links that are down."""
 

@@ -37,7 +37,7 @@ class Series:
 class Device:
     """Base of switches, NICs, hosts, GPUs and control-plane devices.
 
-    `digest` is the 63-bit mix of every event the device executed; `executed` counts them; `progress` counts
+    `digest` is the 62-bit mix of every event the device executed; `executed` counts them; `progress` counts
     what the stall check looks at: payload bytes delivered, or compute done.
     """
 

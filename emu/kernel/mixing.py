@@ -1,7 +1,7 @@
 """How are integers mixed, for digests, random streams and hashes, with the same result in every build?
 
-Native integers wrap at 64 bits and Python's do not, so every product here is masked: to 63 bits for digests
-and streams, to 32 bits for the hashes that switches compute. Multipliers are odd constants with well spread
+Native integers wrap at 64 bits and Python's do not, so every product here is masked: to 62 bits for digests
+and streams (a wider constant would not be native), to 32 bits for the hashes that switches compute. Multipliers are odd constants with well spread
 bits; the shifts bring the high bits, where a product mixes best, back down.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-MASK63: Final[i64] = 0x7FFFFFFFFFFFFFFF
+MASK62: Final[i64] = 0x3FFFFFFFFFFFFFFF
 MASK32: Final[i64] = 0xFFFFFFFF
 
 _DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
@@ -21,15 +21,15 @@ _STREAM_MULTIPLIER_B: Final[i64] = 0x14D049BB133111EB
 
 
 def mix(state: i64, word: i64) -> i64:
-    """The next 63-bit state of a running digest after `word` (0 <= word < 2**63)."""
-    h: i64 = ((state ^ word) * _DIGEST_MULTIPLIER) & MASK63
+    """The next 62-bit state of a running digest after `word` (0 <= word < 2**62)."""
+    h: i64 = ((state ^ word) * _DIGEST_MULTIPLIER) & MASK62
     return h ^ (h >> 29)
 
 
 def scramble(word: i64) -> i64:
-    """A 63-bit value in which every bit of `word` shows in every bit (a splitmix finaliser)."""
-    h: i64 = ((word ^ (word >> 30)) * _STREAM_MULTIPLIER_A) & MASK63
-    h = ((h ^ (h >> 27)) * _STREAM_MULTIPLIER_B) & MASK63
+    """A 62-bit value in which every bit of `word` shows in every bit (a splitmix finaliser)."""
+    h: i64 = ((word ^ (word >> 30)) * _STREAM_MULTIPLIER_A) & MASK62
+    h = ((h ^ (h >> 27)) * _STREAM_MULTIPLIER_B) & MASK62
     return h ^ (h >> 31)
 
 
@@ -48,17 +48,17 @@ class Stream:
     __slots__ = ("_base", "counter")
 
     def __init__(self, seed: int, device: int, purpose: int) -> None:
-        base: i64 = scramble((seed ^ (seed >> 63)) & MASK63)
-        base = scramble((base + device * 0x9E3779B1 + 1) & MASK63)
-        self._base: i64 = scramble((base + purpose * 0x85EBCA77 + 1) & MASK63)
+        base: i64 = scramble((seed ^ (seed >> 62)) & MASK62)
+        base = scramble((base + device * 0x9E3779B1 + 1) & MASK62)
+        self._base: i64 = scramble((base + purpose * 0x85EBCA77 + 1) & MASK62)
         self.counter: i64 = 0
 
-    def draw63(self) -> i64:
-        """The next value, uniform over 0 <= value < 2**63."""
+    def draw62(self) -> i64:
+        """The next value, uniform over 0 <= value < 2**62."""
         self.counter += 1
-        return scramble((self._base + self.counter * _STREAM_STEP) & MASK63)
+        return scramble((self._base + self.counter * _STREAM_STEP) & MASK62)
 
     def below(self, bound: i64) -> i64:
         """The next value, uniform over 0 <= value < bound, for 0 < bound <= 2**31 (bias below 2**-31)."""
         assert 0 < bound <= 0x80000000, bound
-        return ((self.draw63() >> 32) * bound) >> 31
+        return ((self.draw62() >> 31) * bound) >> 31

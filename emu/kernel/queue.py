@@ -19,11 +19,11 @@ from mypy_extensions import i64
 
 from emu.wire.event import NEVER_PS, Event
 
-SLOT_SHIFT: Final[i64] = 12
-SLOTS: Final[i64] = 4096
-_SLOT_MASK: Final[i64] = 4095
+SLOT_SHIFT: Final[i64] = 10
+SLOTS: Final[i64] = 16384
+_SLOT_MASK: Final[i64] = 16383
 _GROUP_SHIFT: Final[i64] = 6
-_GROUPS: Final[i64] = 64
+_GROUPS: Final[i64] = 256
 
 
 def _push(heap: vec[Event], event: Event) -> vec[Event]:
@@ -88,8 +88,8 @@ class EventQueue:
         self.stop_ps: i64 = NEVER_PS
         self._near: vec[Event] = vec[Event]()
         self._far: vec[Event] = vec[Event]()
-        self._slots: vec[Event | None] = vec[Event | None]([None] * 4096)
-        self._group_counts: vec[i64] = vec[i64]([0] * 64)
+        self._slots: vec[Event | None] = vec[Event | None]([None] * 16384)
+        self._group_counts: vec[i64] = vec[i64]([0] * 256)
         self._on_wheel: i64 = 0
         self._slot: i64 = 0
 
@@ -166,8 +166,8 @@ class EventQueue:
         """Forget every pending event; the clock stays."""
         self._near = vec[Event]()
         self._far = vec[Event]()
-        self._slots = vec[Event | None]([None] * 4096)
-        self._group_counts = vec[i64]([0] * 64)
+        self._slots = vec[Event | None]([None] * 16384)
+        self._group_counts = vec[i64]([0] * 256)
         self._on_wheel = 0
         self._slot = self.now_ps >> SLOT_SHIFT
 
