@@ -13,7 +13,8 @@ provisioned there at 1:1, later above it (16 -> 18 uplinks; twice the uplink cap
 `spines`, `uplinks_per_leaf_spine` and the two rates express.
 
 Not modelled here: the aggregation layer above zones (see the larger generators), front-end networks, racks
-that differ."""
+that differ.
+"""
 
 from __future__ import annotations
 

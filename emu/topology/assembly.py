@@ -6,7 +6,8 @@ generator drew it: rates above zero, delays of at least 1 ns, NICs that reach ea
 path into the configuration, so that the scenario can name file and line.
 
 A generator calls `node` for all nodes, `link` for fabric links from the NICs upwards, then `host_link`,
-then `finish`, which appends the controller."""
+then `finish`, which appends the controller.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,7 @@ class Assembly:
         self._join(host, device, HOST, rate_bps, delay_ps)
 
     def finish(self, kind: str, all_reachable: bool = True) -> Topology:
-        """The topology, with its controller. TopologyError unless every NIC reaches every other of its network.
+        """The topology, with its controller. TopologyError unless the NICs of a network reach each other.
 
         `all_reachable=False` admits fabrics that are cut on purpose (rails without a spine).
         """

@@ -31,12 +31,13 @@ Not modelled: links whose directions differ in rate or delay; switches and NICs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
-from emu.topology.flaws import Flaw, TopologyError, nearest
+from emu.errors import EmuError
 
 INDEX_BITS: Final = 10
 PREFIX_BITS: Final = 14
@@ -57,6 +58,36 @@ class Role(StrEnum):
     NIC = "nic"
     SWITCH = "switch"
     CONTROLLER = "controller"
+
+
+class Fault(NamedTuple):
+    """One thing wrong with a fabric: where in the topology's configuration, why, and what would do.
+
+    `path` leads there from the topology section in the scenario's own keys: `("links", 3, "b")`, `("racks",)`.
+    """
+
+    path: tuple[str | int, ...]
+    reason: str
+    accepted: str = ""
+
+    def __str__(self) -> str:
+        where = ".".join(str(part) for part in self.path)
+        text = f"{where}: {self.reason}" if where else self.reason
+        return f"{text}; {self.accepted}" if self.accepted else text
+
+
+class TopologyError(EmuError):
+    """A fabric that cannot be built, or a name it does not have. `faults` has all that were found, in order."""
+
+    exit_status = 2
+
+    def __init__(self, faults: Iterable[Fault]) -> None:
+        self.faults: tuple[Fault, ...] = tuple(faults)
+        assert self.faults, "a TopologyError needs at least one fault"
+        super().__init__(self.faults)
+
+    def __str__(self) -> str:
+        return "\n".join(str(fault) for fault in self.faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +202,11 @@ class Topology:
         """The node of that name. TopologyError with the nearest name where there is none."""
         number = self._by_name.get(name)
         if number is None:
-            raise TopologyError([Flaw((), f"no device is named {name!r}", nearest(name, self._by_name))])
+            raise TopologyError([Fault((), f"no device is named {name!r}", nearest(name, self._by_name))])
         return self.nodes[number]
 
     def links_named(self, name: str) -> tuple[int, ...]:
-        """Numbers of the links called `a:b`, ends in either order; of parallel links all, or one as `a:b/1`.
+        """Numbers of the links called `a:b`, ends in either order; all of parallel links, or one as `a:b/1`.
 
         TopologyError with the nearest name where there is none.
         """
@@ -188,7 +219,7 @@ class Topology:
             found = self._by_link_name.get(f"{b}:{a}{slash}{member}")
         if found is None:
             accepted = nearest(name, self._by_link_name)
-            raise TopologyError([Flaw((), f"no link is named {name!r}", accepted)])
+            raise TopologyError([Fault((), f"no link is named {name!r}", accepted)])
         return found
 
     def ports(self, number: int) -> tuple[Attachment, ...]:
@@ -270,7 +301,7 @@ class Topology:
             self._nic_at[address] = nic
         if self.prefixes > MOST_PREFIXES:
             reason = f"the fabric needs {self.prefixes} prefixes (sets of switches with NICs on them)"
-            raise TopologyError([Flaw((), reason, f"at most {MOST_PREFIXES}")])
+            raise TopologyError([Fault((), reason, f"at most {MOST_PREFIXES}")])
 
 
 def prefix_of(address: int) -> int:
@@ -282,6 +313,12 @@ def format_address(address: int) -> str:
     """The address as a user reads it: `10.x.y.z`."""
     assert 0 <= address < 1 << 24, f"{address} does not fit 24 bits"
     return f"10.{address >> 16}.{address >> 8 & 255}.{address & 255}"
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """What to offer to a user who wrote a name that does not exist; empty where nothing is near."""
+    close = get_close_matches(name, list(names), n=1)
+    return f"did you mean {close[0]!r}?" if close else ""
 
 
 def _ports_of(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> tuple[tuple[Attachment, ...], ...]:

@@ -15,7 +15,8 @@ recent ones per topology. The result depends on the topology and the set of link
 
 Not modelled: routes to single addresses. When one of the two leaves of a dual-homed NIC loses its link to
 that NIC, other switches go on sending to both, and the leaf without the link has no route (`local_ports`
-lacks the address). Weights."""
+lacks the address). Weights.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Routes:
         return found
 
     def local_ports(self, switch: int) -> dict[int, int]:
-        """Address to port for each NIC whose link to this switch is up; the lowest port where there are several."""
+        """Address to port for each NIC whose link to this switch is up; of several ports the lowest."""
         topology = self._topology
         local: dict[int, int] = {}
         for port, attachment in enumerate(topology.ports(switch)):
@@ -145,7 +146,7 @@ def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
 
 
 def equal_cost_groups(topology: Topology, switch: int, down: frozenset[int] = NOTHING_DOWN) -> Groups:
-    """For each prefix, the ascending egress ports of the switch on shortest paths over links that are not `down`.
+    """For each prefix, the ascending egress ports on shortest paths over links that are not `down`.
 
     Empty for a prefix that is unreachable, or directly attached (see `local_ports`).
     """
@@ -158,7 +159,7 @@ def local_ports(topology: Topology, switch: int, down: frozenset[int] = NOTHING_
 
 
 def _disjoint(members: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
-    """Disjoint prefix sets with the ports that serve each: where two sets overlap, the overlap has the ports of both."""
+    """Disjoint prefix sets and the ports serving each: an overlap of two sets has the ports of both."""
     parts: list[tuple[int, list[int]]] = []
     covered = 0
     for prefixes, ports in members.items():
