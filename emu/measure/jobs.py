@@ -152,3 +152,14 @@ def job_rows(plans: Sequence[JobPlan], records: Iterable[DeviceRecord]) -> dict[
     """Every job by name, in the order of the scenario."""
     reported = Reported(records)
     return {plan.name: job_row(plan, reported) for plan in plans}
+
+
+def planned_bytes(plans: Sequence[JobPlan]) -> int:
+    """The payload that all jobs will deliver, control messages left out: what progress is measured by."""
+    total = 0
+    for plan in plans:
+        total += sum(flow.size_bytes for flow in plan.flows)
+        for one in plan.collectives:
+            factor = bus_factor(one.op, one.ranks) * one.ranks
+            total += one.size_bytes * factor.numerator // factor.denominator
+    return total

@@ -7,19 +7,16 @@ One function, `summarise`; what it needs is in `emu.measure.collected`, what it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
-from emu.measure.summary import Ending, Engine, Expectation, ScenarioName, Summary
+from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.unfired import never_fired
 from emu.scenario.schema import Scenario
+from emu.scenario.verdict import evaluate
 from emu.topology.model import Topology
-
-Judge = Callable[[dict[str, Any]], list[Expectation]]
-"""Summary as JSON values to the outcome of each expectation."""
 
 
 def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
@@ -52,7 +49,6 @@ def summarise(
     ending: Ending,
     virtual_ps: int,
     samples: Iterable[Sample] = (),
-    judge: Judge | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
@@ -77,6 +73,4 @@ def summarise(
         never_fired=never_fired(scenario, fabric, effects, rows, counts, virtual_ps),
         expectations=[],
     )
-    if judge is None:
-        return summary
-    return summary.model_copy(update={"expectations": judge(summary.plain())})
+    return summary.model_copy(update={"expectations": evaluate(scenario.expect, summary.plain())})

@@ -244,7 +244,7 @@ class Expectation(Part):
     relation: str
     """`equals`, `at_least`, ..."""
     expected: Scalar
-    """As written."""
+    """As written; of `between`, both bounds with "and" in the middle."""
     actual: Scalar
     """What the path led to; null if it led nowhere."""
     passed: bool

@@ -1,0 +1,219 @@
+"""What does a run say when it is over?
+
+Lines of plain text, made from the summary alone, so that a terminal, a log and a run directory read weeks
+later show the same. Sections that have nothing to tell are left out. Colour and the live part belong to
+`emu.cli.terminal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from emu.measure.summary import (
+    Collective,
+    Expectation,
+    Fabric,
+    FaultEffect,
+    Flow,
+    Job,
+    Link,
+    Summary,
+    Uplinks,
+)
+from emu.scenario.expect import quantity
+from emu.units import format_rate, format_size, format_time
+
+WORST: Final = 5
+UPLINKS_PER_LINE: Final = 3
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Rows in columns: the first left-aligned, the others right-aligned."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
+    return [
+        indent
+        + "  ".join(
+            cell.ljust(width) if at == 0 else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _four_digits(amount: int, factor: int) -> str:
+    return f"{amount / factor:.4g}" if amount < 1000 * factor else str(amount // factor)
+
+
+def about_time(time_ps: int) -> str:
+    """A time to four digits or so, for reading: 1_167_760 is "1.168us"."""
+    for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
+        if time_ps >= factor:
+            return (
+                f"{time_ps / factor:.4g}{unit}" if time_ps < 1000 * factor else f"{time_ps // factor}{unit}"
+            )
+    return f"{time_ps}ps"
+
+
+def about_size(size_bytes: int) -> str:
+    """A size to four digits or so, for reading: 6_000_000 is "5.722MiB"."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return (
+                f"{size_bytes / factor:.4g}{unit}"
+                if size_bytes < 1000 * factor
+                else f"{size_bytes // factor}{unit}"
+            )
+    return f"{size_bytes}B"
+
+
+def percent(part: float) -> str:
+    """A share in per cent."""
+    return f"{part * 100:.1f}%"
+
+
+def flow_lines(name: str, flows: Sequence[Flow]) -> list[str]:
+    """One line about the flows of a job: how many, and when they were delivered."""
+    if not flows:
+        return []
+    done = sorted(flow.delivered_ps for flow in flows if flow.delivered_ps is not None)
+    failed = sum(flow.status not in ("success", "unfinished") for flow in flows)
+    sizes = sorted(dict.fromkeys(flow.bytes for flow in flows))
+    size = (
+        format_size(sizes[0]) if len(sizes) == 1 else f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
+    )
+    text = f"# {name}: {len(done)} of {len(flows)} flows delivered, {size} each"
+    if done:
+        middle, last = done[len(done) // 2], done[-1]
+        text += f"; first at {about_time(done[0])}, median {about_time(middle)}, last {about_time(last)}"
+    return [text + (f"; {failed} failed" if failed else "")]
+
+
+def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
+    if not links:
+        return []
+    rows = [("", "data", "utilisation", "paused")]
+    rows += [
+        (
+            f"{link.source} -> {link.destination}" + ("" if "/" not in link.name else f" ({link.name})"),
+            about_size(link.data_bytes),
+            percent(link.utilisation),
+            percent(link.paused),
+        )
+        for link in links
+    ]
+    return [title, *aligned(rows)]
+
+
+def busiest_links(links: Sequence[Link]) -> list[Link]:
+    """The five with the highest utilisation, the first of equals first; idle links are none."""
+    ranked = sorted(range(len(links)), key=lambda at: (-links[at].utilisation, at))
+    return [links[at] for at in ranked[:WORST] if links[at].wire_bytes]
+
+
+def most_paused_links(links: Sequence[Link]) -> list[Link]:
+    """The five that were paused for longest; links that never were are none."""
+    ranked = sorted(range(len(links)), key=lambda at: (-links[at].paused_ps, at))
+    return [links[at] for at in ranked[:WORST] if links[at].paused_ps]
+
+
+def uplink_lines(uplinks: Sequence[Uplinks]) -> list[str]:
+    """The imbalance of every switch's uplinks, several to a line."""
+    used = [row for row in uplinks if row.max_over_mean is not None]
+    if not used:
+        return []
+    cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in used]
+    cells += [""] * (-len(cells) % UPLINKS_PER_LINE)
+    width = max(len(cell) for cell in cells)
+    lines = [
+        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + UPLINKS_PER_LINE]).rstrip()
+        for at in range(0, len(cells), UPLINKS_PER_LINE)
+    ]
+    idle = len(uplinks) - len(used)
+    if idle:
+        lines.append(f"  no payload on the uplinks of {idle} more")
+    return ["uplinks, payload of the fullest over the mean", *lines]
+
+
+def fabric_line(fabric: Fabric) -> str:
+    """One line of what went wrong or waited in the fabric."""
+    drops = fabric.drops
+    reasons = "".join(f"; {reason} {number}" for reason, number in drops.by_reason.items() if number)
+    where = f" on {fabric.peak_buffer_switch}" if fabric.peak_buffer_switch else ""
+    return (
+        f"drops {drops.total} (congestion {drops.congestion}{reasons}), "
+        f"pause frames {fabric.pause_frames}, paused {about_time(fabric.pause_ps)}, "
+        f"retransmitted {fabric.retransmissions}, peak buffer {about_size(fabric.peak_buffer_bytes)}{where}"
+    )
+
+
+def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
+    """One line for each fault."""
+    lines: list[str] = []
+    for at, fault in enumerate(faults):
+        until = "" if fault.until_ps is None else f" to {format_time(fault.until_ps)}"
+        effect = f"{fault.frames_lost} frames lost" if fault.happened else "after the end of the run"
+        lines.append(
+            f"fault {at}: {fault.kind} {fault.target} at {format_time(fault.at_ps)}{until}: {effect}"
+        )
+    return lines
+
+
+def _like(bound: object, actual: object) -> str:
+    """`actual` in the kind of unit that `bound` was written in."""
+    measured = quantity(bound) if isinstance(bound, str) else None
+    if measured is None or not isinstance(actual, int) or isinstance(actual, bool):
+        return str(actual)
+    return {"time": format_time, "size": format_size, "rate": format_rate}[measured[0]](actual)
+
+
+def expectation_line(one: Expectation) -> str:
+    """PASS or FAIL, what was expected, and what it is."""
+    verdict = "PASS" if one.passed else "FAIL"
+    found = f"is {_like(one.expected, one.actual)}" if one.passed else one.reason
+    return f"{verdict} {one.value} {one.relation} {one.expected}: {found}"
+
+
+def engine_line(summary: Summary) -> str:
+    """One line on how the run was carried out."""
+    engine = summary.engine
+    rate = f", {engine.packet_hops / engine.cpu_s / 1e6:.2f} M per CPU second" if engine.cpu_s > 0 else ""
+    how = "compiled" if summary.compiled else "interpreted"
+    workers = "1 worker" if engine.workers == 1 else f"{engine.workers} workers"
+    return (
+        f"{about_time(summary.virtual_ps)} of virtual time in {engine.wall_s:.1f}s; {how}, {workers} "
+        f"({engine.placement}); {engine.packet_hops / 1e6:.2f} M packet-hops{rate}; "
+        f"{about_size(engine.peak_rss_bytes)} of memory"
+    )
+
+
+def closing_lines(summary: Summary) -> list[str]:
+    """Everything after the rows of the jobs."""
+    blocks: list[list[str]] = [
+        [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
+        unfinished_lines(summary.jobs),
+        _link_lines("busiest links", busiest_links(summary.fabric.links)),
+        _link_lines("most paused links", most_paused_links(summary.fabric.links)),
+        uplink_lines(summary.fabric.uplinks),
+        [fabric_line(summary.fabric), *fault_lines(summary.faults)],
+        [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
+        [expectation_line(one) for one in summary.expectations],
+        [engine_line(summary), f"digest {summary.digest or 'none: the run is partial'}"],
+    ]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += [*block, ""]
+    return lines[:-1]
+
+
+def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
+    """One line for each job that is not done or failed."""
+    lines: list[str] = []
+    for name, job in jobs.items():
+        if job.status == "success":
+            continue
+        parts: Iterable[Collective | Flow] = [*job.collectives, *job.flows]
+        undone = sum(part.status != "success" for part in parts)
+        lines.append(f"# {name}: {job.status}; {undone} of {len(job.collectives) + len(job.flows)} not done")
+    return lines
