@@ -14,6 +14,7 @@ from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.unfired import never_fired
+from emu.scenario.faults import LinkDown, LinkUp
 from emu.scenario.schema import Scenario
 from emu.scenario.verdict import evaluate
 from emu.topology.model import Topology
@@ -35,11 +36,29 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
     )
 
 
+def fault_plans(scenario: Scenario, topology: Topology) -> list[FaultPlan]:
+    """The scenario's faults, aimed at links by number."""
+    plans: list[FaultPlan] = []
+    for fault in scenario.faults:
+        assert isinstance(fault, (LinkDown, LinkUp)), fault
+        for_ps = fault.for_ps if isinstance(fault, LinkDown) else None
+        plans.append(
+            FaultPlan(
+                kind=fault.kind,
+                target=fault.target,
+                at_ps=fault.at_ps,
+                until_ps=None if for_ps is None else fault.at_ps + for_ps,
+                links=topology.links_named(fault.target),
+                takes_down=isinstance(fault, LinkDown),
+            )
+        )
+    return plans
+
+
 def summarise(
     scenario: Scenario,
     topology: Topology,
     jobs: Sequence[JobPlan],
-    faults: Sequence[FaultPlan],
     records: Sequence[DeviceRecord],
     facts: EngineFacts,
     *,
@@ -56,7 +75,7 @@ def summarise(
     """
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
-    effects = fault_rows(faults, LinkLosses(topology, records, samples), virtual_ps)
+    effects = fault_rows(fault_plans(scenario, topology), LinkLosses(topology, records, samples), virtual_ps)
     rows = job_rows(jobs, records)
     summary = Summary(
         version=version,

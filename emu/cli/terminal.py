@@ -1,0 +1,121 @@
+"""What does a user see while a run goes on, and when it is over?
+
+On a terminal: a bar in virtual time with the time left, and above it the rows of nccl-tests as they finish.
+Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable. Text
+comes from `emu.measure.report` and `emu.measure.nccl_table`; here it only gets its colour.
+
+Progress is the payload delivered over the payload planned, because virtual time has no end that is known
+beforehand; the time left is what the rate so far makes of the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
+
+from actors.runtime.outcome import Observer, Progress, WorkerRecord
+from emu.measure.collected import JobPlan, Sample
+from emu.measure.jobs import planned_bytes
+from emu.measure.nccl_table import NcclTable
+from emu.measure.report import about_time, closing_lines
+from emu.measure.summary import Summary
+
+
+class _VirtualTime(ProgressColumn):
+    """The virtual time reached."""
+
+    def render(self, task: Task) -> Text:
+        """E.g. "412.3us"."""
+        return Text(about_time(int(task.fields["virtual_ps"])).rjust(8))
+
+
+def _style(line: str) -> str:
+    if line.startswith("FAIL"):
+        return "bold red"
+    if line.startswith("PASS"):
+        return "green"
+    if line.startswith(("never fired", "#")):
+        return "dim" if line.startswith("#") else "yellow"
+    return ""
+
+
+class Terminal(Observer):
+    """Shows one run. `quiet` shows nothing but errors (`--json` keeps standard output for the summary)."""
+
+    def __init__(self, jobs: Sequence[JobPlan], quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._console = Console(
+            file=stream or sys.stdout, highlight=False, soft_wrap=True, emoji=False, markup=False
+        )
+        self._errors = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
+        self._quiet = quiet
+        self._table = NcclTable(jobs)
+        self._planned_bytes = planned_bytes(jobs)
+        self._bar: Bar | None = None
+
+    def begin(self, title: str, facts: Iterable[str] = ()) -> None:
+        """The heading: the scenario, and lines about fabric and engine."""
+        self._lines([title, *facts])
+        if not self._quiet and self._console.is_terminal:
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                _VirtualTime(),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._bar.add_task("virtual time", total=max(self._planned_bytes, 1), virtual_ps=0)
+            self._bar.start()
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        """Where Prometheus finds the workers."""
+        if discovery_url:
+            count = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
+            self._lines([f"metrics of {count}: {discovery_url}"])
+
+    def progressed(self, progress: Progress) -> None:
+        """Move the bar, and show the rows that are complete."""
+        self._lines(self._table.take(progress.operations))
+        if self._bar is not None:
+            done = min(progress.delivered_bytes, self._planned_bytes)
+            self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Nothing is shown of single samples."""
+
+    def close(self) -> None:
+        """Take the bar away. May be called again."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def finish(
+        self, summary: Summary, operations: Iterable[Sequence[int]], directory: str, repeat: str
+    ) -> None:
+        """Everything that is known at the end; `operations` are the controller's rows.
+
+        `repeat` is the command that repeats the run; it is shown if an expectation failed or the run broke
+        off.
+        """
+        self._lines(self._table.take(operations))
+        self.close()
+        self._lines(["", *closing_lines(summary), f"results in {directory}"])
+        if summary.ending != "finished" or not summary.passed():
+            self._lines([f"repeat with: {repeat}"])
+
+    def failed(self, message: str) -> None:
+        """Why the run failed, on standard error."""
+        self.close()
+        self._errors.print(Text(f"emu: {message}", style="bold red"))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        if not self._quiet:
+            for line in lines:
+                self._console.print(Text(line, style=_style(line)))
