@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from librt.vecs import append, vec
 from mypy_extensions import i64, mypyc_attr
 
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.units import serialisation_ps
+from emu.vectors import append, vec
 from emu.wire.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
 from emu.wire.frame import Frame
 

@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port
 from emu.kernel.device import Plain, Series
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.vectors import vec
 from emu.wire.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
 from emu.wire.frame import PAUSE_WIRE_BYTES
 from emu.wire.message import PAUSE_FRAME

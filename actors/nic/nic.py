@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
@@ -27,6 +26,7 @@ from actors.pfc import port_counters, port_series
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.vectors import vec
 from emu.wire.event import LINK_STATE, PAUSE_EXPIRY, PAUSE_REFRESH, RETRANSMIT, SERVE, Message
 from emu.wire.frame import (
     ACKNOWLEDGE,

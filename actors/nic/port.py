@@ -7,13 +7,13 @@ then queue pairs in turn, one packet each (round-robin). Between priorities the 
 
 from __future__ import annotations
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
 from actors.nic.queue_pair import QueuePair
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_frame, save_event
+from emu.vectors import vec
 from emu.wire.event import RETRANSMIT
 from emu.wire.frame import Frame
 

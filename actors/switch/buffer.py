@@ -25,12 +25,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from actors.pfc import Pfc
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
+from emu.vectors import append, vec
 from emu.wire.frame import PAUSE_WIRE_BYTES
 
 ALPHA_BITS: Final = 16

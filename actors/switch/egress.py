@@ -7,13 +7,13 @@ buffer.
 
 from __future__ import annotations
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
 from actors.switch.buffer import Buffer
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_list, load_frame, load_integers, save_event, save_integers
+from emu.vectors import vec
 from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import append, vec
 from mypy_extensions import i64, mypyc_attr
 
 from actors.link import PRIORITIES
@@ -26,6 +25,7 @@ from actors.switch.hashing import choose, flow_hash
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
+from emu.vectors import append, vec
 from emu.wire.event import (
     CONFIGURATION,
     LINK_STATE,

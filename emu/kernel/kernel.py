@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
+from emu._finder import is_compiled
 from emu.kernel.device import Device
 from emu.kernel.mixing import mix
 from emu.kernel.queue import EventQueue
+from emu.vectors import vec
 from emu.wire.event import (
     ARRIVAL,
     DEVICE_SHIFT,
@@ -37,11 +38,20 @@ from emu.wire.event import (
 from emu.wire.frame import Frame
 
 
+def new_queue() -> EventQueue:
+    """The queue that suits how this process runs; both give one order."""
+    if is_compiled():
+        return EventQueue()
+    from emu.kernel.heap_queue import HeapQueue  # an interpreted class, which compiled code cannot import
+
+    return HeapQueue()
+
+
 class Kernel:
     """The devices of one partition and the loop that runs them."""
 
     def __init__(self, device_count: int) -> None:
-        self.queue = EventQueue()
+        self.queue: EventQueue = new_queue()
         self.events: i64 = 0
         self._devices: vec[Device | None] = vec[Device | None]([None] * device_count)
         self._last_time_ps: i64 = -1
@@ -99,24 +109,22 @@ class Kernel:
             device.executed += 1
             kind: i64 = (key >> KIND_SHIFT) & KIND_MASK
             port: i64 = (key >> PORT_SHIFT) & PORT_MASK
-            digest: i64 = mix(mix(device.digest, now), key)
+            digest: i64 = mix(device.digest, now)
             if kind == ARRIVAL:
                 frame = cast(Frame, event)
-                device.digest = mix(
-                    mix(digest, (frame.psn << 24) | frame.qpn),
-                    (frame.wire_bytes << 16) | (frame.opcode << 4) | frame.ecn,
-                )
+                digest = mix(digest, key ^ (frame.opcode << 2) ^ frame.ecn)
+                device.digest = mix(digest, (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes)
                 device.on_frame(frame, port)
             elif kind == MESSAGE:
                 message = cast(Message, event)
-                device.digest = mix(digest, message.op)
+                device.digest = mix(mix(digest, key), message.op)
                 device.on_message(message, port, key & SUBJECT_MASK)
             elif kind == PAUSE:
                 pause = cast(Message, event)
-                device.digest = mix(digest, (pause.a << 16) | pause.b)
+                device.digest = mix(mix(digest, key), (pause.a << 8) | pause.b)
                 device.on_pause(pause, port)
             else:
-                device.digest = digest
+                device.digest = mix(digest, key)
                 device.on_timer(kind, port, key & SUBJECT_MASK)
         self._last_time_ps = last_time
         self._last_key = last_key

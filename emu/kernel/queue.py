@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import append, pop, vec
 from mypy_extensions import i64
 
+from emu.vectors import append, pop, vec
 from emu.wire.event import NEVER_PS, Event
 
 SLOT_SHIFT: Final[i64] = 10

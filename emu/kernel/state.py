@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from emu.kernel.device import Plain
+from emu.vectors import vec
 from emu.wire.event import Event, Message
 from emu.wire.frame import Frame
 

@@ -1,0 +1,42 @@
+"""Which event is next, where the interpreter runs?
+
+The wheel of `emu.kernel.queue` is made of operations that cost a nanosecond compiled and a hundred interpreted.
+Here the standard library's heap of (time, key, event) does the same, in C: an interpreted run is a third
+faster, in the same order. A property test runs both against each other.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from emu.kernel.queue import EventQueue
+from emu.wire.event import NEVER_PS, Event
+
+
+class HeapQueue(EventQueue):
+    """The pending events of one partition, and its clock, for an interpreted run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: list[tuple[int, int, Event]] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def push(self, event: Event) -> None:
+        heappush(self._heap, (event.time_ps, event.key, event))
+
+    def pop(self, limit_ps: int) -> Event | None:
+        heap = self._heap
+        if heap and heap[0][0] < limit_ps:
+            return heappop(heap)[2]
+        return None
+
+    def next_time_ps(self) -> int:
+        return self._heap[0][0] if self._heap else NEVER_PS
+
+    def pending(self) -> list[Event]:
+        return [event for _, _, event in sorted(self._heap, key=lambda entry: entry[:2])]
+
+    def clear(self) -> None:
+        self._heap = []
