@@ -179,7 +179,7 @@ _RATE_STEPS: Final = tuple((unit + "bps", RATE_BPS[unit + "bps"]) for unit in ("
 
 def format_time(time_ps: int) -> str:
     """Exact, and read back by `parse_time` as the same number: 1_167_760 is "1167.76ns"."""
-    return _format(time_ps, _TIME_STEPS)
+    return _format(time_ps, _TIME_STEPS) if time_ps else "0s"
 
 
 def format_size(size_bytes: int) -> str:

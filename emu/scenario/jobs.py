@@ -46,11 +46,11 @@ def _read_ranks(value: object) -> Ranks:
         return "all"
     if isinstance(value, int) and not isinstance(value, bool):
         if value < 2:
-            raise RefusedError(f"{value} ranks have nobody to talk to", RANKS_ACCEPTED)
+            raise RefusedError(f"{value} is too few to talk to one another", RANKS_ACCEPTED)
         return value
     numbers = _numbers(value, RANKS_ACCEPTED)
     if len(numbers) < 2:
-        raise RefusedError(f"{len(numbers)} ranks have nobody to talk to", RANKS_ACCEPTED)
+        raise RefusedError(f"{len(numbers)} is too few to talk to one another", RANKS_ACCEPTED)
     return numbers
 
 

@@ -7,13 +7,13 @@ accepted. Unknown keys, kinds and choices come with the nearest known word.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic import ValidationError
 
 from emu.errors import Problem
 from emu.scenario.section import Location, OneOf, Section
-from emu.scenario.shape import Shape, fields, shape_at, without_kinds
+from emu.scenario.shape import ListOf, Shape, fields, shape_at, without_kinds
 from emu.scenario.spelling import did_you_mean, listed, shown
 from emu.scenario.tree import Node, shown_location
 from emu.scenario.values import Reading
@@ -39,12 +39,22 @@ def problems_of(error: ValidationError, tree: Node, root: type[Section]) -> list
     """Every error of a failed validation, as a user reads it, in the order found."""
     found: list[Problem] = []
     for item in error.errors(include_url=False):
-        if item["type"] in _SILENT:
+        if item["type"] in _SILENT or _counts_only_what_was_valid(dict(item)):
             continue
         location, (reason, accepted) = _explained(dict(item), root)
         place = tree.find(location)
         found.append(Problem(place.file, place.line, shown_location(location), reason, accepted))
     return found
+
+
+def _counts_only_what_was_valid(item: dict[str, Any]) -> bool:
+    """Whether a list is called too short because its wrong items, reported themselves, were left out."""
+    given = item["input"]
+    return (
+        item["type"] == "too_short"
+        and isinstance(given, tuple)
+        and len(given) >= int(item["ctx"]["min_length"])
+    )
 
 
 def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Explained]:
@@ -56,14 +66,15 @@ def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Exp
     if kind == "refused":
         return location, (context["reason"], context["accepted"])
     if kind == "missing":
-        return location, ("is required", _accepted(shape))
+        return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
     if kind == "extra_forbidden":
         return location, _unknown_key(str(location[-1]), shape_at(root, located[:-1]))
     if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
         return _wrong_kind(location, item["input"], shape)
     if kind == "literal_error":
         return location, _wrong_choice(item["input"], str(context["expected"]))
-    return location, _wrong_value(kind, item["input"], context) or (str(item["msg"]), _accepted(shape))
+    accepted = _accepted(shape)
+    return location, _wrong_value(kind, item["input"], context, accepted) or (str(item["msg"]), accepted)
 
 
 def _accepted(shape: Shape) -> str:
@@ -71,8 +82,22 @@ def _accepted(shape: Shape) -> str:
         return shape.accepted
     if isinstance(shape, OneOf):
         return f"a mapping with {shape.key}: one of {listed(shape.table)}"
-    if isinstance(shape, type):
-        return f"a mapping with {listed(fields(shape))}"
+    if isinstance(shape, ListOf):
+        return "a list"
+    return f"a mapping with {listed(fields(shape))}" if isinstance(shape, type) else ""
+
+
+def _accepted_plain(location: Location, root: type[Section]) -> str:
+    """What a field without a reading or section of its own takes, by its annotation."""
+    owner = shape_at(root, location[:-1])
+    if not isinstance(owner, type):
+        return ""
+    annotation = fields(owner)[str(location[-1])].annotation
+    if get_origin(annotation) is Literal:
+        return listed(map(str, get_args(annotation)))
+    for plain, name in ((int, "int"), (bool, "bool"), (str, "string"), (tuple, "tuple")):
+        if (get_origin(annotation) or annotation) is plain:
+            return _TYPES[name]
     return ""
 
 
@@ -98,10 +123,10 @@ def _wrong_choice(value: object, expected: str) -> Explained:
     return f"{shown(value)} is not one of the choices{hint}", listed(choices)
 
 
-def _wrong_value(kind: str, value: object, context: Mapping[str, Any]) -> Explained | None:
+def _wrong_value(kind: str, value: object, context: Mapping[str, Any], accepted: str) -> Explained | None:
     if kind.endswith("_type") and kind.removesuffix("_type") in _TYPES:
         wanted = _TYPES[kind.removesuffix("_type")]
-        return f"{shown(value)} is not {wanted}", wanted
+        return f"{shown(value)} is not {wanted}", accepted or wanted
     bounds = {"greater_than_equal": ("ge", "least"), "less_than_equal": ("le", "most")}
     if kind in bounds:
         bound, word = bounds[kind]

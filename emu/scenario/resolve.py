@@ -24,6 +24,7 @@ from emu.scenario.topology import AiZone, Graph
 from emu.scenario.tree import shown_location
 from emu.topology.ai_zone import ai_zone
 from emu.topology.model import FABRIC, Topology, TopologyError, prefix_of
+from emu.topology.model import Fault as Flaw
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.ranks import PlacementError, place_ranks
 
@@ -72,10 +73,7 @@ def build_topology(scenario: Scenario) -> Topology:
         assert isinstance(section, Graph), section.kind
         raise AssertionError(section.kind)
     except TopologyError as error:
-        problems = [
-            _problem(scenario, ("topology", *fault.path), fault.reason, fault.accepted)
-            for fault in error.faults
-        ]
+        problems = [_of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
 
 
@@ -96,10 +94,7 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
         try:
             links = topology.links_named(fault.target)
         except TopologyError as error:
-            problems.extend(
-                _problem(scenario, ("faults", index, "target"), found.reason, found.accepted)
-                for found in error.faults
-            )
+            problems.extend(_of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults)
         if any(topology.links[link].kind != FABRIC for link in links):
             reason = f"{fault.target!r} is inside a server"
             problems.append(_problem(scenario, ("faults", index, "target"), reason, "a link of the fabric"))
@@ -112,6 +107,13 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
     return Problem(scenario.name, 0, shown_location(location), reason, accepted)
+
+
+def _of_flaw(scenario: Scenario, base: Location, flaw: Flaw) -> Problem:
+    location = (*base, *flaw.path)
+    if flaw.accepted.startswith("did you mean"):
+        return _problem(scenario, location, f"{flaw.reason}; {flaw.accepted}", "")
+    return _problem(scenario, location, flaw.reason, flaw.accepted)
 
 
 def _racks(topology: Topology) -> list[int]:

@@ -84,7 +84,8 @@ class GraphNode(Section):
     tier: Annotated[int, Field(ge=1, le=8)] | None = None
     """Tier of a switch, 1 at the NICs; only for switches. Default: by distance from the NICs."""
     rack: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """Rack a host or switch stands in. Default: for a host, the first switch its NICs reach."""
+    """Rack a host or switch stands in. Default: hosts whose first NICs hang on the same
+    switches share one."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse keys that say nothing about this role, and a GPU or NIC without a host."""

@@ -24,7 +24,7 @@ from emu.scenario.spelling import shown
 AUTO: Final = "auto"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reading:
     """How a value is read from YAML and written back."""
 
@@ -42,7 +42,8 @@ class Reading:
             try:
                 return self.read(value)
             except (QuantityError, RefusedError) as error:
-                raise refused(error.reason, error.accepted or self.accepted) from error
+                accepted = self.accepted if isinstance(error, QuantityError) else error.accepted
+                raise refused(error.reason, accepted or self.accepted) from error
 
         return core_schema.no_info_plain_validator_function(
             validate, serialization=core_schema.plain_serializer_function_ser_schema(self.show)
@@ -86,22 +87,26 @@ def _quantity_schema(what: str, unit_names: list[str], example: str, *, zero: bo
     return {"anyOf": [text, {"const": 0}], "title": what} if zero else {**text, "title": what}
 
 
+def _without_zero(accepted: str, minimum: int) -> str:
+    return accepted.removesuffix(", or 0") if minimum else accepted
+
+
 def _time(minimum_ps: int) -> Reading:
     read = _at_least(units.parse_time, minimum_ps, units.format_time(minimum_ps))
     schema = _quantity_schema("time", list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
-    return Reading(read, units.format_time, units.TIME_ACCEPTED, schema)
+    return Reading(read, units.format_time, _without_zero(units.TIME_ACCEPTED, minimum_ps), schema)
 
 
 def _size(minimum_bytes: int) -> Reading:
     read = _at_least(units.parse_size, minimum_bytes, units.format_size(minimum_bytes))
     schema = _quantity_schema("size", list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
-    return Reading(read, units.format_size, units.SIZE_ACCEPTED, schema)
+    return Reading(read, units.format_size, _without_zero(units.SIZE_ACCEPTED, minimum_bytes), schema)
 
 
 def _rate() -> Reading:
     read = _at_least(units.parse_rate, 1, "1bps")
     schema = _quantity_schema("rate", list(units.RATE_BPS), "400G", zero=False)
-    return Reading(read, units.format_rate, units.RATE_ACCEPTED, schema)
+    return Reading(read, units.format_rate, _without_zero(units.RATE_ACCEPTED, 1), schema)
 
 
 def _show_fraction(value: Fraction) -> object:

@@ -1,0 +1,1 @@
+"""The `emu` command: one file per subcommand, imported when it is asked for."""

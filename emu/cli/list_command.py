@@ -1,0 +1,38 @@
+"""`emu list`: which scenarios are there?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from emu.cli.scenario_options import SCENARIO_DIRECTORY, SCENARIO_SUFFIX
+from emu.errors import ScenarioError, UsageError
+from emu.scenario.load import load
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path), default=SCENARIO_DIRECTORY)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(directory: Path, as_json: bool) -> None:
+    """List the scenarios of DIRECTORY (default: scenarios) with the question each answers."""
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: is not a directory; accepted: a directory of scenarios")
+    rows = [_row(path) for path in sorted(directory.glob(f"*{SCENARIO_SUFFIX}"))]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max((len(row["file"]) for row in rows), default=0)
+    for row in rows:
+        click.echo(f"{row['file']:<{width}}  {row['description']}")
+    if not rows:
+        click.echo(f"no scenarios (*{SCENARIO_SUFFIX}) in {directory}")
+
+
+def _row(path: Path) -> dict[str, str]:
+    try:
+        scenario = load(path).scenario
+    except ScenarioError as error:
+        return {"file": str(path), "name": "", "description": f"not valid: {error.problems[0]}"}
+    return {"file": str(path), "name": scenario.name, "description": " ".join(scenario.description.split())}

@@ -1,0 +1,115 @@
+"""What does `emu` do with a command line, and how does it end?
+
+Subcommands are a table of names and one-line helps, so that `emu --help` imports none of them; each is a
+click command called `command` in its own module. Exit status: 0 all expectations hold; 1 an expectation
+failed; 2 bad input; 3 the fabric stalled or a collective timed out; 4 the runtime failed; 130 interrupted.
+An `EmuError` is told on standard error, one line per problem, with its own status; anything else unexpected
+keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+import emu
+from emu.errors import EmuError
+
+COMMANDS: Final = {
+    "run": "Run a scenario and judge its expectations.",
+    "validate": "Check scenarios without running them.",
+    "schema": "Print the schema of scenarios or summaries.",
+    "list": "List the scenarios of a directory.",
+    "topo": "Show the fabric of a scenario.",
+    "compare": "Name the first device and time at which two runs part.",
+    "bench": "Measure packet-hops per CPU second on fixed cases.",
+    "doctor": "Check what a run needs on this machine.",
+}
+"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.NAME_command`."""
+
+INTERRUPTED_STATUS: Final = 130
+
+
+class _Commands(click.Group):
+    """A group whose members are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        found: object = import_module(f"emu.cli.{cmd_name}_command").command
+        assert isinstance(found, click.Command), found
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from emu.scenario.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
+
+            raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    if value and not ctx.resilient_parsing:
+        click.echo(f"emu {emu.__version__}, {emu.compiled_state()}")
+        ctx.exit()
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print version, and whether the packet path is compiled.",
+)
+def cli() -> None:
+    """Emulate the RoCE fabrics that train large models.
+
+    Start with `emu run scenarios/quickstart.yaml`.
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says; returns the exit status."""
+    try:
+        result = cli.main(args=arguments, prog_name="emu", standalone_mode=False)
+    except EmuError as error:
+        for line in str(error).splitlines():
+            click.echo(f"emu: {line}", err=True)
+        return error.exit_status
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("emu: interrupted", err=True)
+        return INTERRUPTED_STATUS
+    except BrokenPipeError:
+        # The reader of a pipe went away; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,28 @@
+"""`emu schema`: what may stand in a scenario, and what stands in a summary?"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("subject", type=click.Choice(["scenario", "summary"]), default="scenario")
+@click.option("--markdown", is_flag=True, help="Print the scenario's reference as a page instead.")
+def command(subject: str, markdown: bool) -> None:
+    """Print a JSON Schema, for editors and for checking results.
+
+    With yaml-language-server, this line on top of a scenario completes keys:
+    # yaml-language-server: $schema=scenario.schema.json
+    """
+    if subject == "summary":
+        if markdown:
+            raise click.UsageError("--markdown is for scenarios")
+        from emu.measure.summary import json_schema as summary_schema  # noqa: PLC0415 - one of two
+
+        click.echo(json.dumps(summary_schema(), indent=2))
+        return
+    from emu.scenario.reference import json_schema, markdown_page  # noqa: PLC0415 - one of two
+
+    click.echo(markdown_page() if markdown else json.dumps(json_schema(), indent=2), nl=not markdown)

@@ -1,0 +1,66 @@
+"""`emu validate`: is a scenario right, without running it?"""
+
+from __future__ import annotations
+
+import click
+
+from emu.cli.scenario_options import load_scenario, overriding
+from emu.errors import Problem, ScenarioError
+from emu.scenario.dump import to_yaml
+from emu.scenario.load import Loaded
+from emu.scenario.resolve import build_topology, resolve
+from emu.topology.model import Topology
+
+
+@click.command()
+@click.argument("scenarios", nargs=-1, required=True, metavar="SCENARIO...")
+@overriding
+@click.option("--effective", is_flag=True, help="Print each scenario with every default spelled out.")
+def command(
+    scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, effective: bool
+) -> None:
+    """Check scenarios, on their fabric too, and tell every problem of every one.
+
+    A problem is one line: file:line: key: reason; accepted: what would be.
+    """
+    problems: list[Problem] = []
+    for given in scenarios:
+        try:
+            loaded = load_scenario(given, assignments, seed)
+            topology = checked(loaded)
+        except ScenarioError as error:
+            problems.extend(error.problems)
+        else:
+            click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
+    if problems:
+        raise ScenarioError(problems)
+
+
+def checked(loaded: Loaded) -> Topology:
+    """The fabric of a scenario that fits it. Raises ScenarioError with file and line."""
+    try:
+        topology = build_topology(loaded.scenario)
+        resolve(loaded.scenario, topology)
+    except ScenarioError as error:
+        raise loaded.source.located(error) from error
+    return topology
+
+
+def described(loaded: Loaded, topology: Topology) -> str:
+    """One line on what a valid scenario holds."""
+    scenario = loaded.scenario
+    counted = [
+        (len(topology.gpus), "GPU"),
+        (len(topology.switches), "switch"),
+        (len(scenario.jobs), "job"),
+        (len(scenario.faults), "fault"),
+        (len(scenario.expect), "expectation"),
+    ]
+    parts = ", ".join(f"{count} {noun}{_plural(noun, count)}" for count, noun in counted)
+    return f"{loaded.source.file}: valid: {scenario.name}, {parts}"
+
+
+def _plural(noun: str, count: int) -> str:
+    if count == 1:
+        return ""
+    return "es" if noun.endswith("ch") else "s"
