@@ -1,0 +1,150 @@
+"""`emu bench`: how fast is the engine on this machine?
+
+Every run is a process of its own, so that memory and the state of the collector are its own too; before each,
+the fixed loop is timed here. With `--workers N`, runs with one worker and with N take turns, and what counts
+is wall time.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, Final
+
+import click
+
+from emu.errors import RuntimeFailure
+from emu.measure.bench_cases import CASES, Case, Measured, loop_rounds_per_s
+from emu.measure.report import about_size
+
+REPEATS: Final = 3
+PAIRS: Final = 5
+LIMIT_S: Final = 3600
+
+SINGLE: Final = (
+    ("case", 16),
+    ("M hops", 8),
+    ("M hops/CPU s", 13),
+    ("data", 7),
+    ("wall s", 8),
+    ("memory", 9),
+    ("hops/loop", 10),
+)
+PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up", 9))
+
+
+@click.command()
+@click.option("--case", "names", multiple=True, type=click.Choice(list(CASES)), help="Only this; repeatable.")
+@click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
+@click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
+def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_json: bool) -> None:
+    """Measure packet-hops per CPU second on fixed cases; print medians.
+
+    One hop is one packet of any kind but PFC received by a device over a fabric link; `data` counts those
+    with payload alone. The last column divides by rounds per CPU second of a fixed Python loop timed in turn,
+    for comparisons between machines and days.
+    """
+    columns = SINGLE if workers is None else PAIR
+    told: list[dict[str, Any]] = []
+    for case in CASES.values():
+        if names and case.name not in names:
+            continue
+        if workers is None:
+            result, cells = _single(case, repeat or REPEATS)
+        else:
+            result, cells = _pairs(case, repeat or PAIRS, workers)
+        if not as_json and not told:
+            click.echo(f"{'compiled' if result['compiled'] else 'interpreted'}; medians")
+            click.echo(_row([name for name, _ in columns], columns))
+        if not as_json:
+            click.echo(_row(cells, columns))
+        told.append(result)
+    if as_json:
+        click.echo(json.dumps(told, indent=2))
+
+
+def _row(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
+    first, *others = [
+        cell.ljust(width) if at == 0 else cell.rjust(width)
+        for at, (cell, (_, width)) in enumerate(zip(cells, columns, strict=True))
+    ]
+    return " ".join([first, *others])
+
+
+def run_once(case: Case, workers: int) -> Measured:
+    """One run in a process of its own; 0 workers is `--local`. RuntimeFailure if it fails."""
+    command_line = [sys.executable, "-m", "emu.cli.bench_case", case.name, str(workers)]
+    done = subprocess.run(  # noqa: S603 - this interpreter, a module of this package, a name of the table
+        command_line, capture_output=True, text=True, check=False, timeout=LIMIT_S
+    )
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines()
+        raise RuntimeFailure(f"bench {case.name}: {lines[-1] if lines else f'status {done.returncode}'}")
+    return Measured(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one case `repeat` times, the loop before each; the medians, and their row."""
+    runs: list[Measured] = []
+    loops: list[float] = []
+    for _ in range(repeat):
+        loops.append(loop_rounds_per_s())
+        runs.append(run_once(case, 0))
+    rate = median(run.hops_per_cpu_s for run in runs)
+    data_rate = median(run.data_hops_per_cpu_s for run in runs)
+    wall_s = median(run.wall_s for run in runs)
+    peak_bytes = max(run.peak_rss_bytes for run in runs)
+    ratio = median(run.hops_per_cpu_s / loop for run, loop in zip(runs, loops, strict=True))
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "compiled": runs[0].compiled,
+        "repeats": repeat,
+        "packet_hops": runs[0].packet_hops,
+        "data_packet_hops": runs[0].data_packet_hops,
+        "hops_per_cpu_s": rate,
+        "data_hops_per_cpu_s": data_rate,
+        "hops_per_cpu_s_runs": [run.hops_per_cpu_s for run in runs],
+        "wall_s": wall_s,
+        "cpu_s": median(run.cpu_s for run in runs),
+        "build_s": median(run.build_s for run in runs),
+        "peak_rss_bytes": peak_bytes,
+        "loop_rounds_per_s": median(loops),
+        "hops_per_loop_round": ratio,
+        "virtual_ps": runs[0].virtual_ps,
+        "digest": _only_digest(case, runs),
+    }
+    cells = [f"{runs[0].packet_hops / 1e6:.2f}", f"{rate / 1e6:.3f}", f"{data_rate / 1e6:.3f}"]
+    return told, [case.name, *cells, f"{wall_s:.2f}", about_size(peak_bytes), f"{ratio:.3f}"]
+
+
+def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one case with one worker and with `workers` in turn; the medians, and their row."""
+    pairs = [(run_once(case, 1), run_once(case, workers)) for _ in range(repeat)]
+    wall_one_s = median(one.wall_s for one, _ in pairs)
+    wall_many_s = median(many.wall_s for _, many in pairs)
+    speedups = [one.wall_s / many.wall_s for one, many in pairs]
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "compiled": pairs[0][0].compiled,
+        "pairs": repeat,
+        "workers": workers,
+        "wall_one_s": wall_one_s,
+        "wall_many_s": wall_many_s,
+        "speedup": median(speedups),
+        "speedups": speedups,
+        "digest": _only_digest(case, [run for pair in pairs for run in pair]),
+    }
+    return told, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
+
+
+def _only_digest(case: Case, runs: Sequence[Measured]) -> str:
+    digests = list(dict.fromkeys(run.digest for run in runs))
+    if len(digests) != 1:
+        raise RuntimeFailure(f"bench {case.name}: runs of one scenario gave {len(digests)} different digests")
+    return digests[0]

@@ -1,0 +1,149 @@
+"""Which runs measure the speed of the engine?
+
+Fixed cases, so that a figure means the same next year: the leaf-spine on which independent simulators of
+lossless RoCE were measured side by side (8 hosts a leaf, 8 spines, every link 400G and 500 ns, MTU 4,096, an
+ACK for every packet, no latency in switches and NICs, hosts that cost nothing). Permutations send from every
+host to a drawn other one; the incast sends sixteen to one; the rings have the collective library on top.
+
+The loop is a yardstick of the machine: a fixed piece of plain Python, timed in turn with the cases, so that
+two machines, or one machine on two days, can be compared by the ratio of the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+from typing import Any, Final, NamedTuple
+
+HOSTS_PER_LEAF: Final = 8
+SPINES: Final = 8
+LOOP_ROUNDS: Final = 2_000_000
+
+
+class Case(NamedTuple):
+    """One run: what it is, and its scenario as a mapping with the keys of YAML."""
+
+    name: str
+    title: str
+    scenario: Callable[[], dict[str, Any]]
+
+
+def _scenario(name: str, hosts: int, workload: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "seed": 1,
+        "topology": {
+            "kind": "ai_zone",
+            "racks": max(hosts // HOSTS_PER_LEAF, 2),
+            "hosts_per_rack": HOSTS_PER_LEAF,
+            "gpus_per_host": 1,
+            "spines": SPINES,
+            "link": "400G",
+            "nic_delay": "500ns",
+            "uplink_delay": "500ns",
+        },
+        "switch": {"latency": 0},
+        "nic": {"latency": 0},
+        "transport": {"mtu": 4096, "ack_every": 1},
+        "jobs": [{"name": "bench", "workload": workload}],
+    }
+
+
+def _permutation(hosts: int, size: str) -> Case:
+    workload = {"kind": "flows", "pattern": "permutation", "size": size}
+    name = f"permutation-{hosts}"
+    return Case(name, f"{hosts}-host permutation of {size}", lambda: _scenario(name, hosts, workload))
+
+
+def _ring(ranks: int) -> Case:
+    workload = {"kind": "collective", "op": "all_reduce", "sizes": ["16MiB"]}
+    name = f"ring-{ranks}"
+    return Case(
+        name, f"ring all_reduce of 16MiB over {ranks} ranks", lambda: _scenario(name, ranks, workload)
+    )
+
+
+def _one_flow() -> dict[str, Any]:
+    flow = {"src": 0, "dst": 8, "size": "64MiB"}
+    return _scenario("one-flow", 16, {"kind": "flows", "pattern": "list", "flows": [flow]})
+
+
+def _incast() -> dict[str, Any]:
+    workload = {"kind": "flows", "pattern": "incast", "fan_in": 16, "size": "16MiB"}
+    return _scenario("incast-16", 64, workload)
+
+
+def _quickstart() -> dict[str, Any]:
+    workload = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB", "2MiB", "4MiB", "8MiB"]}
+    return {
+        "name": "quickstart",
+        "seed": 7,
+        "topology": {
+            "kind": "ai_zone",
+            "racks": 4,
+            "hosts_per_rack": 2,
+            "gpus_per_host": 8,
+            "spines": 8,
+            "link": "400G",
+        },
+        "routing": {"policy": "e_ecmp"},
+        "transport": {"timeout": 8},
+        "ncclx": {"qps_per_connection": 16},
+        "jobs": [{"name": "bench", "ranks": "all", "workload": workload}],
+        "faults": [{"at": "300us", "kind": "link_down", "target": "rtsw-0:ctsw-3", "for": "200us"}],
+    }
+
+
+CASES: Final[dict[str, Case]] = {
+    case.name: case
+    for case in (
+        Case("one-flow", "one flow of 64MiB, empty fabric", _one_flow),
+        _permutation(64, "8MiB"),
+        _permutation(128, "8MiB"),
+        _permutation(256, "8MiB"),
+        _permutation(512, "8MiB"),
+        _permutation(1024, "4MiB"),
+        Case("incast-16", "16:1 incast of 16MiB", _incast),
+        _ring(64),
+        _ring(128),
+        Case("quickstart", "quickstart: all_reduce of 1 to 8MiB over 64 ranks, a link flap", _quickstart),
+    )
+}
+"""By name, in the order in which they are run."""
+
+
+def loop_rounds_per_s() -> float:
+    """Rounds of the fixed loop per CPU second, now. Takes some tenths of a second."""
+    value = 1
+    begun_s = process_time()
+    for step in range(LOOP_ROUNDS):
+        value = (value * 1_103_515_245 + 12_345 + step) & 0x7FFFFFFF
+    spent_s = process_time() - begun_s
+    assert value >= 0
+    return LOOP_ROUNDS / spent_s
+
+
+class Measured(NamedTuple):
+    """One run of one case, as its process printed it."""
+
+    packet_hops: int
+    data_packet_hops: int
+    events: int
+    wall_s: float
+    cpu_s: float
+    build_s: float
+    peak_rss_bytes: int
+    virtual_ps: int
+    digest: str
+    compiled: bool
+    workers: int
+
+    @property
+    def hops_per_cpu_s(self) -> float:
+        """Packet-hops per CPU second."""
+        return self.packet_hops / self.cpu_s if self.cpu_s > 0 else 0.0
+
+    @property
+    def data_hops_per_cpu_s(self) -> float:
+        """Packet-hops of frames with payload per CPU second."""
+        return self.data_packet_hops / self.cpu_s if self.cpu_s > 0 else 0.0
