@@ -20,10 +20,10 @@ from __future__ import annotations
 from typing import Final
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
-from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from emu.errors import ProtocolError
+from emu.vectors import append, vec
 from emu.wire.event import (
     ARRIVAL,
     DEVICE_SHIFT,
@@ -139,7 +139,7 @@ class BatchReader:
         size: i64 = frames * FRAME_BYTES + messages * MESSAGE_RECORD_BYTES + tails * TAIL_BYTES
         if len(integers) != size:
             raise ProtocolError(f"a batch of {len(integers)} bytes of integers whose counts ask for {size}")
-        events = vec[Event](capacity=frames + messages)
+        events = vec[Event]()
         at: i64 = 0
         count: i64 = 0
         while count < frames:

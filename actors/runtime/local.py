@@ -1,0 +1,83 @@
+"""How do several partitions run in one process, as if they were workers on sockets?
+
+Each is built on its own, and they exchange the same encoded bodies as workers on sockets do. What a socket
+would leave open is drawn from a seed: which of the bodies under way arrives next, and which partition runs
+next. Between two partitions order is kept, as in a stream. Whatever the seed, the answer is the same; that
+is where the promise is tested. With one partition there is nothing to exchange and nothing to draw.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from actors.runtime.outcome import Ending
+from actors.runtime.participant import Participant, Sends
+
+Between = Callable[[], bool]
+"""Called between slices; returns whether to go on."""
+
+
+class InProcess:
+    """Runs participants in this thread until the run ends."""
+
+    def __init__(self, participants: Sequence[Participant], seed: int, between: Between) -> None:
+        self._participants = participants
+        self._random = random.Random(seed)  # noqa: S311  delays, not secrets
+        self._between = between
+        count = len(participants)
+        self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
+        self._busy: list[int] = []
+        """The channels that hold something, and `-1 - i` for each participant i with a window to run."""
+
+    def run(self) -> Ending | None:
+        """How the run ended; None if `between` asked to stop."""
+        for at in range(len(self._participants)):
+            self._open(at)
+        while self._busy:
+            choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
+            self._busy[choice], self._busy[-1] = self._busy[-1], self._busy[choice]
+            chosen = self._busy.pop()
+            if chosen >= 0:
+                self._arrive(chosen)
+            elif not self._run_window(-1 - chosen):
+                return None
+        endings = {participant.ending for participant in self._participants}
+        assert len(endings) == 1, [participant.machine.missing() for participant in self._participants]
+        return endings.pop()
+
+    def _open(self, at: int) -> None:
+        self._send(at, self._participants[at].open())
+        self._close_if_complete(at)
+
+    def _arrive(self, channel: int) -> None:
+        sender, receiver = divmod(channel, len(self._participants))
+        waiting = self._channels[channel]
+        body = waiting.popleft()
+        if waiting:
+            self._busy.append(channel)
+        self._send(receiver, self._participants[receiver].take(sender, body))
+        self._close_if_complete(receiver)
+
+    def _close_if_complete(self, at: int) -> None:
+        participant = self._participants[at]
+        if participant.complete and participant.close() is None:
+            self._busy.append(-1 - at)
+
+    def _run_window(self, at: int) -> bool:
+        participant = self._participants[at]
+        while not participant.run_slice():
+            if not self._between():
+                return False
+        if not self._between():
+            return False
+        self._open(at)
+        return True
+
+    def _send(self, sender: int, sends: Sends) -> None:
+        for receiver, body in sends:
+            channel = sender * len(self._participants) + receiver
+            if not self._channels[channel]:
+                self._busy.append(channel)
+            self._channels[channel].append(body)

@@ -1,0 +1,56 @@
+"""At which virtual times does everyone stop and look?
+
+A sync point T is a time that every worker has reached: it has executed all before T and nothing at or after
+it. Sampling, the stall check and the time limit have theirs on fixed grids that every worker knows from the
+scenario, so they need no announcement. Sync points never change what happens, only when one looks.
+
+* Sampling: multiples of `sample_every`. A stretch in which nothing happens is stepped over: its samples
+  would all equal the one before it.
+* Stall check: multiples of `stall_after`, none left out, since nothing happening is what it looks for. A
+  run stalls at the first of them where no progress was made since the one before, or where nothing but
+  upkeep is pending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emu.wire.event import NEVER_PS
+
+
+@dataclass(frozen=True, slots=True)
+class SyncPoint:
+    """A time, and what it is for."""
+
+    time_ps: int
+    sample: bool
+    stall_check: bool
+    requested: bool
+    """Announced by worker 0 while the run was under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGrid:
+    """The sync points known from the start; an interval of 0 means none of its kind."""
+
+    sample_every_ps: int
+    stall_after_ps: int
+    max_time_ps: int = NEVER_PS
+
+    def first(self) -> tuple[int, int]:
+        """The first sampling point and the first stall check."""
+        return self.next_sample_ps(0), self.next_stall_check_ps(0)
+
+    def next_sample_ps(self, after_ps: int) -> int:
+        """The first sampling point after a time."""
+        return _next_multiple(after_ps, self.sample_every_ps)
+
+    def next_stall_check_ps(self, after_ps: int) -> int:
+        """The first stall check after a time."""
+        return _next_multiple(after_ps, self.stall_after_ps)
+
+
+def _next_multiple(after_ps: int, interval_ps: int) -> int:
+    if interval_ps <= 0 or after_ps >= NEVER_PS:
+        return NEVER_PS
+    return min((after_ps // interval_ps + 1) * interval_ps, NEVER_PS)

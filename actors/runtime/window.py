@@ -1,0 +1,326 @@
+"""How far may each worker run before it must hear from the others again?
+
+The protocol between workers, without sockets, clocks or threads: a machine that takes and returns parcels.
+Every worker runs the same machine; none is in charge.
+
+A *round* exchanges what crossed in the last window and agrees on the next one:
+
+1. Every worker contributes a few integers: when its own next event is, the earliest arrival it has sent to
+   each worker in this round, the announced end of the run, a requested sync point, and totals for the stall
+   check. Times are reduced by minimum, totals by sum. With it go the packets of the window, as one batch a
+   neighbour.
+2. From the result everyone knows, for every worker j, next(j): no event of j is before it. What j does then
+   can reach i no earlier than next(j) + lookahead(j, i), along whatever path; what i does itself can come
+   back to it no earlier than next(i) + lookahead(i, i), the shortest cycle. The least of these is i's
+   bound.
+3. Worker i executes everything before its bound, and nothing at or after it. That is its window.
+
+So a stretch in which nothing happens costs one round however long it is, and no worker is ever surprised by
+an arrival in its past: that would be a lookahead that lies, and the receiver refuses it by name.
+
+With up to `STAR` workers everyone sends its integers to everyone, together with the batch; beyond that
+batches go to neighbours only, and the integers up and down a binary tree. A worker that waits for a round
+can be sent at most the parcels of the next one; they are held until it is theirs.
+
+A *sync point* caps every bound. When nobody has an event before it, everyone is there and acts (see
+`actors.runtime.sync`). Sync points of the grids are known to all; worker 0 may request another one, which
+it announces at a time nobody can have passed. After a requested one nobody runs before the next round,
+because those who act may make events that the others have not heard of.
+
+The end of the run is announced by the worker whose device decides it, in time: management delay is part of
+every lookahead from that worker. At the end every event before it has been executed, and nothing at or
+after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from actors.runtime.outcome import Ending
+from actors.runtime.sync import SyncGrid, SyncPoint
+from emu.errors import ProtocolError
+from emu.wire.batch import Batch
+from emu.wire.codec import BATCH, GATHER, SPREAD
+from emu.wire.event import NEVER_PS
+
+STAR: Final = 4
+"""Up to so many workers exchange integers all to all; more reduce them over a tree."""
+EXTRA_MINIMA: Final = 2
+TOTALS: Final = 2
+
+
+@dataclass(slots=True)
+class Parcel:
+    """What one worker sends another in a round: integers of the reduction, packets, or both."""
+
+    kind: str
+    round: int
+    values: list[int]
+    batch: Batch | None
+
+
+@dataclass(slots=True)
+class Contribution:
+    """What a worker knows of itself when a round begins."""
+
+    next_ps: int
+    """The time of its next event, or earlier."""
+    sent_ps: list[int]
+    """The earliest arrival in the batch for each worker; NEVER_PS where there is none."""
+    stop_ps: int = NEVER_PS
+    """The end of the run, if a device here has announced it."""
+    progress: int = 0
+    """The progress of its devices, if the machine wants totals."""
+    work: int = 0
+    """How much is pending besides upkeep, here and in the batches, if the machine wants totals."""
+    reached_ps: int = 0
+    """It has executed nothing at or after this time."""
+
+
+@dataclass(slots=True)
+class Step:
+    """What a worker does after a round: take the batches, act at a sync point, then run or end."""
+
+    batches: list[tuple[int, Batch]]
+    sync: SyncPoint | None
+    until_ps: int
+    """Execute everything before this time, once it has acted."""
+    ending: Ending | None = None
+    virtual_ps: int = 0
+    """With an ending: the virtual time at which the run ended."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What has arrived of one round."""
+
+    values: list[int] | None = None
+    """The reduction over the contributions that have arrived."""
+    heard: list[int] = field(default_factory=list)
+    """Whose contributions these are: peers, or children in the tree."""
+    batches: dict[int, Batch | None] = field(default_factory=dict)
+    result: list[int] | None = None
+
+
+class WindowMachine:
+    """One worker's side of the protocol.
+
+    `lookahead[j][i]` is the least time from an event of worker j to its effect on worker i along any path,
+    and on the diagonal the shortest cycle (see `actors.runtime.lookahead`). `neighbours` are the workers
+    that this one exchanges packets with, in order.
+
+    A round: `open`, `take` until `complete`, `close`.
+    """
+
+    def __init__(
+        self, index: int, lookahead: Sequence[Sequence[int]], neighbours: Sequence[int], grid: SyncGrid
+    ) -> None:
+        workers = len(lookahead)
+        self.index = index
+        self.workers = workers
+        self.round = 0
+        self.sync_ps = 0
+        """The last sync point that was passed."""
+        self.stop_ps: int = NEVER_PS
+        self._grid = grid
+        self._lookahead = [list(row) for row in lookahead]
+        self._towards_me = [row[index] for row in lookahead]
+        self._next_sample_ps, self._next_stall_check_ps = grid.first()
+        self._last_progress = 0
+        self._wish_ps: int = NEVER_PS
+        self._request_ps: int = NEVER_PS
+        self._reach_ps = 0
+        others = [peer for peer in range(workers) if peer != index]
+        self._star = workers <= STAR
+        self._batch_peers = others if self._star else list(neighbours)
+        self._parent = (index - 1) // 2 if index and not self._star else -1
+        self._children = [child for child in (2 * index + 1, 2 * index + 2) if child < workers]
+        self._talkers = others if self._star else self._children
+        """Whose contributions come here directly."""
+        self._open = False
+        self._now = _Round()
+        self._held: list[tuple[int, Parcel]] = []
+
+    @property
+    def peers(self) -> list[int]:
+        """Every worker that this one needs a connection to, in order."""
+        tree = [] if self._star else [*self._children, *([self._parent] if self._parent >= 0 else [])]
+        return sorted({*self._batch_peers, *tree})
+
+    def wants_totals(self, next_ps: int) -> bool:
+        """Whether the next contribution must carry totals, if its next event is then."""
+        return next_ps >= self._next_stall_check_ps
+
+    def request_sync(self, not_before_ps: int) -> None:
+        """Ask everyone to stop at the first possible time from `not_before_ps` on; worker 0 only."""
+        assert self.index == 0, self.index
+        self._wish_ps = not_before_ps
+
+    def open(self, mine: Contribution, batches: Sequence[Batch | None]) -> list[tuple[int, Parcel]]:
+        """Begin the next round; `batches` by worker. Returns what to send to whom."""
+        assert not self._open, self.round
+        self.round += 1
+        self._open = True
+        self._now = _Round()
+        if self._wish_ps < NEVER_PS:
+            reach_ps = min(mine.reached_ps, self._reach_ps) if self.workers == 1 else self._reach_ps
+            self._request_ps = max(self._wish_ps, reach_ps)
+            self._wish_ps = NEVER_PS
+        values = list(mine.sent_ps)
+        values[self.index] = min(values[self.index], mine.next_ps)
+        values += (mine.stop_ps, self._request_ps, mine.progress, mine.work)
+        shown = values if self._star else []
+        sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
+        self._now.values = values
+        sends += self._pass_on()
+        held, self._held = self._held, []
+        for peer, parcel in held:
+            sends += self.take(peer, parcel)
+        return sends
+
+    def take(self, peer: int, parcel: Parcel) -> list[tuple[int, Parcel]]:
+        """A parcel arrived. Returns what to send on to whom. Raises ProtocolError."""
+        if parcel.round == self.round + 1:
+            self._held.append((peer, parcel))
+            if len(self._held) > 3 * self.workers:
+                raise ProtocolError(f"worker {peer} sends ahead of round {self.round}")
+            return []
+        if parcel.round != self.round or not self._open:
+            raise ProtocolError(f"worker {peer} sent a parcel of round {parcel.round} in round {self.round}")
+        now = self._now
+        if parcel.kind == BATCH:
+            if peer in now.batches or peer not in self._batch_peers:
+                raise ProtocolError(f"worker {peer} sent a batch that is not due in round {self.round}")
+            now.batches[peer] = parcel.batch
+            return self._reduce(peer, parcel.values) if self._star else []
+        if parcel.kind == GATHER and not self._star:
+            return self._reduce(peer, parcel.values)
+        if parcel.kind == SPREAD and peer == self._parent and now.result is None:
+            self._check_length(peer, parcel.values)
+            return self._settle(parcel.values)
+        raise ProtocolError(
+            f"worker {peer} sent a {parcel.kind} parcel that is not due in round {self.round}"
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything of the open round has arrived."""
+        return (
+            self._open and self._now.result is not None and len(self._now.batches) == len(self._batch_peers)
+        )
+
+    def missing(self) -> list[int]:
+        """Which workers the open round still waits for, directly."""
+        absent = [peer for peer in self._batch_peers if peer not in self._now.batches]
+        absent += [peer for peer in self._talkers if peer not in self._now.heard]
+        if self._parent >= 0 and self._now.result is None:
+            absent.append(self._parent)
+        return sorted(set(absent))
+
+    def close(self) -> Step:
+        """End a complete round: what to do now."""
+        assert self.complete, (self.round, self.missing())
+        self._open = False
+        result = self._now.result
+        assert result is not None
+        batches = [
+            (peer, batch) for peer in self._batch_peers if (batch := self._now.batches[peer]) is not None
+        ]
+        workers = self.workers
+        next_ps = result[:workers]
+        announced_ps, request_ps, progress, work = result[workers:]
+        earliest_ps = min(next_ps)
+        stop_ps = self.stop_ps = min(announced_ps, self._grid.max_time_ps)
+        due_ps = min(self._next_sample_ps, self._next_stall_check_ps, request_ps)
+        sync: SyncPoint | None = None
+        if earliest_ps >= stop_ps and stop_ps <= due_ps:
+            return self._end(batches, stop_ps, announced_ps)
+        if earliest_ps >= due_ps:
+            sync = self._pass(due_ps, earliest_ps, request_ps)
+            if sync.stall_check:
+                if work == 0 or progress == self._last_progress:
+                    return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
+                self._last_progress = progress
+        limit_ps = min(self._next_sample_ps, self._next_stall_check_ps, stop_ps)
+        if sync is not None and sync.requested:
+            limit_ps = due_ps
+        elif request_ps > self.sync_ps:
+            limit_ps = min(limit_ps, request_ps)
+        if self.index == 0:
+            self._reach_ps = min(limit_ps, self._furthest(next_ps))
+        bound_ps = limit_ps
+        for at, ahead in zip(next_ps, self._towards_me, strict=True):
+            bound_ps = min(bound_ps, at + ahead)
+        return Step(batches, sync, bound_ps)
+
+    def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
+        if stop_ps >= NEVER_PS:
+            return Step(batches, None, self.sync_ps, Ending.STALLED, self.sync_ps)
+        ending = Ending.FINISHED if announced_ps <= stop_ps else Ending.TIME_LIMIT
+        return Step(batches, None, stop_ps, ending, stop_ps)
+
+    def _pass(self, due_ps: int, earliest_ps: int, request_ps: int) -> SyncPoint:
+        sample, stall_check = due_ps == self._next_sample_ps, due_ps == self._next_stall_check_ps
+        requested = request_ps == due_ps
+        self.sync_ps = due_ps
+        if sample:
+            self._next_sample_ps = self._grid.next_sample_ps(max(due_ps, earliest_ps))
+        if stall_check:
+            self._next_stall_check_ps = self._grid.next_stall_check_ps(due_ps)
+        if requested:
+            self._request_ps = NEVER_PS
+        return SyncPoint(due_ps, sample, stall_check, requested)
+
+    def _furthest(self, next_ps: list[int]) -> int:
+        """A time that no worker will have passed when this round's windows are done."""
+        return max(
+            min(at + row[worker] for at, row in zip(next_ps, self._lookahead, strict=True))
+            for worker in range(self.workers)
+        )
+
+    def _reduce(self, peer: int, values: list[int]) -> list[tuple[int, Parcel]]:
+        now = self._now
+        if peer in now.heard or peer not in self._talkers:
+            raise ProtocolError(f"worker {peer} contributed out of turn in round {self.round}")
+        self._check_length(peer, values)
+        now.heard.append(peer)
+        mine = now.values
+        assert mine is not None
+        minima = self.workers + EXTRA_MINIMA
+        now.values = [min(a, b) for a, b in zip(mine[:minima], values[:minima], strict=True)]
+        now.values += [a + b for a, b in zip(mine[minima:], values[minima:], strict=True)]
+        return self._pass_on()
+
+    def _pass_on(self) -> list[tuple[int, Parcel]]:
+        """Settle the round, or pass what was gathered towards the root, once everyone due has contributed."""
+        now = self._now
+        if len(now.heard) < len(self._talkers):
+            return []
+        assert now.values is not None
+        if self._parent >= 0:
+            return [(self._parent, Parcel(GATHER, self.round, now.values, None))]
+        return self._settle(now.values)
+
+    def _settle(self, values: list[int]) -> list[tuple[int, Parcel]]:
+        self._now.result = values
+        if self._star:
+            return []
+        return [(child, Parcel(SPREAD, self.round, values, None)) for child in self._children]
+
+    def _check_length(self, peer: int, values: list[int]) -> None:
+        due = self.workers + EXTRA_MINIMA + TOTALS
+        if len(values) != due:
+            raise ProtocolError(f"worker {peer} contributed {len(values)} integers, not {due}")
+        if min(values) < 0:
+            raise ProtocolError(f"worker {peer} contributed {min(values)}, which is no time or total")
+
+    def save(self) -> list[int]:
+        """Where the sync points stand; call it at a sync point."""
+        return [self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress]
+
+    def load(self, state: Sequence[int]) -> None:
+        """Go on from where a machine, of any number of workers, was saved."""
+        self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
+        self._reach_ps = self.sync_ps
