@@ -1,13 +1,14 @@
 """Which event is next?
 
-Three stores by distance. Events of the present slot of about 4 ns (and anything earlier) are in a 4-ary heap,
-compared field by field. Events of the next 4,095 slots (about 17 us) hang in chains on a wheel: putting one
-there costs two stores. Whatever lies beyond is in a second heap. A slot's chain moves into the first heap when
-the queue reaches it, so a heap holds a few dozen events however busy the fabric is.
+Three stores by distance. Events of the present slot of about 1 ns (and anything earlier) are in a short table,
+sorted so that the next one is last: taking it moves nothing. Events of the next 16,383 slots (about 17 us) hang
+in chains on a wheel: putting one there costs two stores. Whatever lies beyond is in a 4-ary heap. A slot's chain
+moves into the table when the queue reaches it, by insertion: a busy fabric has some three events in a slot. A
+slot in which very many devices act at once is sorted by the library instead.
 
 Order is by (time, key) alone; where an event waited never shows. The queue does not look beyond the limit it
 is asked for: if it moved its base past the end of a window, the packets that arrive for that window would all
-pile into the heap.
+pile into the table.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SLOT_SHIFT: Final[i64] = 10
 SLOTS: Final[i64] = 16384
 _SLOT_MASK: Final[i64] = 16383
 _GROUP_SHIFT: Final[i64] = 6
-_GROUPS: Final[i64] = 256
+_SLOT_COUNT: Final = 16384
+_MANY: Final[i64] = 64
+"""A chain longer than this is not sorted by insertion."""
 
 
 def _push(heap: vec[Event], event: Event) -> vec[Event]:
@@ -79,23 +82,25 @@ def _sink(heap: vec[Event], event: Event) -> None:
 class EventQueue:
     """The pending events of one partition, and its clock.
 
-    `now_ps` is the time of the event being executed. `limit_ps` is where `pop` stops: no event at or after it
-    is returned. `stop_ps` is the end of the run once the control plane has announced it.
+    `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane has
+    announced it.
     """
 
     def __init__(self) -> None:
         self.now_ps: i64 = 0
         self.stop_ps: i64 = NEVER_PS
         self._near: vec[Event] = vec[Event]()
+        self._near_count: i64 = 0
+        """How many of `_near` are pending; what lies behind them is stale."""
         self._far: vec[Event] = vec[Event]()
-        self._slots: vec[Event | None] = vec[Event | None]([None] * 16384)
-        self._group_counts: vec[i64] = vec[i64]([0] * 256)
+        self._slots: vec[Event | None] = vec[Event | None]([None] * _SLOT_COUNT)
+        self._group_counts: vec[i64] = vec[i64]([0] * (_SLOT_COUNT >> 6))
         self._on_wheel: i64 = 0
         self._slot: i64 = 0
 
     def __len__(self) -> int:
         """How many events are pending."""
-        return len(self._near) + self._on_wheel + len(self._far)
+        return self._near_count + self._on_wheel + len(self._far)
 
     def push(self, event: Event) -> None:
         """Make an event pending at `event.time_ps`, which is not before now."""
@@ -103,7 +108,7 @@ class EventQueue:
         ahead: i64 = slot - self._slot
         if ahead <= 0:
             assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
-            self._near = _push(self._near, event)
+            self._insert(event)
         elif ahead < SLOTS:
             at: i64 = slot & _SLOT_MASK
             slots = self._slots
@@ -116,28 +121,19 @@ class EventQueue:
 
     def pop(self, limit_ps: i64) -> Event | None:
         """Take the first event before `limit_ps`, or None where there is none."""
-        near = self._near
-        if len(near) == 0:
-            if not self._advance(limit_ps):
-                return None
-            near = self._near
-        first = near[0]
-        if first.time_ps >= limit_ps:
+        if self._near_count == 0 and not self._advance(limit_ps):
             return None
-        near, last = pop(near)
-        if len(near) > 0:
-            _sink(near, last)
-        self._near = near
-        return first
+        last: i64 = self._near_count - 1
+        event = self._near[last]
+        if event.time_ps >= limit_ps:
+            return None
+        self._near_count = last
+        return event
 
     def next_time_ps(self) -> i64:
-        """A lower bound of the first pending event's time, exact where it matters: NEVER_PS if none is pending.
-
-        Exact for the events of the present slot; for a later slot the earliest event of that slot.
-        """
-        near = self._near
-        if len(near) > 0:
-            return near[0].time_ps
+        """The first pending event's time; NEVER_PS if none is pending."""
+        if self._near_count > 0:
+            return self._near[self._near_count - 1].time_ps
         best: i64 = NEVER_PS
         far = self._far
         if len(far) > 0:
@@ -152,7 +148,7 @@ class EventQueue:
 
     def pending(self) -> list[Event]:
         """Every pending event in order, for a snapshot or a check; changes nothing."""
-        events: list[Event] = list(self._near)
+        events: list[Event] = list(self._near[: self._near_count])
         events.extend(self._far)
         for head in self._slots:
             event = head
@@ -165,11 +161,31 @@ class EventQueue:
     def clear(self) -> None:
         """Forget every pending event; the clock stays."""
         self._near = vec[Event]()
+        self._near_count = 0
         self._far = vec[Event]()
-        self._slots = vec[Event | None]([None] * 16384)
-        self._group_counts = vec[i64]([0] * 256)
+        self._slots = vec[Event | None]([None] * _SLOT_COUNT)
+        self._group_counts = vec[i64]([0] * (_SLOT_COUNT >> 6))
         self._on_wheel = 0
         self._slot = self.now_ps >> SLOT_SHIFT
+
+    def _insert(self, event: Event) -> None:
+        """Put an event in its place in the table: later events before it, earlier ones behind."""
+        near = self._near
+        time: i64 = event.time_ps
+        key: i64 = event.key
+        at: i64 = self._near_count
+        if at == len(near):
+            near = append(near, event)
+        while at > 0:
+            other = near[at - 1]
+            other_time: i64 = other.time_ps
+            if other_time > time or (other_time == time and other.key > key):
+                break
+            near[at] = other
+            at -= 1
+        near[at] = event
+        self._near = near
+        self._near_count += 1
 
     def _next_slot(self) -> i64:
         """The first slot after the present one that holds an event; the wheel is not empty."""
@@ -197,29 +213,41 @@ class EventQueue:
                 slot = far_slot
         if slot == NEVER_PS or (slot << SLOT_SHIFT) >= limit_ps:
             return False
-        near = self._near
         if self._on_wheel > 0 and slot - self._slot < SLOTS:
-            at: i64 = slot & _SLOT_MASK
-            event = self._slots[at]
-            self._slots[at] = None
-            moved: i64 = 0
-            while event is not None:
-                following = event.chain
-                event.chain = None
-                near = _push(near, event)
-                moved += 1
-                event = following
-            self._group_counts[at >> _GROUP_SHIFT] -= moved
-            self._on_wheel -= moved
+            self._unchain(slot & _SLOT_MASK)
         while len(far) > 0 and (far[0].time_ps >> SLOT_SHIFT) == slot:
-            near = _push(near, far[0])
+            self._insert(far[0])
             far, last = pop(far)
             if len(far) > 0:
                 _sink(far, last)
         self._far = far
-        self._near = near
         self._slot = slot
         return True
+
+    def _unchain(self, at: i64) -> None:
+        """Move a slot's chain into the table, which is empty."""
+        event = self._slots[at]
+        self._slots[at] = None
+        moved: i64 = 0
+        while event is not None and moved < _MANY:
+            following = event.chain
+            event.chain = None
+            self._insert(event)
+            moved += 1
+            event = following
+        if event is not None:
+            events: list[Event] = list(self._near[: self._near_count])
+            while event is not None:
+                rest = event.chain
+                event.chain = None
+                events.append(event)
+                moved += 1
+                event = rest
+            events.sort(key=_order, reverse=True)
+            self._near = vec[Event](events)
+            self._near_count = len(events)
+        self._group_counts[at >> _GROUP_SHIFT] -= moved
+        self._on_wheel -= moved
 
 
 def _order(event: Event) -> tuple[int, int]:
