@@ -19,10 +19,10 @@ def command(subject: str, markdown: bool) -> None:
     if subject == "summary":
         if markdown:
             raise click.UsageError("--markdown is for scenarios")
-        from emu.measure.summary import json_schema as summary_schema  # noqa: PLC0415 - one of two
+        from emu.measure.summary import json_schema as summary_schema  # noqa: PLC0415 - one of two subjects
 
         click.echo(json.dumps(summary_schema(), indent=2))
         return
-    from emu.scenario.reference import json_schema, markdown_page  # noqa: PLC0415 - one of two
+    from emu.scenario.reference import json_schema, markdown_tables  # noqa: PLC0415 - as above
 
-    click.echo(markdown_page() if markdown else json.dumps(json_schema(), indent=2), nl=not markdown)
+    click.echo(markdown_tables() if markdown else json.dumps(json_schema(), indent=2), nl=not markdown)

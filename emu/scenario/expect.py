@@ -74,9 +74,12 @@ def _same(value: object) -> object:
     return value
 
 
-_BOUND: Final = Reading(_read_bound, _same, BOUND_ACCEPTED, {"type": ["number", "string", "boolean"]})
+_BOUND: Final = Reading(
+    _read_bound, _same, BOUND_ACCEPTED, {"type": ["number", "string", "boolean"]}, "value"
+)
 SummaryPath = Annotated[
-    str, Reading(_read_path, _same, PATH_ACCEPTED, {"type": "string", "examples": ["drops.congestion"]})
+    str,
+    Reading(_read_path, _same, PATH_ACCEPTED, {"type": "string", "examples": ["drops.congestion"]}, "path"),
 ]
 BoundValue = Annotated[Bound, _BOUND]
 

@@ -72,12 +72,17 @@ RankChoice = Annotated[
         _show,
         RANKS_ACCEPTED,
         {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 2}, _NUMBER_LIST]},
+        "`all`, number or list",
     ),
 ]
 OrderChoice = Annotated[
     Order,
     Reading(
-        _read_order, _show, ORDER_ACCEPTED, {"anyOf": [{"enum": ["contiguous", "strided"]}, _NUMBER_LIST]}
+        _read_order,
+        _show,
+        ORDER_ACCEPTED,
+        {"anyOf": [{"enum": ["contiguous", "strided"]}, _NUMBER_LIST]},
+        "`contiguous`, `strided` or list",
     ),
 ]
 

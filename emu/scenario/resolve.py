@@ -23,6 +23,7 @@ from emu.scenario.section import Location, Section
 from emu.scenario.topology import AiZone, Graph
 from emu.scenario.tree import shown_location
 from emu.topology.ai_zone import ai_zone
+from emu.topology.graph import graph
 from emu.topology.model import FABRIC, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
@@ -71,7 +72,12 @@ def build_topology(scenario: Scenario) -> Topology:
                 host_link_delay_ps=host.link_delay_ps,
             )
         assert isinstance(section, Graph), section.kind
-        raise AssertionError(section.kind)
+        return graph(
+            nodes=section.nodes,
+            links=section.links,
+            host_link_rate_bps=host.link_rate_bps,
+            host_link_delay_ps=host.link_delay_ps,
+        )
     except TopologyError as error:
         problems = [_of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error

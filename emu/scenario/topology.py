@@ -84,8 +84,8 @@ class GraphNode(Section):
     tier: Annotated[int, Field(ge=1, le=8)] | None = None
     """Tier of a switch, 1 at the NICs; only for switches. Default: by distance from the NICs."""
     rack: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """Rack a host or switch stands in. Default: hosts whose first NICs hang on the same
-    switches share one."""
+    """Rack a host or switch stands in. Default: a switch of tier 1 is a rack of its own, and a host
+    stands in that of the first switch of its first NIC."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse keys that say nothing about this role, and a GPU or NIC without a host."""
@@ -101,7 +101,7 @@ class GraphNode(Section):
 
 
 class GraphLink(Section):
-    """One cable between two switches, or between a NIC and a switch."""
+    """One cable: between two switches, a NIC and a switch, or two NICs."""
 
     a: NodeName
     """One end."""

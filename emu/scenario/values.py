@@ -34,6 +34,8 @@ class Reading:
     """The inverse: what YAML would hold."""
     accepted: str
     schema: dict[str, Any]
+    noun: str
+    """What it is in a word or two, for tables."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         del source, handler
@@ -74,7 +76,8 @@ def _or_auto(reading: Reading) -> Reading:
         return AUTO if value is None else reading.show(value)
 
     accepted = f"{reading.accepted}, or {AUTO}"
-    return Reading(read, show, accepted, {"anyOf": [reading.schema, {"const": AUTO}]})
+    schema = {"anyOf": [reading.schema, {"const": AUTO}]}
+    return Reading(read, show, accepted, schema, f"{reading.noun} or `{AUTO}`")
 
 
 def _unit_pattern(unit_names: list[str]) -> str:
@@ -82,9 +85,9 @@ def _unit_pattern(unit_names: list[str]) -> str:
     return rf"^[0-9][0-9_]*(\.[0-9]+)?\s*({alternatives})$"
 
 
-def _quantity_schema(what: str, unit_names: list[str], example: str, *, zero: bool) -> dict[str, Any]:
+def _quantity_schema(unit_names: list[str], example: str, *, zero: bool) -> dict[str, Any]:
     text = {"type": "string", "pattern": _unit_pattern(unit_names), "examples": [example]}
-    return {"anyOf": [text, {"const": 0}], "title": what} if zero else {**text, "title": what}
+    return {"anyOf": [text, {"const": 0}]} if zero else text
 
 
 def _without_zero(accepted: str, minimum: int) -> str:
@@ -93,20 +96,23 @@ def _without_zero(accepted: str, minimum: int) -> str:
 
 def _time(minimum_ps: int) -> Reading:
     read = _at_least(units.parse_time, minimum_ps, units.format_time(minimum_ps))
-    schema = _quantity_schema("time", list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
-    return Reading(read, units.format_time, _without_zero(units.TIME_ACCEPTED, minimum_ps), schema)
+    schema = _quantity_schema(list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
+    accepted = _without_zero(units.TIME_ACCEPTED, minimum_ps)
+    return Reading(read, units.format_time, accepted, schema, "time")
 
 
 def _size(minimum_bytes: int) -> Reading:
     read = _at_least(units.parse_size, minimum_bytes, units.format_size(minimum_bytes))
-    schema = _quantity_schema("size", list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
-    return Reading(read, units.format_size, _without_zero(units.SIZE_ACCEPTED, minimum_bytes), schema)
+    schema = _quantity_schema(list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
+    accepted = _without_zero(units.SIZE_ACCEPTED, minimum_bytes)
+    return Reading(read, units.format_size, accepted, schema, "size")
 
 
 def _rate() -> Reading:
     read = _at_least(units.parse_rate, 1, "1bps")
-    schema = _quantity_schema("rate", list(units.RATE_BPS), "400G", zero=False)
-    return Reading(read, units.format_rate, _without_zero(units.RATE_ACCEPTED, 1), schema)
+    schema = _quantity_schema(list(units.RATE_BPS), "400G", zero=False)
+    accepted = _without_zero(units.RATE_ACCEPTED, 1)
+    return Reading(read, units.format_rate, accepted, schema, "rate")
 
 
 def _show_fraction(value: Fraction) -> object:
@@ -140,7 +146,13 @@ def word(what: str, pattern: str, accepted: str) -> Reading:
             raise RefusedError(f"{shown(value)} is not {what}", accepted)
         return value
 
-    return Reading(read, str, accepted, {"type": "string", "pattern": f"^{pattern}$", "maxLength": 64})
+    return Reading(
+        read,
+        str,
+        accepted,
+        {"type": "string", "pattern": f"^{pattern}$", "maxLength": 64},
+        what.removeprefix("a "),
+    )
 
 
 def _read_priority(value: object) -> int:
@@ -169,13 +181,20 @@ PositiveFraction = Annotated[
         _show_fraction,
         units.FRACTION_ACCEPTED,
         {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction",
     ),
 ]
 MtuBytes = Annotated[
-    int, Reading(_read_mtu, int, "256, 512, 1024, 2048 or 4096", {"enum": [256, 512, 1024, 2048, 4096]})
+    int,
+    Reading(
+        _read_mtu, int, "256, 512, 1024, 2048 or 4096", {"enum": [256, 512, 1024, 2048, 4096]}, "256 to 4096"
+    ),
 ]
 Priority = Annotated[
-    int, Reading(_read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7})
+    int,
+    Reading(
+        _read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7}, "0 to 7"
+    ),
 ]
 Name = Annotated[str, word("a name", r"[A-Za-z][A-Za-z0-9_-]*", "letters, digits, - and _, a letter first")]
 NodeName = Annotated[

@@ -1,0 +1,146 @@
+"""How do editors, and people, learn what a scenario may hold?
+
+Both the JSON Schema and the reference tables are read off the models, so they cannot differ from what is
+accepted. The descriptions are the docstrings under the fields. The JSON Schema accepts what the loader
+accepts in shape; checks across fields, and on the fabric, are the loader's alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from emu.scenario.schema import Scenario
+from emu.scenario.section import OneOf, Section
+from emu.scenario.shape import ListOf, Shape, field_shape, fields
+from emu.scenario.values import Reading
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Part(NamedTuple):
+    """A section's place in the reference."""
+
+    heading: str
+    """Its path, like `topology (kind: ai_zone)`."""
+    model: type[Section]
+    required: tuple[str, ...]
+    """Keys that must be given to choose this kind, over those that have no default."""
+
+
+def parts(model: type[Section] = Scenario, path: str = "", required: tuple[str, ...] = ()) -> Iterator[Part]:
+    """Every section that can be written, each kind by itself, in the order of the schema."""
+    yield Part(path, model, required)
+    for key, field in fields(model).items():
+        yield from _parts_of(field_shape(field), f"{path}.{key}" if path else key, ())
+
+
+def _parts_of(shape: Shape, path: str, required: tuple[str, ...]) -> Iterator[Part]:
+    if isinstance(shape, ListOf):
+        yield from _parts_of(shape.item, f"{path}[]", required)
+    elif isinstance(shape, OneOf):
+        for kind, choice in shape.table.items():
+            keys = required if kind == shape.default else (*required, shape.key)
+            separator = ", " if path.endswith(")") else " ("
+            heading = (
+                f"{path.removesuffix(')') if separator == ', ' else path}{separator}{shape.key}: {kind})"
+            )
+            if isinstance(choice, OneOf):
+                yield from _parts_of(choice, heading, keys)
+            else:
+                yield from parts(choice, heading, keys)
+    elif isinstance(shape, type):
+        yield from parts(shape, path, required)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario, with every description and default."""
+    schema = Scenario.model_json_schema(by_alias=True, mode="serialization")
+    definitions: dict[str, Any] = schema["$defs"]
+    for part in parts():
+        if part.required:
+            definition = definitions[part.model.__name__]
+            known = definition.get("required", [])
+            definition["required"] = [*part.required, *(key for key in known if key not in part.required)]
+    for definition in (schema, *definitions.values()):
+        definition["description"] = " ".join(definition.get("description", "").split())
+        for name, described in definition.get("properties", {}).items():
+            definition["properties"][name] = _tidy(described)
+    return {"$schema": DIALECT, **schema}
+
+
+def _tidy(described: dict[str, Any]) -> dict[str, Any]:
+    """Without titles that repeat the key, and line breaks of the source."""
+    tidy = {key: value for key, value in described.items() if key != "title"}
+    if "description" in tidy:
+        tidy["description"] = " ".join(tidy["description"].split())
+    return tidy
+
+
+def markdown_tables() -> str:
+    """A table for every section: key, what it takes, default, meaning."""
+    blocks: list[str] = []
+    for part in parts():
+        heading = f"### `{part.heading}`" if part.heading else "### Top level"
+        doc = " ".join((part.model.__doc__ or "").split())
+        rows = [_row(key, field, required=key in part.required) for key, field in fields(part.model).items()]
+        table = "\n".join(["| key | takes | default | meaning |", "|---|---|---|---|", *rows])
+        blocks.append(f"{heading}\n\n{doc}\n\n{table}\n")
+    return "\n".join(blocks)
+
+
+def _row(key: str, field: FieldInfo, *, required: bool) -> str:
+    default = "required" if required else _default(field)
+    return f"| `{key}` | {_takes(field)} | {default} | {_meaning(field)} |"
+
+
+def _meaning(field: FieldInfo) -> str:
+    return " ".join((field.description or "").split()).replace("|", "\\|")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    if field.default is PydanticUndefined or isinstance(field.default, Section):
+        return "see there" if isinstance(field.default, Section) else "see right"
+    shape = field_shape(field)
+    if isinstance(shape, Reading) and not (field.default is None and "auto" not in shape.noun):
+        return f"`{shape.show(field.default)}`"
+    if field.default in (None, (), ""):
+        return "none"
+    if isinstance(field.default, tuple):
+        return f"`{list(field.default)}`"
+    return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
+
+
+def _takes(field: FieldInfo) -> str:
+    shape = field_shape(field)
+    if isinstance(shape, Reading):
+        return shape.noun
+    if isinstance(shape, ListOf):
+        return f"list of {shape.item.noun}" if isinstance(shape.item, Reading) else "list"
+    if shape is not None:
+        return "section"
+    annotation = field.annotation
+    if get_origin(annotation) is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(annotation))
+    if annotation is bool:
+        return "`true` or `false`"
+    inner = (annotation, *(plain for part in get_args(annotation) for plain in (part, *get_args(part))))
+    return _number(field) if int in inner else "text"
+
+
+def _number(field: FieldInfo) -> str:
+    marks = [*field.metadata, *(mark for part in get_args(field.annotation) for mark in get_args(part)[1:])]
+    bounds: dict[str, int] = {}
+    for mark in marks:
+        for inner in (mark, *getattr(mark, "metadata", ())):
+            for name in ("ge", "le", "lt"):
+                if getattr(inner, name, None) is not None:
+                    bounds[name] = getattr(inner, name)
+    if "lt" in bounds:
+        return "number from 0"
+    return f"{bounds['ge']} to {bounds['le']}" if {"ge", "le"} <= set(bounds) else "number"
