@@ -7,10 +7,13 @@ back. A message is an operation and up to six integers; this page says what each
 |---|---|---|---|---|---|---|---|
 | POST | host, NIC | QP index | work request id | bytes | POST_* flags | immediate | 0 |
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
-| COPY | host, GPU | copy id | bytes | COPY_* kind | rank | 0 | 0 |
-| COPIED | GPU, host | copy id | bytes | COPY_* kind | rank | 0 | 0 |
+| COPY | host, GPU | channel | bytes | COPY_* kind | program | note | 0 |
+| COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
 | BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
+
+In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED returns
+both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
 
 A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta.
 """

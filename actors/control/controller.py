@@ -1,0 +1,152 @@
+"""Who decides when a job goes on, and when the run is over?
+
+The controller is a device like any other: it knows what arrived over the management network and nothing
+else. A job's first operation begins at the job's start by itself, since every host knows the scenario. When
+everybody who takes part has reported, the controller writes the operation's row (begun by the first, ended
+by the last) and sends BEGIN for the next one to every host of the job: a barrier of two management delays,
+in which idle virtual time costs nothing. A report that is not a success ends the job; its remaining
+operations are not begun.
+
+When the last job has ended at time t, the run stops at t + management delay: everything before that moment
+is executed everywhere, nothing at or after it. One management delay is what it takes to tell everybody, so
+no worker can have gone past it.
+
+Not modelled: a controller that fails, clock skew between hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.host_link import MANAGEMENT_PORT, MessagePort
+from actors.link import Outbox
+from emu.kernel.device import Device, Plain
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.wire.event import NEVER_PS, Message
+from emu.wire.message import BEGIN, REPORT, STATUS_SUCCESS
+from emu.workload.operations import JobOutline
+
+_FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended")
+
+
+class JobProgress:
+    """Where a job is: its present operation, and what has been reported about it."""
+
+    def __init__(self, outline: JobOutline) -> None:
+        self.outline = outline
+        self.operation: i64 = 0
+        self.reported: i64 = 0
+        self.start_ps: i64 = NEVER_PS
+        self.end_ps: i64 = 0
+        self.status: i64 = STATUS_SUCCESS
+        self.ended: bool = False
+
+
+class Controller(Device):
+    """The control plane's device. `hosts` are its ends of the management network, by the host's number."""
+
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        hosts: dict[int, MessagePort],
+        outlines: list[JobOutline],
+        management_delay_ps: int,
+    ) -> None:
+        super().__init__(number, queue)
+        self.hosts: dict[int, MessagePort] = hosts
+        self.jobs: list[JobProgress] = [JobProgress(outline) for outline in outlines]
+        self.management_delay_ps: i64 = management_delay_ps
+        self.open_jobs: i64 = len(outlines)
+        self.operations: list[list[int]] = []
+        """Rows of operations that have ended: job, operation, start_ps, end_ps, status."""
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        assert message.op == REPORT, (port, subject, message.op)
+        job = self.jobs[message.a]
+        if job.ended:
+            return
+        assert message.b == job.operation, (message.a, message.b, job.operation)
+        job.reported += 1
+        if message.d < job.start_ps:
+            job.start_ps = message.d
+        if message.e > job.end_ps:
+            job.end_ps = message.e
+        if job.status == STATUS_SUCCESS:
+            job.status = message.f
+        given_up: bool = job.outline.listed and job.status != STATUS_SUCCESS
+        if job.reported == job.outline.reports or given_up:
+            self._operation_over(job)
+
+    def _operation_over(self, job: JobProgress) -> None:
+        outline = job.outline
+        if outline.listed:
+            self.operations.append([outline.job, job.operation, job.start_ps, job.end_ps, job.status])
+        job.operation += 1
+        if job.status != STATUS_SUCCESS or job.operation == outline.operations:
+            job.ended = True
+            self.open_jobs -= 1
+            if self.open_jobs == 0:
+                self.queue.stop_ps = self.queue.now_ps + self.management_delay_ps
+            return
+        job.reported = 0
+        job.start_ps = NEVER_PS
+        job.end_ps = 0
+        for host in outline.hosts:
+            begin = Message(BEGIN, outline.job, job.operation, 0, 0, 0, 0)
+            self.hosts[host].send(begin, self.queue.now_ps)
+
+    def results(self) -> dict[str, list[list[int]]]:
+        """Every operation that has ended: job, operation, start_ps, end_ps, status."""
+        return {"operations": self.operations}
+
+    def end_states(self) -> list[int]:
+        """Of every job: operations ended, and its status."""
+        values: list[int] = []
+        for job in self.jobs:
+            values += [job.operation, job.status]
+        return values
+
+    def save(self) -> list[Plain]:
+        """The controller's state; with the last job ended, also the end of the run."""
+        links: list[Plain] = [port.free_ps for port in self.hosts.values()]
+        jobs: list[Plain] = [save_fields(job, _FIELDS) for job in self.jobs]
+        rows: list[Plain] = [list(row) for row in self.operations]
+        stop: i64 = self.queue.stop_ps if self.open_jobs == 0 else NEVER_PS
+        return [super().save(), links, jobs, rows, self.open_jobs, stop]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` returned."""
+        base, links, jobs, rows, open_jobs, stop = state
+        super().load(as_list(base))
+        for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
+            port.free_ps = as_int(free_ps)
+        for job, saved in zip(self.jobs, as_list(jobs), strict=True):
+            load_fields(job, _FIELDS, saved)
+        self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
+        self.open_jobs = as_int(open_jobs)
+        if self.open_jobs == 0:
+            self.queue.stop_ps = as_int(stop)
+
+
+def build_controller(
+    number: int,
+    hosts: tuple[int, ...],
+    outlines: list[JobOutline],
+    management_delay_ps: int,
+    queue: EventQueue,
+    outbox_for: Callable[[int], Outbox | None],
+) -> Controller:
+    """The controller of a fabric with these hosts; `outbox_for` says where a host lives."""
+    links = {
+        host: MessagePort(
+            queue, MANAGEMENT_RATE_BPS, management_delay_ps, host, MANAGEMENT_PORT, 0, outbox_for(host)
+        )
+        for host in hosts
+    }
+    return Controller(number, queue, links, outlines, management_delay_ps)

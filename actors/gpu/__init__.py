@@ -1,0 +1,1 @@
+"""The GPU: its copy engine between compute buffers and channel buffers."""

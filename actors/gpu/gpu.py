@@ -1,0 +1,71 @@
+"""How long does a GPU take to move bytes between compute buffers and channel buffers?
+
+A host asks for a copy (COPY) and hears when it is done (COPIED). All copies of a GPU share its memory
+(HBM): they are served one after the other, in the order in which they were asked for, each taking bytes /
+`copy_rate`. On top of that every copy has a fixed latency, which does not occupy the memory, so latencies
+of copies overlap.
+
+Served in order, the end of a copy is known when it is asked for, and nothing that comes later can move it.
+So the answer is put on the host link at once, stamped with the time at which it leaves: a copy costs the
+two events of its messages and no timer.
+
+`progress` counts bytes copied. A copy that reduces reads two buffers and writes one, yet is charged as one
+that copies: rates are published for the copy.
+
+Source: the copy in and out of channel buffers by GPU threads is NCCL's Simple protocol
+(`src/device/prims_simple.h`); HBM3 of an H100 moves about 3 TB/s.
+
+Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), streams with
+priorities, compute that competes for memory, SMs taken by channels.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.host_link import MessagePort
+from emu.kernel.device import Device, Plain
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list
+from emu.units import serialisation_ps
+from emu.wire.event import Message
+from emu.wire.message import COPIED, COPY
+
+
+class Gpu(Device):
+    """One GPU and its copy engine. `host` is its end of the link to the host."""
+
+    def __init__(
+        self, number: int, queue: EventQueue, host: MessagePort, copy_rate_bps: int, copy_latency_ps: int
+    ) -> None:
+        super().__init__(number, queue)
+        self.host: MessagePort = host
+        self.copy_rate_bps = copy_rate_bps
+        self.copy_latency_ps: i64 = copy_latency_ps
+        self.free_ps: i64 = 0
+        """When the last copy asked for so far leaves the memory free."""
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        assert message.op == COPY, (self.number, port, subject, message.op)
+        now: i64 = self.queue.now_ps
+        start: i64 = self.free_ps
+        if now > start:
+            start = now
+        size: i64 = message.b
+        if size > 0:
+            start += serialisation_ps(size, self.copy_rate_bps)
+        self.free_ps = start
+        self.progress += size
+        copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)
+        self.host.send(copied, start + self.copy_latency_ps)
+
+    def save(self) -> list[Plain]:
+        """The GPU's state."""
+        return [super().save(), self.free_ps, self.host.free_ps]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` returned."""
+        base, free_ps, host_free_ps = state
+        super().load(as_list(base))
+        self.free_ps = as_int(free_ps)
+        self.host.free_ps = as_int(host_free_ps)

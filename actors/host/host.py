@@ -1,0 +1,230 @@
+"""What do the CPUs of a server do?
+
+They run *programs*. Port p of the host is its p-th host link in the topology (GPUs first, then NICs), and the
+management network is one more port. A completion finds its program through a table, (port, queue pair) to
+(program, context); a finished copy carries the number of its program.
+
+Every program has a *proxy*, the CPU thread that serves it. Where the scenario gives an operation of the
+proxy a cost, posts and completions of a program wait in the proxy's line, in the order in which they came
+up, and each takes that long; a program never waits for the proxy of another. Copies are free: GPU threads
+and proxy share flags in memory. A cost of zero needs no line and no event.
+
+Jobs. The first operation of a job begins at the job's start, which every host knows from the scenario; each
+following one when BEGIN arrives from the controller. A program answers with one REPORT per operation.
+
+Source: proxies as in NCCL (`src/proxy.cc`): one progress thread per communicator and rank.
+
+Not modelled: CPU cores that proxies compete for, polling intervals, interrupts, NUMA.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.vecs import append, vec
+from mypy_extensions import i64
+
+from actors.host.program import Program
+from actors.host_link import MessagePort
+from emu.kernel.device import Device, Plain
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_event, save_event
+from emu.wire.event import JOB, MAX_PORTS, PROXY, Message
+from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, POST, REPORT
+
+MANAGEMENT_RATE_BPS: Final = 10 * 10**9
+"""Rate of the management network, each way and host."""
+
+
+class Proxy:
+    """The line of one program's proxy: messages to handle (completions) or to send (posts), and their
+    ports.
+    """
+
+    def __init__(self) -> None:
+        self.busy: bool = False
+        """Whether an operation is under way: its end is a pending event."""
+        self.messages: list[Message] = []
+        self.ports: list[int] = []
+
+
+class PairTable:
+    """For one port: which program, and with which context, owns each queue pair of the NIC behind it."""
+
+    def __init__(self) -> None:
+        self.programs: vec[i64] = vec[i64]()
+        self.contexts: vec[i64] = vec[i64]()
+
+    def bind(self, pair: int, program: int, context: int) -> None:
+        """Give a queue pair to a program."""
+        while len(self.programs) <= pair:
+            self.programs = append(self.programs, -1)
+            self.contexts = append(self.contexts, 0)
+        assert self.programs[pair] == -1, f"queue pair {pair} is bound to program {self.programs[pair]}"
+        self.programs[pair] = program
+        self.contexts[pair] = context
+
+
+class Host(Device):
+    """One server's CPUs. `ports` are its ends of the host links in port order, `management` leads to the
+    controller.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        ports: list[MessagePort],
+        management: MessagePort,
+        proxy_cost_ps: int,
+    ) -> None:
+        super().__init__(number, queue)
+        self.ports: list[MessagePort] = ports
+        self.management: MessagePort = management
+        self.proxy_cost_ps: i64 = proxy_cost_ps
+        self.programs: list[Program] = []
+        self._pairs: list[PairTable] = [PairTable() for _ in ports]
+        self._proxies: list[Proxy] = []
+
+    def add(self, program: Program) -> int:
+        """Take a program in and return its number."""
+        program.number = len(self.programs)
+        assert program.number < MAX_PORTS, f"host {self.number} has no place for another program"
+        self.programs.append(program)
+        self._proxies.append(Proxy())
+        return program.number
+
+    def bind(self, port: int, pair: int, program: int, context: int) -> None:
+        """Let completions on a queue pair of the NIC behind `port` reach a program, with a context of its
+        own.
+        """
+        self._pairs[port].bind(pair, program, context)
+
+    def start(self) -> None:
+        """Set the alarm of every program's job."""
+        for program in self.programs:
+            self.push_timer(program.start_ps, JOB, program.number, 0)
+
+    # ---- what programs ask for
+
+    def post(
+        self, program: i64, port: i64, pair: i64, number: i64, size_bytes: i64, flags: i64, immediate: i64
+    ) -> None:
+        """Ring the doorbell: a WRITE on a queue pair of the NIC behind `port`."""
+        message = Message(POST, pair, number, size_bytes, flags, immediate, 0)
+        if self.proxy_cost_ps == 0:
+            self.ports[port].send(message, self.queue.now_ps)
+        else:
+            self._line_up(program, message, port)
+
+    def copy(self, program: i64, port: i64, channel: i64, size_bytes: i64, kind: i64, note: i64) -> None:
+        """Ask the GPU behind `port` for a copy; `note` comes back with COPIED."""
+        self.ports[port].send(Message(COPY, channel, size_bytes, kind, program, note, 0), self.queue.now_ps)
+
+    def report(self, job: i64, operation: i64, rank: i64, start_ps: i64, end_ps: i64, status: i64) -> None:
+        """Tell the controller how an operation ended here."""
+        self.management.send(
+            Message(REPORT, job, operation, rank, start_ps, end_ps, status), self.queue.now_ps
+        )
+
+    def set_timer(self, program: i64, time_ps: i64, subject: i64) -> None:
+        """Call the program's `on_timer` at a time; one pending timer per subject, which is above zero."""
+        assert subject > 0, (program, subject)
+        self.push_timer(time_ps, JOB, program, subject)
+
+    # ---- what arrives
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        now: i64 = self.queue.now_ps
+        if message.op == COMPLETION:
+            program: i64 = self._pairs[port].programs[message.a]
+            assert program >= 0, (self.number, port, message.a)
+            if self.proxy_cost_ps == 0:
+                self.programs[program].on_completion(
+                    self, self._pairs[port].contexts[message.a], message, now
+                )
+            else:
+                self._line_up(program, message, port)
+        elif message.op == COPIED:
+            self.programs[message.d].on_copied(self, message, now)
+        else:
+            assert message.op == BEGIN, (self.number, port, subject, message.op)
+            job: i64 = message.a
+            for one in self.programs:
+                if one.job == job:
+                    one.on_begin(self, message.b, now)
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        now: i64 = self.queue.now_ps
+        if kind == PROXY:
+            self._proxy_done(subject, now)
+            return
+        assert kind == JOB, (self.number, kind)
+        program = self.programs[port]
+        if subject == 0:
+            program.on_begin(self, 0, now)
+        else:
+            program.on_timer(self, subject, now)
+
+    def _line_up(self, program: i64, message: Message, port: i64) -> None:
+        proxy = self._proxies[program]
+        proxy.messages.append(message)
+        proxy.ports.append(port)
+        if not proxy.busy:
+            proxy.busy = True
+            self.push_timer(self.queue.now_ps + self.proxy_cost_ps, PROXY, 0, program)
+
+    def _proxy_done(self, program: i64, now: i64) -> None:
+        """The operation at the head of a proxy's line has had its time."""
+        proxy = self._proxies[program]
+        message = proxy.messages.pop(0)
+        port: i64 = proxy.ports.pop(0)
+        if message.op == POST:
+            self.ports[port].send(message, now)
+        else:
+            self.programs[program].on_completion(self, self._pairs[port].contexts[message.a], message, now)
+        if proxy.messages:
+            self.push_timer(now + self.proxy_cost_ps, PROXY, 0, program)
+        else:
+            proxy.busy = False
+
+    # ---- what is left
+
+    def results(self) -> dict[str, list[list[int]]]:
+        """The flows that were posted here: job, flow, start_ps, completed_ps, status."""
+        rows: list[list[int]] = []
+        for program in self.programs:
+            rows += program.flow_rows()
+        return {"flows": rows}
+
+    def save(self) -> list[Plain]:
+        """The host's state: links, proxies, programs."""
+        links: list[Plain] = [port.free_ps for port in self.ports]
+        proxies: list[Plain] = []
+        for proxy in self._proxies:
+            events: list[Plain] = [save_event(message) for message in proxy.messages]
+            ports: list[Plain] = list(proxy.ports)
+            proxies.append([proxy.busy, events, ports])
+        programs: list[Plain] = [program.save() for program in self.programs]
+        return [super().save(), links, self.management.free_ps, proxies, programs]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` returned."""
+        base, links, management_free_ps, proxies, programs = state
+        super().load(as_list(base))
+        for link, free_ps in zip(self.ports, as_list(links), strict=True):
+            link.free_ps = as_int(free_ps)
+        self.management.free_ps = as_int(management_free_ps)
+        for proxy, saved in zip(self._proxies, as_list(proxies), strict=True):
+            busy, events, ports = as_list(saved)
+            proxy.busy = as_int(busy) == 1
+            proxy.messages = [_message(event) for event in as_list(events)]
+            proxy.ports = [as_int(port) for port in as_list(ports)]
+        for program, part in zip(self.programs, as_list(programs), strict=True):
+            program.load(as_list(part))
+
+
+def _message(state: Plain) -> Message:
+    message = load_event(state)
+    assert isinstance(message, Message), state
+    return message

@@ -1,0 +1,59 @@
+"""What does a program on a host have to say?
+
+A program is a state machine over tables: one rank of a collective job, or one host's share of a job of
+flows. The host calls it when its job begins an operation, when a NIC or a GPU reports that something it
+asked for is done, and when a timer it set runs out; the program answers by asking the host for posts,
+copies, timers and reports. It never waits and never polls, and its state is plain, so that it can be saved
+between any two events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from emu.kernel.device import Plain
+from emu.wire.event import Message
+
+if TYPE_CHECKING:
+    from actors.host.host import Host
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Program:
+    """Base of what runs on a host. `number` is its place there, given when the host takes it in."""
+
+    def __init__(self, job: int, start_ps: int) -> None:
+        self.job: i64 = job
+        self.start_ps: i64 = start_ps
+        """When the job's first operation begins."""
+        self.number: i64 = 0
+
+    def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        """An operation of the job begins."""
+        raise AssertionError(f"program {self.number} has no operation {operation}")
+
+    def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A NIC completed something on a queue pair that was bound with `context`."""
+        raise AssertionError(f"program {self.number} has no queue pair: context {context}")
+
+    def on_copied(self, host: Host, message: Message, now: i64) -> None:
+        """A GPU finished a copy that this program asked for."""
+        raise AssertionError(f"program {self.number} copies nothing: channel {message.a}")
+
+    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+        """A timer that this program set ran out; its subject is above zero."""
+        raise AssertionError(f"program {self.number} has no timer {subject}")
+
+    def flow_rows(self) -> list[list[int]]:
+        """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
+        return []
+
+    def save(self) -> list[Plain]:
+        """The program's state, except what it was built from."""
+        return []
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built program returned."""
+        assert not state, (self.number, state)

@@ -1,0 +1,85 @@
+"""Which queue pairs does each NIC have, and with which numbers?
+
+Connections are noted in the order in which the plan walks the scenario; a queue pair's *index* is its place
+at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are known, so
+every worker computes those of every NIC, whichever it hosts. With `per_pair` all queue pairs from one NIC
+to another share a UDP source port, as they do where a driver derives it from addresses alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actors.nic.numbers import assign_qpns, assign_udp_source
+from emu.topology.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class QpPlan:
+    """One end of a reliable connection: a queue pair of `nic`, and what it knows of the other end."""
+
+    nic: int
+    index: int
+    qpn: int
+    remote_nic: int
+    remote_index: int
+    remote_qpn: int
+    remote_address: int
+    udp_source: int
+    priority: int
+    log_deliveries: bool
+    """Whether the NIC notes when each message was delivered here."""
+    job: int
+
+
+class _End(NamedTuple):
+    """A queue pair before it has numbers."""
+
+    remote_nic: int
+    remote_index: int
+    priority: int
+    log_deliveries: bool
+    job: int
+
+
+class ConnectionBook:
+    """Connections in the making."""
+
+    def __init__(self) -> None:
+        self._ends: dict[int, list[_End]] = {}
+
+    def connect(
+        self, nic: int, peer: int, priority: int, job: int, *, log_deliveries: bool = False
+    ) -> tuple[int, int]:
+        """Note a connection; returns its index at `nic` and at `peer`, which logs deliveries if asked to."""
+        assert nic != peer, f"NIC {nic} cannot connect to itself"
+        ends = self._ends.setdefault(nic, [])
+        peer_ends = self._ends.setdefault(peer, [])
+        index, peer_index = len(ends), len(peer_ends)
+        ends.append(_End(peer, peer_index, priority, log_deliveries=False, job=job))
+        peer_ends.append(_End(nic, index, priority, log_deliveries, job))
+        return index, peer_index
+
+    def numbered(self, seed: int, topology: Topology, *, udp_per_pair: bool) -> dict[int, tuple[QpPlan, ...]]:
+        """The queue pairs of every NIC of the fabric by index; a NIC that nobody uses has none."""
+        numbers = {nic: assign_qpns(seed, nic, len(ends)) for nic, ends in self._ends.items()}
+        plan: dict[int, tuple[QpPlan, ...]] = dict.fromkeys(topology.nics, ())
+        for nic, ends in self._ends.items():
+            plan[nic] = tuple(
+                QpPlan(
+                    nic=nic,
+                    index=index,
+                    qpn=numbers[nic][index],
+                    remote_nic=end.remote_nic,
+                    remote_index=end.remote_index,
+                    remote_qpn=numbers[end.remote_nic][end.remote_index],
+                    remote_address=topology.address_of(end.remote_nic),
+                    udp_source=assign_udp_source(seed, nic, end.remote_nic if udp_per_pair else index),
+                    priority=end.priority,
+                    log_deliveries=end.log_deliveries,
+                    job=end.job,
+                )
+                for index, end in enumerate(ends)
+            )
+        return plan

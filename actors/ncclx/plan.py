@@ -1,0 +1,261 @@
+"""Who is connected to whom, and what does each host run?
+
+The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in
+order; for a collective, channel by channel and rank by rank, it connects rank r to rank r + 1 of the ring:
+the data queue pairs, then the control queue pair on which clear-to-sends travel back. Each direction of a
+ring has its own, also between two ranks. Channel c of a rank uses the NIC c modulo the number of NICs of
+its GPU; every rank talks through its NIC, within a host as well.
+
+For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
+needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
+NIC.
+
+Not modelled: connections made on demand, NVLink within a host, several ranks on one NIC that talk to each
+other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.ncclx.pairs import ConnectionBook, QpPlan
+from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
+from emu.scenario.flows import FlowsWorkload
+from emu.scenario.jobs import CollectiveWorkload
+from emu.scenario.resolve import Resolved, ResolvedJob
+from emu.scenario.schema import Scenario
+from emu.topology.model import Topology
+from emu.workload.operations import JobOutline, Operation, benchmark, payload_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEnds:
+    """One channel of one rank: its NIC, and its queue pairs there by index; control is -1 where there is
+    none.
+    """
+
+    nic: int
+    send_pairs: tuple[int, ...]
+    send_control: int
+    receive_pairs: tuple[int, ...]
+    receive_control: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankWork:
+    """One rank of a collective job."""
+
+    rank: int
+    gpu: int
+    host: int
+    channels: tuple[ChannelEnds, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowWork:
+    """One flow: WRITE m of `write_bytes` (the last one what is left) goes to pair m modulo their number."""
+
+    flow: int
+    source: int
+    """NIC that sends."""
+    destination: int
+    """NIC that receives."""
+    host: int
+    """Of the sender."""
+    size_bytes: int
+    write_bytes: int
+    start_ps: int
+    """After the job's start."""
+    pairs: tuple[tuple[int, int], ...]
+    """Index at the source and at the destination."""
+
+    def last_messages(self) -> tuple[tuple[int, int], ...]:
+        """(index, message number) at the destination of the last WRITE on each pair that carries any."""
+        writes = -(-self.size_bytes // self.write_bytes)
+        count = len(self.pairs)
+        return tuple(
+            (index, (writes - place + count - 1) // count - 1)
+            for place, (_, index) in enumerate(self.pairs)
+            if place < writes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class JobWork:
+    """One job: a collective benchmark (operations, works) or flows."""
+
+    job: int
+    name: str
+    start_ps: int
+    ranks: int
+    operations: tuple[Operation, ...] = ()
+    works: tuple[RankWork, ...] = ()
+    flows: tuple[FlowWork, ...] = ()
+
+    def hosts(self) -> tuple[int, ...]:
+        """The hosts that run a part of it, ascending."""
+        parts = [work.host for work in self.works] + [flow.host for flow in self.flows]
+        return tuple(sorted(dict.fromkeys(parts)))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a scenario asks of its hosts and NICs."""
+
+    pairs: dict[int, tuple[QpPlan, ...]]
+    """Of every NIC, by index."""
+    jobs: tuple[JobWork, ...]
+
+    def outlines(self) -> list[JobOutline]:
+        """What the controller needs to know."""
+        return [
+            JobOutline(
+                job=work.job,
+                operations=len(work.operations) if work.operations else 1,
+                hosts=work.hosts(),
+                reports=len(work.works) if work.operations else len(work.hosts()),
+                listed=bool(work.operations),
+            )
+            for work in self.jobs
+        ]
+
+
+def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Plan:
+    """The plan of a scenario whose ranks and flows are `resolved` on its topology."""
+    book = ConnectionBook()
+    jobs: list[JobWork] = []
+    for number, job in enumerate(resolved.jobs):
+        workload = job.workload
+        if isinstance(workload, CollectiveWorkload):
+            jobs.append(_collective(scenario, topology, book, number, job, workload))
+        else:
+            assert isinstance(workload, FlowsWorkload), workload
+            jobs.append(_flows(scenario, topology, book, number, job, workload))
+    per_pair = scenario.transport.udp_source_port == "per_pair"
+    return Plan(book.numbered(scenario.seed, topology, udp_per_pair=per_pair), tuple(jobs))
+
+
+def _collective(
+    scenario: Scenario,
+    topology: Topology,
+    book: ConnectionBook,
+    number: int,
+    job: ResolvedJob,
+    workload: CollectiveWorkload,
+) -> JobWork:
+    ncclx = scenario.ncclx
+    transport = scenario.transport
+    control = transport.control_priority if ncclx.control == "own_class" else transport.data_priority
+    admitted = ncclx.admission == "receiver_driven"
+    ranks = len(job.gpus)
+    channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
+    for channel in range(ncclx.channels):
+        nics = []
+        for gpu in job.gpus:
+            of_gpu = topology.nics_of_gpu(gpu)
+            nics.append(of_gpu[channel % len(of_gpu)])
+        sends: list[tuple[int, ...]] = []
+        receives: list[tuple[int, ...]] = []
+        controls: list[tuple[int, int]] = []
+        for rank in range(ranks):
+            nic, peer = nics[rank], nics[(rank + 1) % ranks]
+            made = [
+                book.connect(nic, peer, transport.data_priority, number)
+                for _ in range(ncclx.qps_per_connection)
+            ]
+            sends.append(tuple(index for index, _ in made))
+            receives.append(tuple(index for _, index in made))
+            controls.append(book.connect(nic, peer, control, number) if admitted else (-1, -1))
+        for rank in range(ranks):
+            before = rank - 1
+            channels[rank].append(
+                ChannelEnds(nics[rank], sends[rank], controls[rank][0], receives[before], controls[before][1])
+            )
+    return JobWork(
+        job=number,
+        name=job.name,
+        start_ps=job.start_ps,
+        ranks=ranks,
+        operations=benchmark(
+            workload.op, workload.algorithm, workload.sizes_bytes, workload.iterations, workload.warmup
+        ),
+        works=tuple(
+            RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))
+            for rank, gpu in enumerate(job.gpus)
+        ),
+    )
+
+
+def _flows(
+    scenario: Scenario,
+    topology: Topology,
+    book: ConnectionBook,
+    number: int,
+    job: ResolvedJob,
+    workload: FlowsWorkload,
+) -> JobWork:
+    works: list[FlowWork] = []
+    for index, flow in enumerate(job.flows):
+        source = topology.nics_of_gpu(job.gpus[flow.src])[0]
+        destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
+        pairs = tuple(
+            book.connect(source, destination, scenario.transport.data_priority, number, log_deliveries=True)
+            for _ in range(workload.qps)
+        )
+        works.append(
+            FlowWork(
+                flow=index,
+                source=source,
+                destination=destination,
+                host=topology.host_of(source),
+                size_bytes=flow.size_bytes,
+                write_bytes=workload.message_bytes or -(-flow.size_bytes // workload.qps),
+                start_ps=flow.start_ps,
+                pairs=pairs,
+            )
+        )
+    return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works))
+
+
+def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
+    """The plan in the words of the results: which row is about what."""
+    return tuple(
+        JobPlan(
+            job=work.job,
+            name=work.name,
+            ranks=work.ranks,
+            collectives=tuple(
+                CollectivePlan(
+                    operation=index,
+                    op=one.op,
+                    algorithm=one.algorithm,
+                    size_bytes=one.size_bytes,
+                    ranks=work.ranks,
+                    iteration=one.iteration,
+                    warmup=one.warmup,
+                )
+                for index, one in enumerate(work.operations)
+            ),
+            flows=tuple(
+                FlowPlan(
+                    flow=flow.flow,
+                    source=topology.nodes[flow.source].name,
+                    destination=topology.nodes[flow.destination].name,
+                    size_bytes=flow.size_bytes,
+                    nic=flow.destination,
+                    messages=flow.last_messages(),
+                )
+                for flow in work.flows
+            ),
+        )
+        for work in plan.jobs
+    )
+
+
+def planned_payload_bytes(plan: Plan) -> int:
+    """Payload that the jobs put on the fabric, clear-to-send not counted: what a progress bar runs to."""
+    total = 0
+    for work in plan.jobs:
+        total += sum(payload_bytes(one, work.ranks) for one in work.operations)
+        total += sum(flow.size_bytes for flow in work.flows)
+    return total

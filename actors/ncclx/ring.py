@@ -1,0 +1,191 @@
+"""What does a rank of a ring do, slice by slice?
+
+A ring algorithm is a fixed sequence of *primitives* per rank: send, receive-and-send, .., receive. At
+primitive p rank r handles chunk (r + shift - p) modulo n, so that what a rank sends at p is what its
+successor receives at p + 1. Three numbers tell the operations apart:
+
+    operation        primitives   shift   reduces at
+    all_reduce       2n - 1       -1      1 <= p <= n - 1
+    reduce_scatter   n            -1      1 <= p <= n - 1
+    all_gather       n             0      never
+
+The first primitive only sends, the last only receives, all between do both in one GPU operation
+(recvReduceSend, recvCopySend): out of the receive slot, into the send slot.
+
+Chunks. A channel's share of an all_reduce is worked off in loops of n chunks of `chunk_bytes`; the last
+loop's chunks are what is left, divided by n, rounded up to 16 B, and its last chunks may be shorter or
+empty. all_gather and reduce_scatter have a block per rank, S / n rounded up (the last blocks shorter or
+empty), and take `chunk_bytes` of every block per loop. An empty chunk still makes its way round as an empty
+slice.
+
+Slices. A chunk is cut into slices of at most `slice_bytes`. NCCL always cuts a chunk into chunk_steps /
+slice_steps slices, however small; here a chunk that fits one slice is one.
+
+Shares. S (or a block) is divided by the channels, rounded up to 16 B; the last channels may have less, or
+nothing.
+
+Source: NCCL 2.30, `src/device/all_reduce.h` (runRing), `all_gather.h`, `reduce_scatter.h`, `prims_simple.h`.
+
+Not modelled: the LL and LL128 protocols, which NCCL uses for small sizes; in-place variants.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from emu.kernel.device import Plain
+from emu.kernel.state import load_fields, save_fields
+
+ALL_REDUCE: Final[i64] = 0
+ALL_GATHER: Final[i64] = 1
+REDUCE_SCATTER: Final[i64] = 2
+OPERATION_CODES: Final = {"all_reduce": 0, "all_gather": 1, "reduce_scatter": 2}
+
+RECEIVES: Final[i64] = 1
+SENDS: Final[i64] = 2
+REDUCES: Final[i64] = 4
+
+_ALIGN: Final[i64] = 16
+
+_FIELDS: Final = (
+    "done",
+    "flags",
+    "chunk",
+    "offset_bytes",
+    "size_bytes",
+    "op",
+    "total_bytes",
+    "block_bytes",
+    "share_start_bytes",
+    "share_bytes",
+    "loop_start_bytes",
+    "loop_chunk_bytes",
+    "primitive",
+    "chunk_size_bytes",
+)
+
+
+def _up(value: i64, unit: i64) -> i64:
+    return (value + unit - 1) // unit * unit
+
+
+def _clamp(value: i64, most: i64) -> i64:
+    if value < 0:
+        return 0
+    if value > most:
+        return most
+    return value
+
+
+class RingCursor:
+    """A place in a rank's sequence of slices on one channel.
+
+    While not `done`: `flags` say what the slice's primitive does, `chunk` is whose chunk, `offset_bytes` is
+    the slice's place in the chunk and `size_bytes` its size, 0 for an empty one.
+    """
+
+    def __init__(
+        self, ranks: int, rank: int, channels: int, channel: int, chunk_bytes: int, slice_bytes: int
+    ) -> None:
+        assert ranks >= 1 and 0 <= rank < ranks, (rank, ranks)
+        self.ranks: i64 = ranks
+        self.rank: i64 = rank
+        self.channels: i64 = channels
+        self.channel: i64 = channel
+        self.chunk_bytes: i64 = chunk_bytes
+        self.slice_bytes: i64 = slice_bytes
+        self.done: bool = True
+        self.flags: i64 = 0
+        self.chunk: i64 = 0
+        self.offset_bytes: i64 = 0
+        self.size_bytes: i64 = 0
+        self.op: i64 = 0
+        self.total_bytes: i64 = 0
+        self.block_bytes: i64 = 0
+        self.share_start_bytes: i64 = 0
+        self.share_bytes: i64 = 0
+        self.loop_start_bytes: i64 = 0
+        self.loop_chunk_bytes: i64 = 0
+        self.primitive: i64 = 0
+        self.chunk_size_bytes: i64 = 0
+
+    def begin(self, op: i64, total_bytes: i64) -> None:
+        """Go to the first slice of an operation; `done` at once if this channel has no part in it."""
+        self.op = op
+        self.total_bytes = total_bytes
+        self.block_bytes = total_bytes
+        if op != ALL_REDUCE:
+            self.block_bytes = (total_bytes + self.ranks - 1) // self.ranks
+        share: i64 = _up((self.block_bytes + self.channels - 1) // self.channels, _ALIGN)
+        self.share_start_bytes = self.channel * share
+        self.share_bytes = _clamp(self.block_bytes - self.share_start_bytes, share)
+        self.done = self.share_bytes == 0 or self.ranks == 1
+        self.loop_start_bytes = 0
+        if not self.done:
+            self._begin_loop()
+
+    def advance(self) -> None:
+        """Go to the next slice."""
+        assert not self.done, (self.rank, self.channel)
+        self.offset_bytes += self.slice_bytes
+        if self.offset_bytes < self.chunk_size_bytes:
+            self._measure_slice()
+            return
+        last: i64 = self._last_primitive()
+        if self.primitive < last:
+            self.primitive += 1
+            self._begin_primitive()
+            return
+        self.loop_start_bytes += self.loop_chunk_bytes * (self.ranks if self.op == ALL_REDUCE else 1)
+        if self.loop_start_bytes < self.share_bytes:
+            self._begin_loop()
+        else:
+            self.done = True
+
+    def _last_primitive(self) -> i64:
+        return 2 * self.ranks - 2 if self.op == ALL_REDUCE else self.ranks - 1
+
+    def _begin_loop(self) -> None:
+        left: i64 = self.share_bytes - self.loop_start_bytes
+        self.loop_chunk_bytes = self.chunk_bytes
+        if self.op == ALL_REDUCE and left < self.ranks * self.chunk_bytes:
+            even: i64 = _up((left + self.ranks - 1) // self.ranks, _ALIGN)
+            if even < self.chunk_bytes:
+                self.loop_chunk_bytes = even
+        self.primitive = 0
+        self._begin_primitive()
+
+    def _begin_primitive(self) -> None:
+        at: i64 = self.primitive
+        flags: i64 = 0
+        if at > 0:
+            flags |= RECEIVES
+        if at < self._last_primitive():
+            flags |= SENDS
+        if at > 0 and at < self.ranks and self.op != ALL_GATHER:
+            flags |= REDUCES
+        self.flags = flags
+        shift: i64 = 0 if self.op == ALL_GATHER else -1
+        self.chunk = (self.rank + shift - at + 2 * self.ranks) % self.ranks
+        if self.op == ALL_REDUCE:
+            before: i64 = self.loop_start_bytes + self.chunk * self.loop_chunk_bytes
+            self.chunk_size_bytes = _clamp(self.share_bytes - before, self.loop_chunk_bytes)
+        else:
+            block: i64 = _clamp(self.total_bytes - self.chunk * self.block_bytes, self.block_bytes)
+            part: i64 = _clamp(block - self.share_start_bytes, self.share_bytes)
+            self.chunk_size_bytes = _clamp(part - self.loop_start_bytes, self.loop_chunk_bytes)
+        self.offset_bytes = 0
+        self._measure_slice()
+
+    def _measure_slice(self) -> None:
+        self.size_bytes = _clamp(self.chunk_size_bytes - self.offset_bytes, self.slice_bytes)
+
+    def save(self) -> list[Plain]:
+        """The cursor's place."""
+        return save_fields(self, _FIELDS)
+
+    def load(self, state: Plain) -> None:
+        """Take the place that `save` returned."""
+        load_fields(self, _FIELDS, state)

@@ -1,0 +1,57 @@
+"""Which operations does a job run, one after the other, and when is one of them over?
+
+A collective benchmark runs, for each size, its warm-up iterations and then the timed ones. A job of flows
+is one operation. An operation is over when everybody who takes part has reported; the next one begins after
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Operation(NamedTuple):
+    """One collective operation. `size_bytes` as nccl-tests counts it; iterations (and warm-ups) from 0 for
+    each size.
+    """
+
+    op: str
+    algorithm: str
+    size_bytes: int
+    iteration: int
+    warmup: bool
+
+
+class JobOutline(NamedTuple):
+    """What the controller knows of a job."""
+
+    job: int
+    operations: int
+    """How many operations it has, at least one."""
+    hosts: tuple[int, ...]
+    """Node numbers of the hosts that take part, ascending."""
+    reports: int
+    """How many reports end an operation."""
+    listed: bool
+    """Whether its operations are rows of the table `operations`. One failed report ends an operation of
+    such a job, because the other ranks wait for ever; flows do not wait for one another, so all of them
+    report.
+    """
+
+
+def benchmark(
+    op: str, algorithm: str, sizes_bytes: Sequence[int], iterations: int, warmup: int
+) -> tuple[Operation, ...]:
+    """The operations of a collective benchmark, in their order."""
+    return tuple(
+        Operation(op, algorithm, size_bytes, turn - warmup if turn >= warmup else turn, turn < warmup)
+        for size_bytes in sizes_bytes
+        for turn in range(warmup + iterations)
+    )
+
+
+def payload_bytes(operation: Operation, ranks: int) -> int:
+    """Payload that all ranks together put on the fabric, clear-to-send not counted."""
+    times = 2 * (ranks - 1) if operation.op == "all_reduce" else ranks - 1
+    return times * operation.size_bytes
