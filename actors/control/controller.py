@@ -113,16 +113,15 @@ class Controller(Device):
         return values
 
     def save(self) -> list[Plain]:
-        """The controller's state; with the last job ended, also the end of the run."""
+        """The controller's state; the end of the run is the partition's."""
         links: list[Plain] = [port.free_ps for port in self.hosts.values()]
         jobs: list[Plain] = [save_fields(job, _FIELDS) for job in self.jobs]
         rows: list[Plain] = [list(row) for row in self.operations]
-        stop: i64 = self.queue.stop_ps if self.open_jobs == 0 else NEVER_PS
-        return [super().save(), links, jobs, rows, self.open_jobs, stop]
+        return [super().save(), links, jobs, rows, self.open_jobs]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, jobs, rows, open_jobs, stop = state
+        base, links, jobs, rows, open_jobs = state
         super().load(as_list(base))
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
@@ -130,8 +129,6 @@ class Controller(Device):
             load_fields(job, _FIELDS, saved)
         self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
         self.open_jobs = as_int(open_jobs)
-        if self.open_jobs == 0:
-            self.queue.stop_ps = as_int(stop)
 
 
 def build_controller(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from actors.host.program import Program
@@ -29,6 +28,7 @@ from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
+from emu.vectors import append, vec
 from emu.wire.event import JOB, MAX_PORTS, PROXY, Message
 from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, POST, REPORT
 

@@ -43,13 +43,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.vecs import vec
 from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from emu.vectors import vec
 from emu.wire.event import Message
 from emu.wire.message import COPY_PLAIN, COPY_REDUCE, POST_WITH_IMMEDIATE
 

@@ -12,8 +12,8 @@ back. A message is an operation and up to six integers; this page says what each
 | BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
 
-In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED returns
-both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
+In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
+returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
 
 A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta.
 """
