@@ -5,8 +5,8 @@ the rules at the top of `emu.topology.model`. What it checks is what every fabri
 generator drew it: rates above zero, delays of at least 1 ns, NICs that reach each other. Faults carry a
 path into the configuration, so that the scenario can name file and line.
 
-A generator calls `node` for all nodes, `link` for fabric links from the NICs upwards, then `host_link`,
-then `finish`, which appends the controller.
+A generator adds all nodes, then fabric links from the NICs upwards, then host links; `finish` appends the
+controller.
 """
 
 from __future__ import annotations
@@ -44,24 +44,41 @@ class Assembly:
     def host(self, name: str, rack: int = -1) -> int:
         """A server's host device. Its index is the number of hosts before it."""
         self._hosts += 1
-        return self._add(name, Role.HOST, "host", -1, "backend", rack, self._hosts - 1, 0)
+        return self.add(name, Role.HOST, "host", rack=rack, host=self._hosts - 1)
 
     def gpu(self, name: str, host: int, position: int) -> int:
         """A GPU of the server whose host has this node number."""
         server = self._nodes[host]
-        return self._add(name, Role.GPU, "gpu", -1, "backend", server.rack, server.host, position)
+        return self.add(name, Role.GPU, "gpu", rack=server.rack, host=server.host, position=position)
 
     def nic(self, name: str, host: int, position: int, network: str = "backend") -> int:
         """A NIC of the server whose host has this node number."""
         server = self._nodes[host]
-        return self._add(name, Role.NIC, "nic", 0, network, server.rack, server.host, position)
+        return self.add(name, Role.NIC, "nic", 0, network, server.rack, server.host, position)
 
     def switch(self, name: str, model: str, tier: int, rack: int = -1, network: str = "backend") -> int:
         """A switch. Its position is the number of switches of its tier before it."""
         assert tier >= 1, f"tier {tier} of {name}: a switch stands above the NICs"
         position = self._in_tier.get(tier, 0)
         self._in_tier[tier] = position + 1
-        return self._add(name, Role.SWITCH, model, tier, network, rack, -1, position)
+        return self.add(name, Role.SWITCH, model, tier, network, rack, -1, position)
+
+    def add(
+        self,
+        name: str,
+        role: Role,
+        model: str,
+        tier: int = -1,
+        network: str = "backend",
+        rack: int = -1,
+        host: int = -1,
+        position: int = 0,
+    ) -> int:
+        """A node as given, for generators that know every field; `host` is the server's index."""
+        number = len(self._nodes)
+        self._nodes.append(Node(number, name, role, model, tier, network, rack, host, position))
+        self._ports.append(0)
+        return number
 
     def link(self, lower: int, upper: int, rate_bps: int, delay_ps: int) -> None:
         """A fabric link; the end of the lower tier first."""
@@ -77,19 +94,11 @@ class Assembly:
 
         `all_reachable=False` admits fabrics that are cut on purpose (rails without a spine).
         """
-        self._add("controller", Role.CONTROLLER, "controller", -1, "frontend", -1, -1, 0)
+        self.add("controller", Role.CONTROLLER, "controller", network="frontend")
         topology = Topology(self._nodes, self._numbered(), kind)
         if all_reachable:
             _check_reachable(topology)
         return topology
-
-    def _add(
-        self, name: str, role: Role, model: str, tier: int, network: str, rack: int, host: int, position: int
-    ) -> int:
-        number = len(self._nodes)
-        self._nodes.append(Node(number, name, role, model, tier, network, rack, host, position))
-        self._ports.append(0)
-        return number
 
     def _join(self, a: int, b: int, kind: LinkKind, rate_bps: int, delay_ps: int) -> None:
         assert a != b, f"a link joins two devices, not {self._nodes[a].name} with itself"

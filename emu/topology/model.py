@@ -63,7 +63,7 @@ class Role(StrEnum):
 class Fault(NamedTuple):
     """One thing wrong with a fabric: where in the topology's configuration, why, and what would do.
 
-    `path` leads there from the topology section in the scenario's own keys: `("links", 3, "b")`, `("racks",)`.
+    `path` leads there from the topology section, in the scenario's keys: `("links", 3, "b")`, `("racks",)`.
     """
 
     path: tuple[str | int, ...]
@@ -77,7 +77,7 @@ class Fault(NamedTuple):
 
 
 class TopologyError(EmuError):
-    """A fabric that cannot be built, or a name it does not have. `faults` has all that were found, in order."""
+    """A fabric that cannot be built, or a name it does not have. `faults` has all that were found."""
 
     exit_status = 2
 
@@ -249,7 +249,7 @@ class Topology:
         return self._nic_at[address]
 
     def prefix_switches(self, prefix: int) -> tuple[int, ...]:
-        """The switches every NIC of this prefix is directly attached to, ascending; none for NICs on a wire."""
+        """The switches every NIC of the prefix is attached to, ascending; none for two NICs on a wire."""
         return self._prefix_switches[prefix]
 
     def prefix_nics(self, prefix: int) -> tuple[int, ...]:

@@ -71,6 +71,17 @@ class Routes:
                 return hops
         return -1
 
+    def most_switches(self) -> int:
+        """Switches on the longest of the shortest paths between two NICs."""
+        topology = self._topology
+        ends = sorted({s for prefix in range(topology.prefixes) for s in topology.prefix_switches(prefix)})
+        places = [self._index[switch] for switch in ends]
+        last = self._levels[-1]
+        hops = 0
+        while any(self._levels[hops][place] != last[place] for place in places):
+            hops += 1
+        return hops + 1
+
     def _switch_ports(self, switch: int) -> list[tuple[int, int]]:
         """(port, index of the switch at the other end) for each link that is up."""
         index = self._index

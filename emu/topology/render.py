@@ -1,0 +1,224 @@
+"""What does a fabric look like in a page of text?
+
+`describe` works out the figures, `to_text` prints them: devices, switches per tier with their ports and
+rates, oversubscription per tier, kinds of cable, bisection, length and number of paths.
+
+Down to up is printed as a ratio of rates, `2:1` for twice as much below as above. Papers also write 1:2 for
+twice the uplink, which is the other way round; so the words say which it is.
+
+Bisection: in a fabric of tiers, half of the least capacity between two neighbouring tiers. It is left out
+where a link joins two switches of the same tier or skips one: there it would need a minimum cut over all
+halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from emu.topology.model import FABRIC, Role, Topology
+from emu.topology.paths import path_set
+from emu.topology.routing import routes
+from emu.units import format_rate, format_time
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """The switches of one tier taken together."""
+
+    tier: int
+    model: str
+    switches: int
+    down_links: int
+    down_bps: int
+    up_links: int
+    up_bps: int
+
+    @property
+    def down_to_up(self) -> Fraction | None:
+        """Rate below over rate above; None at the top."""
+        return Fraction(self.down_bps, self.up_bps) if self.up_bps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """All links between two kinds of device that have one rate and one delay."""
+
+    lower: str
+    upper: str
+    links: int
+    rate_bps: int
+    delay_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A fabric in figures."""
+
+    kind: str
+    gpus: int
+    hosts: int
+    racks: int
+    nics: int
+    nics_bps: int
+    """What all NICs together can send."""
+    prefixes: int
+    tiers: tuple[Tier, ...]
+    cables: tuple[Cable, ...]
+    bisection_bps: int | None
+    most_switches: int
+    """Switches on the longest of the shortest paths between two NICs."""
+    far_pair: tuple[str, str]
+    """The first NIC and the last; empty names where there are no two."""
+    far_paths: int
+    """Equal-cost paths between them."""
+
+
+def describe(topology: Topology) -> Description:
+    """The figures of a fabric."""
+    nodes = topology.nodes
+    nics = topology.nics
+    two = len(nics) > 1
+    return Description(
+        kind=topology.kind,
+        gpus=len(topology.gpus),
+        hosts=len(topology.hosts),
+        racks=len({nodes[host].rack for host in topology.hosts if nodes[host].rack >= 0}),
+        nics=len(nics),
+        nics_bps=sum(port.rate_bps for nic in nics for port in topology.ports(nic) if port.kind == FABRIC),
+        prefixes=topology.prefixes,
+        tiers=_tiers(topology),
+        cables=_cables(topology),
+        bisection_bps=_bisection_bps(topology),
+        most_switches=routes(topology).most_switches() if topology.switches else 0,
+        far_pair=(nodes[nics[0]].name, nodes[nics[-1]].name) if two else ("", ""),
+        far_paths=len(path_set(topology, nics[0], nics[-1])) if two else 0,
+    )
+
+
+def to_text(description: Description) -> str:
+    """The description as lines of plain text."""
+    d = description
+    racks = f" in {_count(d.racks, 'rack')}" if d.racks else ""
+    switches = sum(tier.switches for tier in d.tiers)
+    on_the_fabric = f"{_count(d.nics, 'NIC')}, {_count(switches, 'switch')}, {_count(d.prefixes, 'prefix')}"
+    lines = [f"{d.kind}: {_count(d.gpus, 'GPU')} in {_count(d.hosts, 'host')}{racks}, {on_the_fabric}"]
+    if d.tiers:
+        rows = [("tier", "switches", "links down", "links up", "rate down", "rate up", "down:up")]
+        rows += [
+            (
+                f"{tier.tier} {tier.model}",
+                str(tier.switches),
+                str(tier.down_links),
+                str(tier.up_links),
+                format_rate(tier.down_bps),
+                format_rate(tier.up_bps) if tier.up_links else "-",
+                _ratio(tier.down_to_up),
+            )
+            for tier in d.tiers
+        ]
+        lines += ["", *_table(rows)]
+    cables = [("cable", "links", "rate", "delay")]
+    cables += [
+        (
+            f"{cable.lower} - {cable.upper}",
+            str(cable.links),
+            format_rate(cable.rate_bps),
+            format_time(cable.delay_ps),
+        )
+        for cable in d.cables
+    ]
+    lines += ["", *_table(cables), ""]
+    if d.bisection_bps is not None and d.nics_bps:
+        share = 200 * d.bisection_bps // d.nics_bps
+        lines.append(f"bisection {format_rate(d.bisection_bps)}, {share} % of what half the NICs send")
+    if d.far_paths:
+        one, other = d.far_pair
+        lines.append(
+            f"paths pass at most {_count(d.most_switches, 'switch')};"
+            f" {_count(d.far_paths, 'equal-cost path')} from {one} to {other}"
+        )
+    return "\n".join(lines)
+
+
+def _tiers(topology: Topology) -> tuple[Tier, ...]:
+    nodes = topology.nodes
+    found: dict[int, list[int]] = {}
+    for switch in topology.switches:
+        found.setdefault(nodes[switch].tier, []).append(switch)
+    tiers = []
+    for tier in sorted(found):
+        ports = [port for switch in found[tier] for port in topology.ports(switch)]
+        below = [port for port in ports if nodes[port.peer].tier < tier]
+        above = [port for port in ports if nodes[port.peer].tier > tier]
+        tiers.append(
+            Tier(
+                tier,
+                "/".join(dict.fromkeys(nodes[switch].model for switch in found[tier])),
+                len(found[tier]),
+                len(below),
+                sum(port.rate_bps for port in below),
+                len(above),
+                sum(port.rate_bps for port in above),
+            )
+        )
+    return tuple(tiers)
+
+
+def _cables(topology: Topology) -> tuple[Cable, ...]:
+    counts: dict[tuple[str, str, int, int], int] = {}
+    for link in topology.links:
+        ends = topology.nodes[link.a].model, topology.nodes[link.b].model
+        key = (*ends, link.rate_bps, link.delay_ps)
+        counts[key] = counts.get(key, 0) + 1
+    return tuple(
+        Cable(lower, upper, count, rate_bps, delay_ps)
+        for (lower, upper, rate_bps, delay_ps), count in counts.items()
+    )
+
+
+def _bisection_bps(topology: Topology) -> int | None:
+    nodes = topology.nodes
+    between: dict[int, int] = {}
+    for link in topology.links:
+        if link.kind != FABRIC:
+            continue
+        lower, upper = nodes[link.a].tier, nodes[link.b].tier
+        if upper - lower != 1 or nodes[link.b].role is not Role.SWITCH:
+            return None
+        between[lower] = between.get(lower, 0) + link.rate_bps
+    return min(between.values()) // 2 if between else None
+
+
+def _ratio(down_to_up: Fraction | None) -> str:
+    if down_to_up is None:
+        return "-"
+    if down_to_up == 1:
+        return "1:1"
+    if down_to_up > 1:
+        return f"{_decimal(down_to_up)}:1 (oversubscribed)"
+    return f"1:{_decimal(1 / down_to_up)} (more up than down)"
+
+
+def _decimal(value: Fraction) -> str:
+    """At most three decimals, rounded down."""
+    whole, rest = divmod(value.numerator * 1000 // value.denominator, 1000)
+    return f"{whole}.{rest:03}".rstrip("0").rstrip(".")
+
+
+def _count(count: int, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith(("ch", "x")) else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Columns padded to their widest cell, the first to the left, figures to the right."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
