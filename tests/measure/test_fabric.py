@@ -1,0 +1,131 @@
+"""Do counters add up to links, drops, imbalance, and what each fault did?"""
+
+from emu.kernel.device import Series
+from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault
+from tests.measure.handmade import Counter, fabric, record
+
+MS_PS = 10**9
+UP = (2, 3)
+"""The ports of a leaf that lead to the spines."""
+
+
+def test_each_direction_of_a_link_is_what_its_sender_counted() -> None:
+    topology = fabric()
+    counters: list[Counter] = [
+        ("port_sent_bytes", 2, -1, "", 1_250_000),
+        ("port_sent_data_bytes", 2, -1, "", 1_200_000),
+        ("pfc_paused_ps", 2, 3, "", 250_000_000),
+        ("pfc_paused_ps", 2, 6, "", 100_000_000),
+    ]
+    found = fabric_of(topology, Counts([record(topology, "rtsw-0", counters)]), MS_PS)
+    up = next(link for link in found.links if (link.source, link.destination) == ("rtsw-0", "ctsw-0"))
+    down = next(link for link in found.links if (link.source, link.destination) == ("ctsw-0", "rtsw-0"))
+    # 1.25 MB at 100G take 100 us of 1 ms; the most paused priority was stopped for a quarter of it.
+    assert (up.data_bytes, up.wire_bytes, up.utilisation) == (1_200_000, 1_250_000, 0.1)
+    assert (up.paused, up.paused_ps) == (0.25, 250_000_000)
+    assert (down.wire_bytes, down.utilisation, down.paused_ps) == (0, 0.0, 0)
+    assert found.pause_ps == 350_000_000
+
+
+def test_every_fabric_link_is_listed_in_both_directions_and_no_host_link() -> None:
+    topology = fabric()
+    found = fabric_of(topology, Counts([]), MS_PS)
+    # 4 NICs and 2 leaves x 2 spines.
+    assert len(found.links) == 2 * (4 + 4)
+    assert not any("host" in link.name or "gpu" in link.name for link in found.links)
+
+
+def test_congestion_drops_are_told_apart() -> None:
+    topology = fabric()
+    records = [
+        record(
+            topology,
+            "rtsw-0",
+            [
+                ("port_dropped_frames", 0, -1, "no_shared_room", 3),
+                ("port_dropped_frames", 1, -1, "headroom_overrun", 2),
+                ("port_dropped_frames", 0, -1, "no_route", 7),
+                ("port_dropped_frames", 0, -1, "link_down", 0),
+            ],
+        ),
+        record(topology, "nic-0-0", [("port_dropped_frames", 0, -1, "link_down", 5)]),
+    ]
+    drops = fabric_of(topology, Counts(records), MS_PS).drops
+    assert (drops.total, drops.congestion) == (17, 5)
+    assert drops.by_reason == {"headroom_overrun": 2, "link_down": 5, "no_route": 7, "no_shared_room": 3}
+
+
+def test_imbalance_counts_idle_members() -> None:
+    topology = fabric()
+    records = [
+        record(topology, "rtsw-0", [("port_sent_data_bytes", UP[0], -1, "", 300)]),
+        record(topology, "rtsw-1", [("port_sent_data_bytes", port, -1, "", 100) for port in range(4)]),
+    ]
+    rows = fabric_of(topology, Counts(records), MS_PS).uplinks
+    assert [(row.switch, row.members, row.idle, row.max_over_mean, row.data_bytes) for row in rows] == [
+        ("rtsw-0", 2, 1, 2.0, 300),
+        ("rtsw-1", 2, 0, 1.0, 200),
+    ]
+
+
+def test_imbalance_of_silent_uplinks_is_unknown() -> None:
+    rows = fabric_of(fabric(), Counts([]), MS_PS).uplinks
+    assert [row.max_over_mean for row in rows] == [None, None]
+
+
+def test_peak_buffer_names_its_switch() -> None:
+    topology = fabric()
+    records = [
+        record(topology, "rtsw-0", [("buffer_peak_bytes", -1, -1, "", 100)]),
+        record(topology, "rtsw-1", [("buffer_peak_bytes", -1, -1, "", 900)]),
+    ]
+    found = fabric_of(topology, Counts(records), MS_PS)
+    assert (found.peak_buffer_bytes, found.peak_buffer_switch) == (900, "rtsw-1")
+
+
+LOST = Series("port_dropped_frames", 2, -1, "link_down")
+
+
+def losses(at_end: int, *sampled: tuple[int, int]) -> LinkLosses:
+    """Losses of rtsw-0:ctsw-0, counted by rtsw-0 at the end and at sampled times."""
+    topology = fabric()
+    leaf = topology.node_named("rtsw-0").number
+    last = DeviceRecord(leaf, 0, 0, 0, 0, series=[LOST], counters=[at_end])
+    samples = [Sample(at_ps, {leaf: [lost]}) for at_ps, lost in sampled]
+    spine = topology.node_named("ctsw-0").number
+    for sample in samples:
+        assert isinstance(sample.counters, dict)
+        sample.counters[spine] = []
+    other = DeviceRecord(spine, 0, 0, 0, 0, series=[], counters=[])
+    return LinkLosses(topology, [last, other], samples)
+
+
+def down(at_ps: int, until_ps: int | None = None) -> FaultPlan:
+    links = fabric().links_named("rtsw-0:ctsw-0")
+    return FaultPlan("link_down", "rtsw-0:ctsw-0", at_ps, until_ps, links)
+
+
+def test_single_fault_has_all_losses_of_its_link() -> None:
+    (effect,) = fault_rows([down(300, 500)], losses(12), 1000)
+    assert (effect.frames_lost, effect.happened, effect.at_ps, effect.until_ps) == (12, True, 300, 500)
+
+
+def test_fault_after_the_end_did_nothing() -> None:
+    (effect,) = fault_rows([down(300)], losses(0), 300)
+    assert (effect.frames_lost, effect.happened) == (0, False)
+
+
+def test_sample_between_two_faults_tells_their_losses_apart() -> None:
+    faults = [down(100, 200), down(400, 500)]
+    assert losses_by_fault(faults, losses(12, (300, 5))) == [5, 7]
+
+
+def test_without_a_sample_between_them_the_earlier_fault_has_all() -> None:
+    faults = [down(100, 200), down(400, 500), down(600, 700)]
+    assert losses_by_fault(faults, losses(12, (150, 1), (550, 9))) == [9, 0, 3]
+
+
+def test_faults_are_told_apart_in_whatever_order_they_are_written() -> None:
+    faults = [down(400, 500), down(100, 200)]
+    assert losses_by_fault(faults, losses(12, (300, 5))) == [7, 5]

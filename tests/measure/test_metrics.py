@@ -1,0 +1,74 @@
+"""Is there one declaration of every series, and does the documentation say the same?"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from emu.kernel.device import Series
+from emu.measure.metrics import (
+    CONGESTION_REASONS,
+    DROP_REASONS,
+    METRIC_OF,
+    METRICS,
+    Kind,
+    Metric,
+    Unit,
+    label_text,
+    labels_of,
+    markdown,
+    seconds,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_names_and_keys_are_unique() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert len(METRIC_OF) == len(METRICS)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)
+def test_name_follows_the_conventions_of_prometheus(metric: Metric) -> None:
+    assert re.fullmatch(r"emu_[a-z][a-z0-9_]*", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert not re.search(r"_(ps|ns|us|ms|bits|kb|total_total)(_|$)", metric.name)
+    if metric.unit is Unit.BYTES:
+        assert "bytes" in metric.name
+    if metric.unit is Unit.PS:
+        assert "seconds" in metric.name
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)
+def test_labels_are_bounded(metric: Metric) -> None:
+    bounded = ("device", "port", "priority", "reason", "version", "compiled", "scenario", "seed")
+    assert all(label in bounded for label in metric.labels)
+    assert metric.help.endswith(".")
+
+
+def test_time_becomes_seconds_exactly() -> None:
+    assert seconds(1_167_760) == "0.000001167760"
+    assert seconds(3 * 10**12 + 1) == "3.000000000001"
+    assert seconds(0) == "0.000000000000"
+
+
+def test_congestion_is_told_apart_from_other_drops() -> None:
+    assert {"no_shared_room", "headroom_overrun"} == CONGESTION_REASONS
+    assert set(DROP_REASONS) == {"link_down", "no_route", "no_shared_room", "headroom_overrun"}
+
+
+def test_label_values_are_escaped() -> None:
+    assert label_text('a"b\\c\nd') == 'a\\"b\\\\c\\nd'
+
+
+def test_labels_of_a_series_are_those_declared() -> None:
+    dropped = METRIC_OF["port_dropped_frames"]
+    assert labels_of(dropped, "rtsw-0", Series("port_dropped_frames", 3, -1, "link_down")) == (
+        '{device="rtsw-0",port="3",reason="link_down"}'
+    )
+    with pytest.raises(AssertionError):
+        labels_of(dropped, "rtsw-0", Series("port_dropped_frames", 3))
+
+
+def test_the_page_on_metrics_holds_the_declaration() -> None:
+    assert markdown() in (ROOT / "docs/metrics.md").read_text("utf-8")
