@@ -1,0 +1,91 @@
+"""How do two workers prove to each other that they belong to the same run, before anything is decoded?
+
+Every run has a secret, which workers get from the coordinator and which never leaves them. On a new
+connection:
+
+    connector -> listener   hello: magic, worker, nonce
+    listener -> connector   hello, and a proof over both hellos
+    connector -> listener   a proof over both hellos
+
+A proof is HMAC-SHA256 under the secret over who proves it, the run's name, and both hellos. Nonces are
+fresh and roles differ, so a recorded or reflected proof is worth nothing. All three have a fixed size;
+nothing in them has a length of its own, so there is nothing to decode.
+
+Not covered: secrecy. Whoever can read the network can read the packets of the emulation.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from emu.errors import ProtocolError
+
+MAGIC: Final = b"emu1"
+NONCE_BYTES: Final = 32
+HELLO: Final = struct.Struct(f"<4sI{NONCE_BYTES}s")
+HELLO_BYTES: Final = HELLO.size
+PROOF_BYTES: Final = 32
+SECRET_BYTES: Final = 32
+
+_CONNECTOR: Final = b"connector"
+_LISTENER: Final = b"listener"
+
+
+@dataclass(frozen=True, slots=True)
+class RunIdentity:
+    """What the workers of a run share: its name, its secret, how many they are."""
+
+    run: str
+    secret: bytes
+    workers: int
+
+    def __repr__(self) -> str:
+        return f"RunIdentity({self.run!r}, workers={self.workers})"
+
+
+class Handshake:
+    """One side of the proof of one connection, without the socket."""
+
+    def __init__(self, identity: RunIdentity, worker: int, connects: bool) -> None:
+        self._identity = identity
+        self._worker = worker
+        self._connects = connects
+        self.hello = HELLO.pack(MAGIC, worker, secrets.token_bytes(NONCE_BYTES))
+        """The first bytes this side sends."""
+        self._theirs = b""
+        self.peer = -1
+        """Who the other side says it is; believe it once its proof was accepted."""
+
+    def take_hello(self, hello: bytes) -> None:
+        """The other side's hello. Raises ProtocolError."""
+        magic, worker, nonce = HELLO.unpack(hello)
+        if magic != MAGIC:
+            raise ProtocolError("whoever connected does not speak this protocol")
+        if worker >= self._identity.workers or worker == self._worker:
+            raise ProtocolError(f"whoever connected calls itself worker {worker} of {self._identity.workers}")
+        if nonce == self.hello[-NONCE_BYTES:]:
+            raise ProtocolError("whoever connected sends our own hello back")
+        self._theirs = hello
+        self.peer = worker
+
+    def proof(self) -> bytes:
+        """What this side proves itself with, once it has the other's hello."""
+        return self._proof_of(self._connects)
+
+    def check_proof(self, proof: bytes) -> None:
+        """The other side's proof. Raises ProtocolError."""
+        if not hmac.compare_digest(proof, self._proof_of(not self._connects)):
+            raise ProtocolError(
+                f"whoever calls itself worker {self.peer} does not know the secret of this run"
+            )
+
+    def _proof_of(self, connector: bool) -> bytes:
+        assert self._theirs, "the other side's hello comes first"
+        first, second = (self.hello, self._theirs) if self._connects else (self._theirs, self.hello)
+        role = _CONNECTOR if connector else _LISTENER
+        said = b"\0".join((role, self._identity.run.encode())) + b"\0" + first + second
+        return hmac.digest(self._identity.secret, said, "sha256")
