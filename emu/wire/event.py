@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 SUBJECT_BITS: Final[i64] = 28
 PORT_BITS: Final[i64] = 11
@@ -116,6 +116,7 @@ def describe_key(key: int) -> str:
     return f"device {key_device(key)} {name} port {key_port(key)} subject {key_subject(key)}"
 
 
+@mypyc_attr(acyclic=True)
 class Event:
     """A timer, and the base of whatever else happens: when (ps) and what (the packed key)."""
 
@@ -128,6 +129,7 @@ class Event:
         """The next event of the same slot of the queue's wheel."""
 
 
+@mypyc_attr(acyclic=True)
 class Message(Event):
     """A record between devices of one server, or to and from the control plane: an operation and six integers.
 
