@@ -132,7 +132,8 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
         left -= lossless * port_headroom_bytes(scenario, topology, switch, end)
     if left < largest_frame_bytes(scenario):
         name = topology.nodes[switch].name
-        reason = f"reserves and headroom of the {len(topology.ports(switch))} ports of {name} leave no shared pool"
+        count = len(topology.ports(switch))
+        reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
         accepted = "a larger pool, or less reserve or headroom"
         raise ScenarioError([Problem(scenario.name, 0, "switch.buffer.pool", reason, accepted)])
     return left

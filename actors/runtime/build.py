@@ -1,0 +1,132 @@
+"""How does a scenario become the devices of one partition?
+
+A *blueprint* is what every worker works out for itself from the scenario's text: topology, ranks and flows,
+connections, link changes. It is pure, so all workers hold the same one and nothing of it is shipped. From it each
+worker builds the devices that the assignment gives it, with an outbox towards every worker that a link of its own
+leads to.
+
+What breaks is in the blueprint too: every worker replicates the journal of link changes and gives its own
+devices their part. Both ends change state at the journal's time, and each switch recomputes its groups after the
+convergence delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from actors.control.controller import build_controller
+from actors.link import Outbox
+from actors.ncclx.assembly import build_gpu, build_host
+from actors.ncclx.plan import Plan, make_plan
+from actors.runtime.fabric import OutboxFor, build_nic, build_switch, ingress_latency_ps, pause_response_ps
+from actors.runtime.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
+from emu.kernel.device import Device
+from emu.kernel.kernel import Kernel
+from emu.kernel.queue import EventQueue
+from emu.scenario.resolve import Resolved, build_topology, resolve
+from emu.scenario.schema import Scenario
+from emu.topology.model import FABRIC, Role, Topology
+from emu.wire.event import CONFIGURATION, LINK_STATE, Event, pack_key
+
+
+class Blueprint(NamedTuple):
+    """What a run consists of, before anything is built."""
+
+    scenario: Scenario
+    topology: Topology
+    resolved: Resolved
+    plan: Plan
+
+
+def draw(scenario: Scenario) -> Blueprint:
+    """The blueprint of a scenario. Raises ScenarioError with everything that does not fit the fabric."""
+    topology = build_topology(scenario)
+    resolved = resolve(scenario, topology)
+    return Blueprint(scenario, topology, resolved, make_plan(scenario, topology, resolved))
+
+
+def build_kernel(
+    blueprint: Blueprint, assignment: Sequence[int], worker: int
+) -> tuple[Kernel, list[Outbox | None]]:
+    """The kernel of one worker with its devices, and its outbox towards each worker (None where there is none)."""
+    topology = blueprint.topology
+    outboxes: list[Outbox | None] = [None] * (max(assignment) + 1)
+
+    def outbox_for(node: int) -> Outbox | None:
+        """Where what is sent to a device goes: its worker's outbox, or None where it lives here."""
+        at = assignment[node]
+        if at == worker:
+            return None
+        outbox = outboxes[at]
+        if outbox is None:
+            outbox = outboxes[at] = Outbox()
+        return outbox
+
+    kernel = Kernel(len(topology.nodes))
+    for node in topology.nodes:
+        if assignment[node.number] == worker:
+            kernel.add(_build_device(blueprint, node.number, kernel.queue, outbox_for))
+    _push_link_changes(blueprint, assignment, worker, kernel.queue)
+    return kernel, outboxes
+
+
+def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]:
+    """Both directions of every link between two workers, and of the management network, with their lookahead."""
+    scenario, topology, _, _ = blueprint
+    found: list[Crossing] = []
+    for link in topology.links:
+        if assignment[link.a] == assignment[link.b]:
+            continue
+        for sender, receiver in ((link.a, link.b), (link.b, link.a)):
+            if link.kind == FABRIC:
+                least_ps = fabric_lookahead_ps(
+                    link.rate_bps,
+                    link.delay_ps,
+                    ingress_latency_ps(scenario, topology, receiver),
+                    pause_response_ps(scenario, topology, receiver, link.rate_bps),
+                )
+            else:
+                least_ps = message_lookahead_ps(link.rate_bps, link.delay_ps)
+            found.append(Crossing(assignment[sender], assignment[receiver], least_ps))
+    centre = assignment[topology.controller]
+    # The management delay alone, without serialisation: the controller ends a run one such delay ahead.
+    delay_ps = scenario.control.management_delay_ps
+    for at in sorted(dict.fromkeys(assignment[host] for host in topology.hosts)):
+        if at != centre:
+            found += [Crossing(at, centre, delay_ps), Crossing(centre, at, delay_ps)]
+    return found
+
+
+def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_for: OutboxFor) -> Device:
+    scenario, topology, _, plan = blueprint
+    role = topology.nodes[number].role
+    if role is Role.SWITCH:
+        return build_switch(scenario, topology, number, queue, outbox_for)
+    if role is Role.NIC:
+        return build_nic(scenario, topology, number, plan.pairs.get(number, ()), queue, outbox_for)
+    if role is Role.HOST:
+        return build_host(scenario, topology, plan, number, queue, outbox_for)
+    if role is Role.GPU:
+        return build_gpu(scenario, topology, number, queue, outbox_for)
+    assert role is Role.CONTROLLER, role
+    delay_ps = scenario.control.management_delay_ps
+    return build_controller(number, topology.hosts, plan.outlines(), delay_ps, queue, outbox_for)
+
+
+def _push_link_changes(
+    blueprint: Blueprint, assignment: Sequence[int], worker: int, queue: EventQueue
+) -> None:
+    """Make the journal's link changes pending at the ends that live here, and what routing makes of them."""
+    scenario, topology, resolved, _ = blueprint
+    convergence_ps = scenario.routing.convergence_ps
+    for change in resolved.link_changes:
+        link = topology.links[change.link]
+        for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
+            if assignment[node] == worker:
+                key = pack_key(node, LINK_STATE, port, int(change.up))
+                queue.push(Event(change.at_ps, key))
+        for switch in topology.switches:
+            if assignment[switch] == worker:
+                key = pack_key(switch, CONFIGURATION, 0, change.link * 2 + int(change.up))
+                queue.push(Event(change.at_ps + convergence_ps, key))
