@@ -1,0 +1,103 @@
+"""Does a comparison name the first device and sync point where two runs part?"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+from emu.errors import UsageError
+from emu.measure.parting import Run, load_run, main_numbers, parting, parting_lines
+from emu.measure.run_directory import RunDirectory
+from emu.measure.samples import Mixes
+from tests.measure.handmade import summary
+from tests.measure.test_run_directory import write_run
+
+DEVICES = ((4, "rtsw-0"), (9, "nic-0-0"), (12, "nic-1-0"))
+
+
+def run(digest: str, *points: tuple[int, list[int]]) -> Run:
+    return Run(Path("run"), summary([], digest=digest), DEVICES, tuple(Mixes(*point) for point in points))
+
+
+def test_equal_digests_do_not_part() -> None:
+    assert parting(run("a", (100, [1, 2, 3])), run("a", (100, [1, 2, 3]))) is None
+
+
+def test_runs_without_a_digest_are_not_called_equal() -> None:
+    assert parting(run(""), run("")) is not None
+
+
+def test_first_device_that_differs_is_named_with_its_sync_points() -> None:
+    one = run("a", (100, [1, 2, 3]), (200, [4, 5, 6]), (300, [7, 8, 9]))
+    other = run("b", (100, [1, 2, 3]), (200, [4, 50, 60]), (300, [70, 80, 90]))
+    assert parting(one, other) == ("nic-0-0", 1, 100, 200)
+
+
+def test_sync_points_that_only_one_run_has_are_passed_over() -> None:
+    one = run("a", (100, [1, 2, 3]), (150, [0, 0, 0]), (200, [4, 5, 6]))
+    other = run("b", (100, [1, 2, 3]), (200, [4, 5, 60]))
+    assert parting(one, other) == ("nic-1-0", 0, 100, 200)
+
+
+def test_parting_after_the_last_common_sync_point_is_said_to_be_there() -> None:
+    found = parting(run("a", (100, [1, 2, 3])), run("b", (100, [1, 2, 3])))
+    assert found == (None, 0, 100, None)
+
+
+def test_main_numbers_stand_side_by_side() -> None:
+    rows = {row.name: row for row in main_numbers(summary([]), summary([], virtual_ps=2 * 10**9))}
+    assert (rows["virtual time"].one, rows["virtual time"].other, rows["virtual time"].ratio) == (
+        10**9,
+        2 * 10**9,
+        2.0,
+    )
+    assert rows["drops"].ratio is None
+
+
+def test_run_directories_are_compared(tmp_path: Path) -> None:
+    write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
+    write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
+    lines = parting_lines(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
+    assert lines[0] == "the runs part"
+    assert lines[-1] == "first to differ: rtsw-0, between the sync points 100ps and 200ps"
+
+
+def test_scenarios_that_differ_are_shown(tmp_path: Path) -> None:
+    write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
+    write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64)
+    (tmp_path / "b/scenario.yaml").write_text("name: other\n")
+    lines = parting_lines(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
+    assert lines[3:6] == ["the scenarios differ:", "  -name: handmade", "  +name: other"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"digest": 5}'])
+def test_file_that_is_no_summary_is_one_clear_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "summary.json").write_text(text)
+    with pytest.raises(UsageError, match="not the summary of a run"):
+        load_run(tmp_path)
+
+
+def test_missing_run_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"accepted: a run directory or its summary\.json"):
+        load_run(tmp_path / "none")
+
+
+def test_command_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
+    write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
+    one, other = str(tmp_path / "a"), str(tmp_path / "b")
+    assert main(["compare", one, one]) == 0
+    assert capsys.readouterr().out.startswith("same answer: digest " + "a" * 64)
+    assert main(["compare", one, other]) == 1
+    assert "first to differ: rtsw-0" in capsys.readouterr().out
+    assert main(["compare", one, str(tmp_path / "none")]) == 2
+
+
+def test_command_prints_json_and_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(RunDirectory.create("handmade", tmp_path / "a"), "a" * 64)
+    write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
+    assert main(["compare", "--json", str(tmp_path / "a"), str(tmp_path / "b" / "summary.json")]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (told["same"], told["parting"]["device"]) == (False, None)
+    assert told["numbers"]["virtual time"] == [10**9, 10**9]

@@ -1,0 +1,129 @@
+"""Does the end of a run tell what matters, and nothing that did not happen?"""
+
+from emu.measure.report import (
+    about_size,
+    about_time,
+    aligned,
+    busiest_links,
+    closing_lines,
+    expectation_line,
+    fault_lines,
+    flow_lines,
+    most_paused_links,
+)
+from emu.measure.summary import Expectation, FaultEffect, Flow
+from tests.measure.handmade import all_reduce_plan, fabric, record, summary
+
+DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}
+
+
+def test_quantities_are_shown_to_four_digits() -> None:
+    assert about_time(1_167_760) == "1.168us"
+    assert about_time(0) == "0ps"
+    assert about_time(5_431 * 10**6) == "5.431ms"
+    assert about_size(6_000_000) == "5.722MiB"
+    assert about_size(1023) == "1023B"
+
+
+def test_columns_are_aligned() -> None:
+    assert aligned([("", "data"), ("a -> b", "1B")]) == ["          data", "  a -> b    1B"]
+
+
+def test_busiest_and_most_paused_links_are_five_and_leave_out_the_idle() -> None:
+    topology = fabric()
+    records = [
+        record(
+            topology,
+            name,
+            [("port_sent_bytes", port, -1, "", 1000 * (port + 1)) for port in range(4)]
+            + [("pfc_paused_ps", 0, 3, "", paused_ps)],
+        )
+        for name, paused_ps in (("rtsw-0", 5), ("rtsw-1", 7))
+    ]
+    links = summary(records).fabric.links
+    assert [(link.source, link.wire_bytes) for link in busiest_links(links)] == [
+        ("rtsw-0", 4000),
+        ("rtsw-1", 4000),
+        ("rtsw-0", 3000),
+        ("rtsw-1", 3000),
+        ("rtsw-0", 2000),
+    ]
+    assert [(link.source, link.paused_ps) for link in most_paused_links(links)] == [
+        ("rtsw-1", 7),
+        ("rtsw-0", 5),
+    ]
+
+
+def test_fault_says_what_it_did() -> None:
+    effects = [
+        FaultEffect(
+            kind="link_down", target="a:b", at_ps=10**6, until_ps=3 * 10**6, happened=True, frames_lost=4
+        ),
+        FaultEffect(kind="link_up", target="a:b", at_ps=10**9, until_ps=None, happened=False, frames_lost=0),
+    ]
+    assert fault_lines(effects) == [
+        "fault 0: link_down a:b at 1us to 3us: 4 frames lost",
+        "fault 1: link_up a:b at 1ms: after the end of the run",
+    ]
+
+
+def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
+    good = Expectation(
+        value="jobs.a.collectives[0].busbw",
+        relation="at_least",
+        expected="50Gbps",
+        actual=51_500_000_000,
+        passed=True,
+        reason="",
+    )
+    bad = good.model_copy(update={"passed": False, "reason": "40Gbps is less than 50Gbps"})
+    assert expectation_line(good) == "PASS jobs.a.collectives[0].busbw at_least 50Gbps: is 51.5Gbps"
+    assert (
+        expectation_line(bad)
+        == "FAIL jobs.a.collectives[0].busbw at_least 50Gbps: 40Gbps is less than 50Gbps"
+    )
+
+
+def test_flows_are_one_line_a_job() -> None:
+    def flow(number: int, delivered_ps: int | None) -> Flow:
+        return Flow(
+            flow=number,
+            source="a",
+            destination="b",
+            bytes=2**20,
+            start_ps=0,
+            delivered_ps=delivered_ps,
+            completed_ps=None,
+            throughput_bps=None,
+            status="success" if delivered_ps else "unfinished",
+        )
+
+    flows = [flow(0, 10**6), flow(1, 3 * 10**6), flow(2, 2 * 10**6), flow(3, None)]
+    assert flow_lines("bench", flows) == [
+        "# bench: 3 of 4 flows delivered, 1MiB each; first at 1us, median 2us, last 3us"
+    ]
+
+
+def test_closing_lines_have_a_line_for_each_story() -> None:
+    topology = fabric()
+    records = [
+        record(topology, "controller", results=DONE),
+        record(
+            topology,
+            "rtsw-0",
+            [("port_sent_bytes", 2, -1, "", 5000), ("port_sent_data_bytes", 2, -1, "", 4096)],
+        ),
+    ]
+    one = summary(
+        records,
+        [all_reduce_plan()],
+        expect=[{"value": "drops.total", "equals": 0}, {"value": "pause_frames", "at_least": 1}],
+    )
+    text = "\n".join(closing_lines(one))
+    assert "busiest links" in text
+    assert "most paused links" not in text
+    assert "rtsw-0 2.00 (1 of 2 idle)" in text
+    assert "never fired: switch.pfc" in text
+    assert "PASS drops.total equals 0: is 0" in text
+    assert "FAIL pause_frames at_least 1: 0 is less than 1" in text
+    assert text.endswith("digest " + "d" * 64)

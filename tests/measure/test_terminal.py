@@ -1,0 +1,44 @@
+"""Is what a user sees plain in a pipe, and silent where JSON is asked for?"""
+
+import io
+from typing import Any
+
+from actors.runtime.outcome import Progress
+from emu.cli.terminal import Terminal
+from tests.measure.handmade import all_reduce_plan, fabric, record, summary
+
+ROW = (0, 0, 0, 100_000_000, 0)
+RECORDS = [record(fabric(), "controller", results={"operations": [ROW]})]
+
+
+def shown(quiet: bool = False, **changes: Any) -> str:
+    stream = io.StringIO()
+    terminal = Terminal([all_reduce_plan()], quiet=quiet, stream=stream)
+    terminal.begin("handmade, seed 5", ["4 GPUs, 4 switches"])
+    terminal.progressed(Progress(virtual_ps=50, delivered_bytes=100))
+    terminal.progressed(Progress(virtual_ps=100_000_000, delivered_bytes=6 * 2**20, operations=(ROW,)))
+    one = summary(RECORDS, [all_reduce_plan()], **changes)
+    terminal.finish(one, [ROW], "runs/handmade-1", "emu run handmade.yaml --seed 5")
+    return stream.getvalue()
+
+
+def test_pipe_gets_plain_lines_without_a_bar() -> None:
+    text = shown()
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert text.splitlines()[0] == "handmade, seed 5"
+    assert text.count("1048576") == 1
+    assert text.splitlines()[-1] == "results in runs/handmade-1"
+
+
+def test_failed_expectation_ends_with_the_line_that_repeats_the_run() -> None:
+    text = shown(expect=[{"value": "drops.total", "at_least": 1}])
+    assert text.splitlines()[-1] == "repeat with: emu run handmade.yaml --seed 5"
+
+
+def test_quiet_terminal_shows_nothing() -> None:
+    assert shown(quiet=True) == ""
+
+
+def test_long_lines_are_not_broken() -> None:
+    assert any(len(line) > 80 for line in shown().splitlines())
