@@ -22,7 +22,6 @@ import click
 
 import emu
 from emu.errors import RuntimeFailure
-from emu.units import format_size
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_MEMORY_BYTES: Final = 2 * 2**30
@@ -117,9 +116,7 @@ def check_shared_memory() -> Check:
     if not shared.is_dir():
         return Check("shm", "note", f"no {shared}; Ray falls back to files")
     free_bytes = shutil.disk_usage(shared).free
-    return Check(
-        "shm", "ok" if free_bytes >= 2**27 else "note", f"{format_size(free_bytes >> 20 << 20)} free"
-    )
+    return Check("shm", "ok" if free_bytes >= 2**27 else "note", f"{free_bytes / 2**30:.1f} GiB free")
 
 
 def check_promtool() -> Check:

@@ -104,7 +104,7 @@ class _Reading:
             raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
 
     def _node(self, event: Any, key: str, depth: int) -> Node:
-        if depth > MAX_DEPTH:
+        if depth >= MAX_DEPTH:
             reason = f"nested more than {MAX_DEPTH} deep"
             raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
         if isinstance(event, yaml.AliasEvent):
@@ -130,7 +130,7 @@ class _Reading:
             )
             return Node(None, self._place(event))
         self._count(event, target.nodes)
-        if depth + _height(target) > MAX_DEPTH:
+        if depth + _height(target) >= MAX_DEPTH:
             reason = f"nested more than {MAX_DEPTH} deep, with aliases expanded"
             raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
         return target.copy()
