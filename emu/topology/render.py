@@ -198,7 +198,7 @@ def _ratio(down_to_up: Fraction | None) -> str:
         return "1:1"
     if down_to_up > 1:
         return f"{_decimal(down_to_up)}:1 (oversubscribed)"
-    return f"1:{_decimal(1 / down_to_up)} (more up than down)"
+    return f"1:{_decimal(Fraction(down_to_up.denominator, down_to_up.numerator))} (more up than down)"
 
 
 def _decimal(value: Fraction) -> str:

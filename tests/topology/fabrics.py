@@ -1,0 +1,117 @@
+"""Small fabrics that the tests of topology and placement share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from emu.topology.ai_zone import ai_zone
+from emu.topology.graph import graph
+from emu.topology.model import Topology
+
+G = 10**9
+NS = 1_000
+
+
+@dataclass(frozen=True)
+class PlannedNode:
+    """A node as a scenario would have it."""
+
+    name: str
+    role: str
+    host: str | None = None
+    tier: int | None = None
+    rack: int | None = None
+
+
+@dataclass(frozen=True)
+class PlannedLink:
+    """A link as a scenario would have it."""
+
+    a: str
+    b: str
+    rate_bps: int = 400 * G
+    delay_ps: int = 500 * NS
+
+
+def zone(
+    racks: int = 2,
+    hosts_per_rack: int = 1,
+    gpus_per_host: int = 2,
+    spines: int = 2,
+    parallel: int = 1,
+    link_rate_bps: int = 400 * G,
+    uplink_rate_bps: int = 400 * G,
+    nic_delay_ps: int = 500 * NS,
+    host_link_delay_ps: int = 250 * NS,
+) -> Topology:
+    """An AI Zone with the usual rates and delays."""
+    return ai_zone(
+        racks=racks,
+        hosts_per_rack=hosts_per_rack,
+        gpus_per_host=gpus_per_host,
+        spines=spines,
+        uplinks_per_leaf_spine=parallel,
+        link_rate_bps=link_rate_bps,
+        uplink_rate_bps=uplink_rate_bps,
+        nic_delay_ps=nic_delay_ps,
+        uplink_delay_ps=500 * NS,
+        host_link_rate_bps=512 * G,
+        host_link_delay_ps=host_link_delay_ps,
+    )
+
+
+def drawn(nodes: Sequence[PlannedNode], links: Sequence[PlannedLink]) -> Topology:
+    """A graph with the usual host links."""
+    return graph(nodes=nodes, links=links, host_link_rate_bps=512 * G, host_link_delay_ps=250 * NS)
+
+
+def server(name: str, nics: int = 1, gpus: int = 1) -> list[PlannedNode]:
+    """The nodes of a server: `name`, `name-gpu-0`.., `name-nic-0`.."""
+    inside = [PlannedNode(f"{name}-gpu-{i}", "gpu", name) for i in range(gpus)]
+    inside += [PlannedNode(f"{name}-nic-{i}", "nic", name) for i in range(nics)]
+    return [PlannedNode(name, "host"), *inside]
+
+
+def switches(*names: str) -> list[PlannedNode]:
+    """Switches of these names."""
+    return [PlannedNode(name, "switch") for name in names]
+
+
+def dual_tor(hosts: int = 4) -> Topology:
+    """Servers with one NIC on both of two leaves, under two spines."""
+    nodes = [node for host in range(hosts) for node in server(f"h{host}")]
+    nodes += server("far")
+    nodes += switches("tor-a", "tor-b", "tor-c", "agg-0", "agg-1")
+    links = [PlannedLink(f"h{host}-nic-0", tor) for host in range(hosts) for tor in ("tor-a", "tor-b")]
+    links += [PlannedLink("far-nic-0", "tor-c")]
+    links += [PlannedLink(tor, agg) for tor in ("tor-a", "tor-b", "tor-c") for agg in ("agg-0", "agg-1")]
+    return drawn(nodes, links)
+
+
+zones = st.builds(
+    zone,
+    racks=st.integers(1, 5),
+    hosts_per_rack=st.integers(1, 3),
+    gpus_per_host=st.integers(1, 4),
+    spines=st.integers(1, 5),
+    parallel=st.integers(1, 3),
+)
+"""AI Zones of any small shape."""
+
+
+@st.composite
+def switch_graphs(draw: st.DrawFn) -> Topology:
+    """Connected graphs of switches with a server of one NIC on some of them; parallel links may occur."""
+    count = draw(st.integers(1, 8))
+    names = [f"s{i}" for i in range(count)]
+    nodes = switches(*names)
+    links = [PlannedLink(names[i], names[draw(st.integers(0, i - 1))]) for i in range(1, count)]
+    for _ in range(draw(st.integers(0, 8)) if count > 1 else 0):
+        one = draw(st.integers(0, count - 1))
+        other = draw(st.integers(0, count - 2))
+        links.append(PlannedLink(names[one], names[other + (other >= one)]))
+    for host, place in enumerate(draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=6))):
+        nodes += server(f"h{host}")
+        links.append(PlannedLink(f"h{host}-nic-0", names[place]))
+    return drawn(nodes, draw(st.permutations(links)))
