@@ -49,8 +49,8 @@ from emu.wire.message import (
     STATUS_SUCCESS,
 )
 
-ACK_WIRE_BYTES: Final[i64] = 90
-"""Headers 66 B, AETH 4 B, preamble and gap 20 B."""
+ACK_WIRE_BYTES: Final[i64] = 86
+"""Headers 62 B, AETH 4 B, preamble and gap 20 B."""
 
 _COUNTERS: Final = (
     "out_of_sequence",
@@ -254,17 +254,19 @@ class Nic(Device):
         pair.timer_pending = False
         if pair.una_psn == pair.high_psn or pair.state == ERROR:
             return
-        if now >= pair.deadline_ps:
+        overdue: bool = now >= pair.deadline_ps
+        if overdue:
             pair.retries += 1
             self.local_ack_timeout_err += 1
             if pair.retries > self.retry_count:
                 self._fail(pair)
                 return
             pair.deadline_ps = now + self.timeout_ps
-            pair.go_back(pair.una_psn)
-            self._ports[0].activate(pair, now)
         pair.timer_pending = True
         self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
+        if overdue:
+            pair.go_back(pair.una_psn)
+            self._ports[0].activate(pair, now)
 
     def _fail(self, pair: QueuePair) -> None:
         """Retries are used up: the queue pair is in error and everything posted is flushed."""
