@@ -74,7 +74,9 @@ def json_schema() -> dict[str, Any]:
 
 def _tidy(described: dict[str, Any]) -> dict[str, Any]:
     """Without titles that repeat the key, and line breaks of the source."""
-    tidy = {key: value for key, value in described.items() if key != "title"}
+    without_default = "default" in described and described["default"] is None
+    unwanted = ("title", "default") if without_default else ("title",)
+    tidy = {key: value for key, value in described.items() if key not in unwanted}
     if "description" in tidy:
         tidy["description"] = " ".join(tidy["description"].split())
     return tidy

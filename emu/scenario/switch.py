@@ -93,4 +93,4 @@ class SwitchSection(Section):
     buffer: BufferSection = BufferSection()
     """Shared buffer."""
     pfc: PfcSection = PfcSection()
-    """Priority flow control."""
+    """Which priorities are lossless, and how they are paused."""

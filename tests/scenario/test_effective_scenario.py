@@ -1,0 +1,78 @@
+"""Does the effective scenario spell out every default, and load back as an equal scenario?"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.scenario.core_schema import resolved
+from emu.scenario.document import read_document
+from emu.scenario.dump import canonical_bytes, to_mapping, to_yaml
+from emu.scenario.load import load_mapping, load_text
+from emu.scenario.shape import fields
+from tests.scenario.scenarios import FILES, SMALL, from_file, scenario, with_sections
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def test_effective_scenario_of_a_small_one() -> None:
+    assert to_yaml(scenario()) == (GOLDEN / "small_effective.yaml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_effective_scenario_loads_back_as_an_equal_one(path: Path, tmp_path: Path) -> None:
+    original = from_file(path)
+    text = to_yaml(original)
+    again = load_text(text, "effective", tmp_path).scenario
+    assert again == original
+    assert to_yaml(again) == text
+    assert canonical_bytes(again) == canonical_bytes(original)
+    assert load_mapping(to_mapping(original), tmp_path).scenario == original
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_key_of_every_section_is_spelled_out(path: Path) -> None:
+    written = to_mapping(from_file(path))
+    for name in ("switch", "nic", "transport", "host", "gpu", "ncclx", "control", "run", "routing"):
+        section = getattr(from_file(path), name)
+        assert list(written[name]) == list(fields(type(section)))
+
+
+@given(st.text(max_size=60))
+def test_any_description_comes_back_as_it_was(text: str) -> None:
+    original = with_sections(description=text)
+    assert load_text(to_yaml(original)).scenario == original
+
+
+@given(
+    st.sampled_from(
+        ["1e3", "10:30", "on", "0o17", "~", "", "true", "1.", "- x", "a: b", "#x", "<<", "=", "1_0"]
+    )
+)
+def test_texts_that_look_like_something_else_are_quoted(text: str) -> None:
+    written = to_yaml(with_sections(description=text))
+    (line,) = [line for line in written.splitlines() if line.startswith("description:")]
+    assert read_document(line, "line")[0].plain() == {"description": text}
+    plain = line.removeprefix("description: ")
+    assert plain[:1] in ("'", '"') or isinstance(resolved(plain), str)
+
+
+def test_equal_scenarios_have_the_same_bytes_however_they_were_written() -> None:
+    one = scenario(SMALL, "topology.link=400G", "switch.buffer.alpha=0.125", "transport.mtu=4KiB")
+    other = scenario(SMALL, "topology.link=0.4Tbps", "switch.buffer.alpha=2/16")
+    assert one == other
+    assert canonical_bytes(one) == canonical_bytes(other)
+    assert canonical_bytes(one) != canonical_bytes(scenario(SMALL, "topology.link=400001Mbps"))
+
+
+def test_defaults_that_follow_another_value_are_written_as_that_value() -> None:
+    written = to_mapping(scenario(SMALL, "topology.link=200G", "transport.control_priority=3"))
+    assert written["topology"]["uplink"] == "200Gbps"
+    assert written["transport"]["ack_priority"] == 3
+
+
+def test_scenarios_cannot_be_changed() -> None:
+    frozen = scenario()
+    with pytest.raises(ValueError, match="frozen"):
+        frozen.seed = 3

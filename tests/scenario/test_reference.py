@@ -1,0 +1,101 @@
+"""Are the JSON Schema and the page in docs/ true of what is accepted?"""
+
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu.scenario.document import read_document
+from emu.scenario.dump import to_mapping
+from emu.scenario.load import load_text
+from emu.scenario.reference import json_schema, markdown_tables
+from tests.scenario.scenarios import FILES, ROOT, SMALL, from_file, refusals
+
+PAGE = ROOT / "docs" / "scenario.md"
+MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
+jsonschema: Any = import_module("jsonschema")
+"""Comes with Ray; has no types of its own."""
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
+
+def wrong(value: object) -> list[str]:
+    """What the JSON Schema holds against a value, by path."""
+    return [error.json_path for error in VALIDATOR.iter_errors(value)]
+
+
+def listed(value: object) -> object:
+    """With lists for tuples, as JSON has them."""
+    if isinstance(value, dict):
+        return {key: listed(item) for key, item in value.items()}
+    return [listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(json_schema())
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_schema_accepts_every_scenario_as_written_and_as_dumped(path: Path) -> None:
+    tree, _ = read_document(path.read_text(encoding="utf-8"), path.name)
+    assert wrong(listed(tree.plain())) == []
+    assert wrong(to_mapping(from_file(path))) == []
+
+
+@pytest.mark.parametrize(
+    ("assignment", "path"),
+    [
+        (("topology", "racks", "2"), "$.topology"),
+        (("topology", "link", "400"), "$.topology"),
+        (("transport", "mtu", 1500), "$.transport.mtu"),
+        (("transport", "timout", 8), "$.transport"),
+        (("switch", "latency", "5"), "$.switch.latency"),
+        (("routing", "policy", "spray"), "$.routing"),
+        (("run", "max_time", 0), "$.run.max_time"),
+    ],
+)
+def test_the_schema_refuses_what_the_loader_refuses(assignment: tuple[str, str, object], path: str) -> None:
+    section, key, value = assignment
+    tree, _ = read_document(SMALL, "small")
+    plain = listed(tree.plain())
+    assert isinstance(plain, dict)
+    plain.setdefault(section, {})[key] = value
+    assert wrong(plain) == [path]
+    shown = f"'{value}'" if isinstance(value, str) else value
+    assert len(refusals(SMALL, f"{section}.{key}={shown}")) == 1
+
+
+def test_a_section_without_its_kind_is_read_as_the_default_kind() -> None:
+    tree, _ = read_document(SMALL + "routing: {seed: equal}\n", "small")
+    assert wrong(listed(tree.plain())) == []
+    assert load_text(SMALL + "routing: {seed: equal}\n").scenario.routing.policy == "e_ecmp"
+
+
+def test_every_property_of_the_schema_is_described_on_one_line() -> None:
+    schema = json_schema()
+    for definition in (schema, *schema["$defs"].values()):
+        assert definition["description"]
+        for name, described in definition["properties"].items():
+            assert described["description"], name
+            assert "\n" not in described["description"]
+            assert described.get("default", "auto") is not None, name
+
+
+def test_the_tables_of_the_page_are_those_of_the_models() -> None:
+    assert PAGE.read_text(encoding="utf-8").partition(MARK)[2] == "\n" + markdown_tables()
+
+
+def test_the_scenarios_on_the_page_are_valid() -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 3
+    for block in blocks:
+        text = block if block.startswith("name:") else SMALL + block
+        assert refusals(text) == [], block
+
+
+def test_the_errors_on_the_page_are_the_errors_told() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    (wrong_one,) = re.findall(r"```yaml-wrong\n(.*?)```", text, re.DOTALL)
+    (told,) = re.findall(r"```text-told\n(.*?)```", text, re.DOTALL)
+    assert refusals(wrong_one) == told.replace("small.yaml:", "file:").splitlines()
