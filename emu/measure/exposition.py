@@ -17,32 +17,36 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from emu.kernel.device import Series
-from emu.measure.metrics import DEVICE_METRICS, METRIC_OF, Metric, Unit, labels_of, seconds
+from emu.measure.metrics import DEVICE_METRICS, Metric, Unit, labels_of, seconds
 
 
 class _Family:
     """The lines of one metric: what they begin with, and where their values stand in the flat list."""
 
-    __slots__ = ("header", "in_seconds", "places", "prefixes", "unused")
+    __slots__ = ("header", "in_seconds", "metric", "places", "prefixes", "unused")
 
     def __init__(self, metric: Metric) -> None:
+        self.metric = metric
         self.header = f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}"
         self.in_seconds = metric.unit is Unit.PS
         self.prefixes: list[str] = []
         self.places: list[int] = []
-        self.unused: list[tuple[str, int]] = []
-        """Lines that are left out while their value is 0."""
+        self.unused: list[tuple[int, str, Series]] = []
+        """Place, device and series of the lines that are left out while their value is 0."""
 
     def lines(self, flat: Sequence[int]) -> list[str]:
         """Header and lines; empty if no line is to be shown."""
         shown = zip(self.prefixes, self.places, strict=True)
         if self.in_seconds:
             lines = [prefix + (seconds(flat[at]) if flat[at] else "0") for prefix, at in shown]
-            lines += [prefix + seconds(flat[at]) for prefix, at in self.unused if flat[at]]
+            lines += [self._begin(one) + seconds(flat[one[0]]) for one in self.unused if flat[one[0]]]
         else:
             lines = [prefix + str(flat[at]) for prefix, at in shown]
-            lines += [prefix + str(flat[at]) for prefix, at in self.unused if flat[at]]
+            lines += [self._begin(one) + str(flat[one[0]]) for one in self.unused if flat[one[0]]]
         return [self.header, *lines] if lines else []
+
+    def _begin(self, unused: tuple[int, str, Series]) -> str:
+        return self.metric.name + labels_of(self.metric, unused[1], unused[2]) + " "
 
 
 class Exposition:
@@ -59,15 +63,13 @@ class Exposition:
         place = 0
         for name, series in devices:
             for one in series:
-                metric = METRIC_OF.get(one.metric)
-                assert metric is not None, f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
-                family = families[one.metric]
-                prefix = metric.name + labels_of(metric, name, one) + " "
+                family = families.get(one.metric)
+                assert family is not None, f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
                 if one.priority < 0 or one.priority in priorities:
-                    family.prefixes.append(prefix)
+                    family.prefixes.append(family.metric.name + labels_of(family.metric, name, one) + " ")
                     family.places.append(place)
                 else:
-                    family.unused.append((prefix, place))
+                    family.unused.append((place, name, one))
                 place += 1
         self.families = [family for family in families.values() if family.places or family.unused]
         self.series_count = place

@@ -240,25 +240,26 @@ def seconds(time_ps: int) -> str:
 
 def label_text(value: str) -> str:
     """A label's value as the text format wants it."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return value
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def labels_of(metric: Metric, device: str, series: Series) -> str:
     """The label set of one series of a device, braces included, e.g. `{device="rtsw-0",port="3"}`."""
-    parts: list[str] = []
-    for label in metric.labels:
-        if label == "device":
-            parts.append(f'device="{label_text(device)}"')
-        elif label == "port":
-            assert series.port >= 0, (metric.key, series.port)
-            parts.append(f'port="{series.port}"')
-        elif label == "priority":
-            assert 0 <= series.priority < 8, (metric.key, series.priority)
-            parts.append(f'priority="{series.priority}"')
-        else:
-            assert series.reason, (metric.key, series.port)
-            parts.append(f'reason="{label_text(series.reason)}"')
-    return "{" + ",".join(parts) + "}" if parts else ""
+    labels = metric.labels
+    if labels is DEVICE:
+        return f'{{device="{label_text(device)}"}}'
+    port = series.port
+    assert port >= 0, (metric.key, port)
+    if labels is PORT:
+        return f'{{device="{label_text(device)}",port="{port}"}}'
+    if labels is PRIORITY:
+        assert 0 <= series.priority < 8, (metric.key, series.priority)
+        return f'{{device="{label_text(device)}",port="{port}",priority="{series.priority}"}}'
+    assert labels is REASON, (metric.key, labels)
+    assert series.reason, (metric.key, port)
+    return f'{{device="{label_text(device)}",port="{port}",reason="{label_text(series.reason)}"}}'
 
 
 def markdown(metrics: Iterable[Metric] = METRICS) -> str:

@@ -5,7 +5,7 @@
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.samples`)
-    workers.json       which worker hosts what, as soon as they are up
+    workers.json       which worker hosts what, written by the runtime as soon as they are up
 
 Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
 used if it is empty or holds an earlier run and nothing else (which is then replaced); anything else is
@@ -17,7 +17,6 @@ lines, so that what an interrupted run leaves can be read. Directories are made 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -123,10 +122,6 @@ class RunDirectory:
         self._names = [node.name for node in topology.nodes]
         write_whole(self.path / "scenario.yaml", scenario_text)
         self.journal("begin", 0, **facts)
-
-    def write_workers(self, workers: Sequence[Mapping[str, Any]]) -> None:
-        """Which worker hosts what."""
-        write_whole(self.path / "workers.json", json.dumps(list(workers), indent=2) + "\n")
 
     def write_results(self, summary: Summary, topology: Topology, records: Sequence[DeviceRecord]) -> None:
         """What the samples count, the tables, and the summary last: where it is, all is."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from emu.measure.collected import Counts
 from emu.measure.jobs import UNFINISHED
+from emu.measure.report import about_time
 from emu.measure.summary import Fabric, FaultEffect, Job, Unfired
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
@@ -26,7 +27,7 @@ def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired
     for at, effect in enumerate(effects):
         feature = f"faults[{at}]"
         if not effect.happened:
-            reason = f"the run ended at {format_time(virtual_ps)}, before {format_time(effect.at_ps)}"
+            reason = f"the run ended at {about_time(virtual_ps)}, before {format_time(effect.at_ps)}"
             yield Unfired(feature=feature, reason=reason)
         elif effect.kind == "link_up" and not any(
             other.kind == "link_down" and other.target == effect.target and other.at_ps <= effect.at_ps

@@ -30,7 +30,6 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
         directory.begin("name: handmade\n", topology, seed=5)
         directory.sample(Sample(100, {leaf: [10, 0], controller: []}), {leaf: 11, controller: 12})
         directory.sample(Sample(200, {leaf: [84, 2], controller: []}), {leaf: second_mix, controller: 12})
-        directory.write_workers([{"worker": 0, "pid": 1}])
         directory.write_results(one, topology, records)
     return one
 
@@ -44,7 +43,7 @@ def test_directory_is_numbered_by_the_least_number_not_taken(tmp_path: Path) -> 
 def test_everything_that_is_promised_is_there_and_nothing_else(tmp_path: Path) -> None:
     directory = RunDirectory.create("handmade", tmp_path / "run")
     write_run(directory)
-    assert sorted(path.name for path in directory.path.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in directory.path.iterdir()) == sorted(set(FILES) - {"workers.json"})
 
 
 def test_results_are_for_their_owner_alone(tmp_path: Path) -> None:
