@@ -1,0 +1,419 @@
+"""How does a test wire a whole small fabric by hand?
+
+A `Fabric` is one kernel with the switches and NICs of a scenario, built by the functions that every worker
+uses, and a scripted host at each server, which writes down the completions it is told. The test posts WRITEs
+straight at the NICs (a POST arrives at the given instant), breaks links, takes frames out of a wire, and
+reads results.
+
+NICs are named by their rank: 0 is the first of `topology.nics`. Latencies are zero unless a test says
+otherwise, so that times can be worked out by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from actors.link import Port
+from actors.nic.nic import Nic
+from actors.nic.numbers import assign_qpns, assign_udp_source
+from actors.nic.queue_pair import QueuePair
+from actors.runtime.fabric import build_nic, build_switch
+from actors.switch.switch import Switch
+from emu.kernel.device import Device, Plain
+from emu.kernel.kernel import Kernel
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_event, save_event
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
+from emu.topology.model import HOST, Topology
+from emu.wire.event import (
+    ARRIVAL,
+    CONFIGURATION,
+    LINK_STATE,
+    MESSAGE,
+    NEVER_PS,
+    Event,
+    Message,
+    pack_key,
+)
+from emu.wire.frame import Frame
+from emu.wire.message import COMPLETION, POST, POST_WITH_IMMEDIATE
+
+Section = Mapping[str, Any]
+Lose = Callable[[Frame], bool]
+"""Whether a frame that passes is to be lost."""
+
+SLICE = 50_000
+
+
+def zone(racks: int, hosts: int, spines: int, **more: Any) -> dict[str, Any]:
+    """An AI Zone with one GPU and one NIC a host."""
+    return {
+        "kind": "ai_zone",
+        "racks": racks,
+        "hosts_per_rack": hosts,
+        "gpus_per_host": 1,
+        "spines": spines,
+        **more,
+    }
+
+
+def graph(
+    links: Sequence[tuple[str, str]], rates: Mapping[int, str] | None = None, **delays: str
+) -> dict[str, Any]:
+    """A fabric from its cables: what is called `nic...` is a NIC with a host of its own, the rest switches.
+
+    Every link is 400G and 500 ns; `rates` (by the link's number) and `delays` (by `d<number>`) have the
+    exceptions.
+    """
+    names = list(dict.fromkeys(name for link in links for name in link))
+    nodes: list[dict[str, Any]] = []
+    for name in names:
+        if name.startswith("nic"):
+            host = name.replace("nic", "host")
+            nodes += [{"name": host, "role": "host"}, {"name": name, "role": "nic", "host": host}]
+        else:
+            nodes.append({"name": name, "role": "switch"})
+    rates = rates or {}
+    return {
+        "kind": "graph",
+        "nodes": nodes,
+        "links": [
+            {"a": a, "b": b, "rate": rates.get(number, "400G"), "delay": delays.get(f"d{number}", "500ns")}
+            for number, (a, b) in enumerate(links)
+        ],
+    }
+
+
+def star(nics: int, rates: Mapping[int, str] | None = None, **delays: str) -> dict[str, Any]:
+    """NICs around one switch; NIC n is at port n of it, over link n."""
+    return graph([(f"nic-{number}", "switch") for number in range(nics)], rates, **delays)
+
+
+def scenario(topology: Section, seed: int = 7, **sections: Section) -> Scenario:
+    """A scenario on this fabric without latencies or response times, except as `sections` say."""
+    quiet: dict[str, dict[str, Any]] = {
+        "switch": {"latency": 0, "pfc": {"response": 0}},
+        "nic": {"latency": 0, "pfc_response": 0},
+    }
+    for name, section in sections.items():
+        merged = dict(quiet.get(name, {}))
+        for key, value in section.items():
+            before = merged.get(key)
+            merged[key] = {**before, **value} if isinstance(before, dict) else value
+        quiet[name] = merged
+    flow = {"src": 0, "dst": 1, "size": "1KiB"}
+    job = {"name": "unused", "workload": {"kind": "flows", "pattern": "list", "flows": [flow]}}
+    return load_mapping(
+        {"name": "rig", "seed": seed, "topology": dict(topology), "jobs": [job], **quiet}
+    ).scenario
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """One end of a connection, as `build_nic` wants it."""
+
+    index: int
+    qpn: int
+    remote_nic: int
+    remote_index: int
+    remote_qpn: int
+    remote_address: int
+    udp_source: int
+    priority: int
+    log_deliveries: bool
+
+
+class Connection(NamedTuple):
+    """A queue pair at each of two NICs; either end may post."""
+
+    number: int
+    src: int
+    """Rank of the NIC at one end."""
+    dst: int
+    pair: int
+    """Index of the queue pair at `src`."""
+    remote_pair: int
+    """Index of the queue pair at `dst`."""
+
+    def reversed(self) -> Connection:
+        """The same connection seen from the other end."""
+        return Connection(self.number, self.dst, self.src, self.remote_pair, self.pair)
+
+
+class Completion(NamedTuple):
+    """What a host was told, and when."""
+
+    time_ps: int
+    port: int
+    pair: int
+    number: int
+    """Of the work request, or the immediate."""
+    size_bytes: int
+    kind: int
+    status: int
+
+
+class Delivery(NamedTuple):
+    """When a message's last byte was there."""
+
+    message: int
+    time_ps: int
+    size_bytes: int
+
+
+class ScriptedHost(Device):
+    """Writes down the completions it is told."""
+
+    def __init__(self, number: int, queue: EventQueue) -> None:
+        super().__init__(number, queue)
+        self.completions: list[Completion] = []
+
+    def on_message(self, message: Message, port: int, subject: int) -> None:
+        assert message.op == COMPLETION, message.op
+        self.completions.append(
+            Completion(self.queue.now_ps, port, message.a, message.b, message.c, message.d, message.e)
+        )
+
+    def save(self) -> list[Plain]:
+        rows: list[Plain] = [list(row) for row in self.completions]
+        return [super().save(), rows]
+
+    def load(self, state: list[Plain]) -> None:
+        super().load(as_list(state[0]))
+        self.completions = [
+            Completion(*(as_int(value) for value in as_list(row))) for row in as_list(state[1])
+        ]
+
+
+class Tap(Device):
+    """Sits in one direction of a link and loses the frames it is told to; the others keep their time."""
+
+    SHARE_PS = 500
+    """The part of the link's delay behind the tap."""
+
+    def __init__(self, number: int, queue: EventQueue, port: Port, lose: Lose) -> None:
+        super().__init__(number, queue)
+        self.lose = lose
+        self.lost = 0
+        self.seen: list[tuple[int, int, int]] = []
+        """Opcode, PSN and queue pair of each frame."""
+        self.onwards = port.peer_key
+        port.flight_ps -= self.SHARE_PS
+        port.peer_key = pack_key(number, ARRIVAL, 0, 0)
+
+    def on_frame(self, frame: Frame, port: int) -> None:
+        self.seen.append((frame.opcode, frame.psn, frame.qpn))
+        if self.lose(frame):
+            self.lost += 1
+            return
+        frame.time_ps = self.queue.now_ps + self.SHARE_PS
+        frame.key = self.onwards
+        self.queue.push(frame)
+
+
+class Fabric:
+    """The switches and NICs of a scenario, joined and ready to run."""
+
+    TAPS = 4
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        connections: Sequence[tuple[int, int]] = (),
+        priorities: Sequence[int] = (),
+        udp_sources: Sequence[int] = (),
+    ) -> None:
+        self.scenario = scenario
+        self.topology: Topology = build_topology(scenario)
+        self.kernel = Kernel(len(self.topology.nodes) + self.TAPS)
+        self.queue: EventQueue = self.kernel.queue
+        self.taps: list[Tap] = []
+        self.posted = 0
+        self.posted_bytes = 0
+        self.connections: list[Connection] = []
+        plans = self._plan(connections, priorities, udp_sources)
+        self.hosts = [ScriptedHost(host, self.queue) for host in self.topology.hosts]
+        self.switches: list[Switch] = [
+            build_switch(scenario, self.topology, switch, self.queue, lambda _: None)
+            for switch in self.topology.switches
+        ]
+        self.nics: list[Nic] = [
+            build_nic(scenario, self.topology, nic, plans[rank], self.queue, lambda _: None)
+            for rank, nic in enumerate(self.topology.nics)
+        ]
+        for device in (*self.hosts, *self.switches, *self.nics):
+            self.kernel.add(device)
+        self.kernel.start()
+
+    def _plan(
+        self, connections: Sequence[tuple[int, int]], priorities: Sequence[int], udp_sources: Sequence[int]
+    ) -> list[list[PairPlan]]:
+        topology, seed = self.topology, self.scenario.seed
+        counts = [0] * len(topology.nics)
+        for src, dst in connections:
+            counts[src] += 1
+            counts[dst] += 1
+        qpns = [assign_qpns(seed, nic, max(1, counts[rank])) for rank, nic in enumerate(topology.nics)]
+        plans: list[list[PairPlan]] = [[] for _ in topology.nics]
+        for number, (src, dst) in enumerate(connections):
+            one, other = len(plans[src]), len(plans[dst]) + (src == dst)
+            self.connections.append(Connection(number, src, dst, one, other))
+            priority = priorities[number] if priorities else self.scenario.transport.data_priority
+            udp_source = assign_udp_source(seed, topology.nics[src], number)
+            if udp_sources:
+                udp_source = udp_sources[number]
+            for here, index, there, remote in ((src, one, dst, other), (dst, other, src, one)):
+                nic = topology.nics[there]
+                plans[here].append(
+                    PairPlan(
+                        index,
+                        qpns[here][index],
+                        nic,
+                        remote,
+                        qpns[there][remote],
+                        topology.address_of(nic),
+                        udp_source,
+                        priority,
+                        log_deliveries=True,
+                    )
+                )
+        return plans
+
+    def devices(self) -> list[Device]:
+        """Every device that is part of the model, by number."""
+        taps = {tap.number for tap in self.taps}
+        return [device for device in self.kernel.hosted() if device.number not in taps]
+
+    def pair(self, connection: Connection) -> QueuePair:
+        """The queue pair at the connection's `src`."""
+        return self.nics[connection.src].pairs[connection.pair]
+
+    def post(
+        self,
+        at_ps: int,
+        connection: Connection | int,
+        size_bytes: int,
+        number: int | None = None,
+        immediate: int | None = None,
+    ) -> int:
+        """Let a POST arrive at the NIC of the connection's `src`; returns the number of the work request."""
+        if isinstance(connection, int):
+            connection = self.connections[connection]
+        request = self.posted if number is None else number
+        flags = 0 if immediate is None else POST_WITH_IMMEDIATE
+        message = Message(POST, connection.pair, request, size_bytes, flags, immediate or 0, 0)
+        nic = self.topology.nics[connection.src]
+        host_port = next(port for port, end in enumerate(self.topology.ports(nic)) if end.kind == HOST)
+        message.time_ps = at_ps
+        message.key = pack_key(nic, MESSAGE, host_port, self.posted)
+        self.queue.push(message)
+        self.posted += 1
+        self.posted_bytes += size_bytes
+        return request
+
+    def tap(self, node: str, port: int, lose: Lose = lambda _: False) -> Tap:
+        """Watch what a port of a device sends, and lose the frames for which `lose` is true."""
+        number = self.topology.node_named(node).number
+        tap = Tap(len(self.topology.nodes) + len(self.taps), self.queue, self.port(number, port), lose)
+        self.kernel.add(tap)
+        self.taps.append(tap)
+        return tap
+
+    def port(self, number: int, port: int) -> Port:
+        """A fabric port by the device's number and its own."""
+        device = self.kernel.device(number)
+        if isinstance(device, Switch):
+            return device.ports[port]
+        assert isinstance(device, Nic), device
+        return device.ports()[port]
+
+    def switch(self, name: str) -> Switch:
+        """A switch by name."""
+        device = self.kernel.device(self.topology.node_named(name).number)
+        assert isinstance(device, Switch), name
+        return device
+
+    def set_link(self, name: str, at_ps: int, up: bool, converge: bool = True) -> None:
+        """Set a link at both ends at one instant; switches learn it a convergence delay later."""
+        (number,) = self.topology.links_named(name)
+        link = self.topology.links[number]
+        for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
+            self.queue.push(Event(at_ps, pack_key(node, LINK_STATE, port, int(up))))
+        if converge:
+            learned_ps = at_ps + self.scenario.routing.convergence_ps
+            for switch in self.topology.switches:
+                self.queue.push(Event(learned_ps, pack_key(switch, CONFIGURATION, 0, 2 * number + up)))
+
+    def run(self, until_ps: int = NEVER_PS) -> int:
+        """Execute every event before `until_ps`; returns how many."""
+        total = 0
+        while True:
+            done = self.kernel.run(until_ps, SLICE)
+            total += done
+            if done < SLICE:
+                return total
+
+    def run_events(self, count: int) -> int:
+        """Execute at most `count` events; returns how many there were."""
+        return self.kernel.run(NEVER_PS, count)
+
+    def deliveries(self, connection: Connection | int) -> list[Delivery]:
+        """What arrived whole at the connection's `dst`, in order."""
+        if isinstance(connection, int):
+            connection = self.connections[connection]
+        return [
+            Delivery(message, time_ps, size_bytes)
+            for index, message, time_ps, size_bytes in self.nics[connection.dst].deliveries
+            if index == connection.remote_pair
+        ]
+
+    def completions(self, connection: Connection | int) -> list[Completion]:
+        """What the host of the connection's `src` was told about it."""
+        if isinstance(connection, int):
+            connection = self.connections[connection]
+        end = self.topology.ports(self.topology.nics[connection.src])[-1]
+        host = self.kernel.device(end.peer)
+        assert isinstance(host, ScriptedHost), host
+        return [c for c in host.completions if c.port == end.peer_port and c.pair == connection.pair]
+
+    def total(self, metric: str, reason: str = "") -> int:
+        """A counter summed over all devices, ports and priorities."""
+        return sum(
+            value
+            for device in self.devices()
+            for series, value in zip(device.series(), device.counters(), strict=True)
+            if series.metric == metric and series.reason == reason
+        )
+
+    def congestion_drops(self) -> int:
+        """Frames that a full buffer cost."""
+        return sum(
+            self.total("port_dropped_frames", reason) for reason in ("no_shared_room", "headroom_overrun")
+        )
+
+    def digest(self) -> list[list[int]]:
+        """Everything that the run's digest covers, by device."""
+        return [
+            [device.number, device.digest, device.executed, *device.counters(), *device.end_states()]
+            for device in self.devices()
+        ]
+
+    def save(self) -> list[Plain]:
+        """The state of the whole fabric, and every pending event."""
+        devices: list[Plain] = [device.save() for device in self.devices()]
+        events: list[Plain] = [save_event(event) for event in self.queue.pending()]
+        return [self.queue.now_ps, devices, events]
+
+    def load(self, state: Plain) -> None:
+        """Go on from what `save` of an equally built fabric returned."""
+        now_ps, devices, events = as_list(state)
+        self.queue.now_ps = as_int(now_ps)
+        self.queue.clear()
+        for device, saved in zip(self.devices(), as_list(devices), strict=True):
+            device.load(as_list(saved))
+        for event in as_list(events):
+            self.queue.push(load_event(event))
