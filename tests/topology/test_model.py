@@ -159,7 +159,7 @@ def test_gpus_and_nics_of_a_server_are_matched_in_order(
     assert matched == expected
 
 
-def test_parallel_links_have_names_of_their_own_and_one_in_common() -> None:
+def test_parallel_links_have_names_of_their_own_and_share_one() -> None:
     fabric = zone(parallel=2)
     assert [link.name for link in fabric.links[4:8]] == [
         *("rtsw-0:ctsw-0/0", "rtsw-0:ctsw-0/1", "rtsw-0:ctsw-1/0", "rtsw-0:ctsw-1/1"),
