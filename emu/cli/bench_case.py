@@ -1,0 +1,61 @@
+"""One run of one bench case, in a process of its own: `python -m emu.cli.bench_case NAME WORKERS`.
+
+0 workers is `--local` in one part. The last line of standard output is a `Measured` as JSON. Nobody looks at
+the run while it goes on: no metrics, no progress, no run directory.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import emu
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Ending, Outcome, RunOptions
+from emu.errors import EmuError, RuntimeFailure
+from emu.measure.bench_cases import CASES, Measured
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+
+
+def measure(name: str, workers: int) -> Measured:
+    """Run a case to its end. RuntimeFailure if it ends in another way."""
+    scenario = load_mapping(CASES[name].scenario()).scenario
+    options = RunOptions(local=workers == 0, workers=workers or None, metrics=False, progress_every_s=3600.0)
+    outcome = run_scenario(scenario, build_topology(scenario), options)
+    if outcome.ending is not Ending.FINISHED:
+        raise RuntimeFailure(f"the run ended as {outcome.ending}: {outcome.message}")
+    return measured(outcome)
+
+
+def measured(outcome: Outcome) -> Measured:
+    """The figures of a run."""
+    return Measured(
+        packet_hops=sum(device.frames_received for device in outcome.devices),
+        data_packet_hops=sum(device.data_frames_received for device in outcome.devices),
+        events=sum(device.executed for device in outcome.devices),
+        wall_s=outcome.engine.wall_s,
+        cpu_s=outcome.engine.cpu_s,
+        build_s=outcome.build_s,
+        peak_rss_bytes=outcome.engine.peak_rss_bytes,
+        virtual_ps=outcome.virtual_ps,
+        digest=outcome.digest,
+        compiled=emu.is_compiled(),
+        workers=outcome.engine.workers,
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Run one case, print what was measured."""
+    name, workers = arguments
+    try:
+        found = measure(name, int(workers))
+    except EmuError as error:
+        print(error, file=sys.stderr)
+        return error.exit_status
+    print(json.dumps(found._asdict()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
