@@ -64,7 +64,7 @@ def _ring(ranks: int) -> Case:
 
 
 def _one_flow() -> dict[str, Any]:
-    flow = {"src": 0, "dst": 8, "size": "64MiB"}
+    flow = {"src": 0, "dst": 8, "size": "512MiB"}
     return _scenario("one-flow", 16, {"kind": "flows", "pattern": "list", "flows": [flow]})
 
 
@@ -97,7 +97,7 @@ def _quickstart() -> dict[str, Any]:
 CASES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
-        Case("one-flow", "one flow of 64MiB, empty fabric", _one_flow),
+        Case("one-flow", "one flow of 512MiB, empty fabric", _one_flow),
         _permutation(64, "8MiB"),
         _permutation(128, "8MiB"),
         _permutation(256, "8MiB"),

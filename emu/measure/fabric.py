@@ -129,7 +129,9 @@ class LinkLosses:
     def _sum(self, link_number: int, counters: Mapping[int, Sequence[int]]) -> int:
         link = self._topology.links[link_number]
         ends = ((link.a, link.a_port), (link.b, link.b_port))
-        return sum(counters[end[0]][self._places[end]] for end in ends if end in self._places)
+        return sum(
+            counters[end[0]][self._places[end]] for end in ends if end in self._places and end[0] in counters
+        )
 
 
 def losses_by_fault(faults: Sequence[FaultPlan], losses: LinkLosses) -> list[int]:

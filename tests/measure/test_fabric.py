@@ -94,9 +94,6 @@ def losses(at_end: int, *sampled: tuple[int, int]) -> LinkLosses:
     last = DeviceRecord(leaf, 0, 0, 0, 0, series=[LOST], counters=[at_end])
     samples = [Sample(at_ps, {leaf: [lost]}) for at_ps, lost in sampled]
     spine = topology.node_named("ctsw-0").number
-    for sample in samples:
-        assert isinstance(sample.counters, dict)
-        sample.counters[spine] = []
     other = DeviceRecord(spine, 0, 0, 0, 0, series=[], counters=[])
     return LinkLosses(topology, [last, other], samples)
 
@@ -129,3 +126,7 @@ def test_without_a_sample_between_them_the_earlier_fault_has_all() -> None:
 def test_faults_are_told_apart_in_whatever_order_they_are_written() -> None:
     faults = [down(400, 500), down(100, 200)]
     assert losses_by_fault(faults, losses(12, (300, 5))) == [7, 5]
+
+
+def test_losses_of_a_device_that_was_lost_with_its_worker_are_left_out() -> None:
+    assert losses_by_fault([down(300, 500)], LinkLosses(fabric(), [], [])) == [0]

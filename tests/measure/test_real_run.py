@@ -1,0 +1,184 @@
+"""Do real runs give results that hold together, whatever they ran on?"""
+
+import json
+import threading
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it comes with Ray
+
+import emu
+import emu.api
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Ending, Observer, RunOptions, WorkerRecord
+from emu.api import Result
+from emu.cli.bench_case import measured
+from emu.measure.bench_cases import CASES
+from emu.measure.collected import Counts
+from emu.measure.exposition import Exposition
+from emu.measure.jobs import planned_bytes
+from emu.measure.metrics import METRIC_OF, Kind
+from emu.measure.parting import load_run, parting
+from emu.measure.samples import SampleReader
+from emu.scenario.load import load, load_mapping
+from emu.scenario.overrides import Override, override_with
+from emu.scenario.resolve import build_topology
+from tests.measure.test_exposition import check_format
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/summary.schema.json").read_text("utf-8")))
+TINY = ("tiny_all_reduce", "tiny_flap")
+
+
+def scenario_named(name: str) -> Path:
+    return ROOT / f"scenarios/{name}.yaml"
+
+
+def run(name: str, path: Path, parts: int = 1, **overrides: object) -> Result:
+    """Run a scenario of the project in this process, results in `path`."""
+    return emu.api.run(scenario_named(name), local=True, parts=parts, out=path, overrides=overrides)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_results_do_not_depend_on_the_number_of_parts(tmp_path: Path, name: str) -> None:
+    one = run(name, tmp_path / "one").summary
+    three = run(name, tmp_path / "three", parts=3).summary
+    without = [
+        {key: value for key, value in each.plain().items() if key != "engine"} for each in (one, three)
+    ]
+    assert without[0] == without[1]
+    assert (one.engine.workers, three.engine.workers) == (1, 3)
+    assert one.engine.packet_hops == three.engine.packet_hops > 0
+    for file in (
+        "ports.csv",
+        "flows.csv",
+        "collectives.csv",
+        "samples.jsonl",
+        "digests.jsonl",
+        "scenario.yaml",
+    ):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "three" / file).read_bytes(), file
+    assert parting(load_run(tmp_path / "one"), load_run(tmp_path / "three")) is None
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_summary_of_a_real_run_validates_and_holds_its_expectations(tmp_path: Path, name: str) -> None:
+    result = run(name, tmp_path / "run")
+    assert result.outcome.ending is Ending.FINISHED
+    SCHEMA.validate(json.loads((tmp_path / "run/summary.json").read_text("utf-8")))
+    assert [one.reason for one in result.summary.expectations if not one.passed] == []
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_counters_of_every_device_are_declared(tmp_path: Path, name: str) -> None:
+    devices = run(name, tmp_path / "run").outcome.devices
+    exposition = Exposition([(f"device-{one.number}", one.series) for one in devices])
+    series = check_format(exposition.render([one.counters for one in devices]))
+    assert len(series) == sum(len(one.series) for one in devices)
+
+
+def test_links_add_up(tmp_path: Path) -> None:
+    links = run("tiny_all_reduce", tmp_path / "run").summary.fabric.links
+    sent = sum(link.data_bytes for link in links if link.source.startswith("nic-"))
+    received = sum(link.data_bytes for link in links if link.destination.startswith("nic-"))
+    assert sent == received > 0
+    assert all(0 <= link.utilisation <= 1 and 0 <= link.paused <= 1 for link in links)
+
+
+def test_samples_rise_to_what_the_run_ended_with(tmp_path: Path) -> None:
+    result = run("tiny_flap", tmp_path / "run")
+    samples = list(SampleReader(tmp_path / "run/samples.jsonl"))
+    times = [sample.virtual_ps for sample in samples]
+    assert times == sorted(times)
+    assert 0 < times[-1] <= result.summary.virtual_ps
+    at_end = {one.number: one.counters for one in result.outcome.devices}
+    for number, series in SampleReader(tmp_path / "run/samples.jsonl").series.items():
+        for place, one in enumerate(series):
+            if METRIC_OF[one.metric].kind is Kind.COUNTER:
+                values = [sample.counters[number][place] for sample in samples] + [at_end[number][place]]
+                assert values == sorted(values), (number, one.metric)
+
+
+def test_device_and_sync_point_of_a_difference_are_found(tmp_path: Path) -> None:
+    run("tiny_all_reduce", tmp_path / "one")
+    run("tiny_all_reduce", tmp_path / "other", seed=4321)
+    found = parting(load_run(tmp_path / "one"), load_run(tmp_path / "other"))
+    assert found is not None
+    assert found.device is not None
+    assert (found.after_ps, found.at_ps is not None) == (0, True)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_planned_payload_is_what_is_delivered_without_control_messages(tmp_path: Path, name: str) -> None:
+    devices = run(name, tmp_path / "run").outcome.devices
+    delivered = Counts(devices).total("nic_delivered_bytes")
+    planned = planned_bytes(emu.api.prepare(scenario_named(name)).jobs)
+    assert planned <= delivered <= planned * 1.1
+
+
+class Scraper(Observer):
+    """Scrapes the run from another thread, again and again, as soon as its worker serves."""
+
+    def __init__(self) -> None:
+        self.pages: list[str] = []
+        self.listed: list[dict[str, object]] = []
+        self.over = False
+        self._thread = threading.Thread(target=self._scrape)
+        self._url = ""
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self._url = discovery_url
+        self._thread.start()
+
+    def _scrape(self) -> None:
+        with urlopen(self._url, timeout=10) as answer:
+            self.listed = json.loads(answer.read())
+        (group,) = self.listed
+        assert isinstance(group["targets"], list)
+        while not self.over and len(self.pages) < 50:
+            try:
+                with urlopen(f"http://{group['targets'][0]}/metrics", timeout=10) as answer:
+                    self.pages.append(answer.read().decode())
+            except OSError:
+                return
+
+    def join(self) -> None:
+        self.over = True
+        self._thread.join()
+
+
+def test_run_answers_scrapes_while_it_goes_on() -> None:
+    size = "16MiB" if emu.is_compiled() else "1MiB"
+    scenario = load_mapping(CASES["incast-16"].scenario(), overrides=[size_override(size)]).scenario
+    scraper = Scraper()
+    outcome = run_scenario(scenario, build_topology(scenario), RunOptions(local=True), scraper)
+    scraper.join()
+    assert outcome.ending is Ending.FINISHED
+    assert len(scraper.pages) > 1
+    seen_s = []
+    for page in scraper.pages:
+        (line,) = [line for line in page.splitlines() if line.startswith("emu_virtual_seconds_total ")]
+        seen_s.append(float(line.split()[1]))
+    assert seen_s == sorted(seen_s)
+    assert 0 < seen_s[-1] <= outcome.virtual_ps / 1e12
+    assert check_format(scraper.pages[-1].split("# HELP emu_virtual_seconds_total")[0])
+
+
+def size_override(size: str) -> Override:
+    return override_with("jobs[0].workload.size", size)
+
+
+def test_quickstart_of_the_bench_is_the_quickstart() -> None:
+    theirs = load(scenario_named("quickstart")).scenario
+    bench = load_mapping(CASES["quickstart"].scenario()).scenario
+    kept = {"description", "expect"}
+    assert bench.model_dump(exclude=kept) == theirs.model_dump(exclude=kept)
+
+
+def test_bench_measures_what_the_run_counted(tmp_path: Path) -> None:
+    result = run("tiny_all_reduce", tmp_path / "run")
+    figures = measured(result.outcome)
+    assert figures.packet_hops == result.summary.engine.packet_hops
+    assert figures.data_packet_hops == result.summary.engine.data_packet_hops
+    assert 0 < figures.data_packet_hops < figures.packet_hops
