@@ -207,10 +207,9 @@ class Port:
         self.queue.push(event)
 
     def on_serve(self, now: i64) -> None:
-        """The serve event fired."""
+        """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
         self.serve_pending = False
-        if self.up and self.free_ps <= now:
-            self.serve(now)
+        self.kick(now)
 
     def serve(self, now: i64) -> None:
         """Send the first frame by strict priority; the wire is free."""

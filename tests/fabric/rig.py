@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from actors.link import Port
 from actors.nic.nic import Nic
 from actors.nic.numbers import assign_qpns, assign_udp_source
-from actors.nic.queue_pair import QueuePair
+from actors.nic.queue_pair import ERROR, QueuePair
 from actors.runtime.fabric import build_nic, build_switch
 from actors.switch.switch import Switch
 from emu.kernel.device import Device, Plain
@@ -37,10 +37,12 @@ from emu.wire.event import (
     NEVER_PS,
     Event,
     Message,
+    key_device,
     pack_key,
 )
 from emu.wire.frame import Frame
 from emu.wire.message import COMPLETION, POST, POST_WITH_IMMEDIATE
+from tests.fabric.invariants import broken, pairs_disagree, queued
 
 Section = Mapping[str, Any]
 Lose = Callable[[Frame], bool]
@@ -199,6 +201,8 @@ class Tap(Device):
         super().__init__(number, queue)
         self.lose = lose
         self.lost = 0
+        self.sender = port.owner.number
+        self.sender_port = port.number
         self.seen: list[tuple[int, int, int]] = []
         """Opcode, PSN and queue pair of each frame."""
         self.onwards = port.peer_key
@@ -247,6 +251,7 @@ class Fabric:
         ]
         for device in (*self.hosts, *self.switches, *self.nics):
             self.kernel.add(device)
+        self._first_psns = {nic.number: sum(pair.high_psn for pair in nic.pairs) for nic in self.nics}
         self.kernel.start()
 
     def _plan(
@@ -291,6 +296,16 @@ class Fabric:
     def pair(self, connection: Connection) -> QueuePair:
         """The queue pair at the connection's `src`."""
         return self.nics[connection.src].pairs[connection.pair]
+
+    def set_first_psn(self, connection: Connection | int, psn: int) -> None:
+        """Let the connection's `src` begin with this PSN; before anything is posted."""
+        if isinstance(connection, int):
+            connection = self.connections[connection]
+        pair = self.pair(connection)
+        assert pair.end_psn == pair.una_psn, pair.end_psn
+        self._first_psns[self.topology.nics[connection.src]] += psn - pair.una_psn
+        pair.una_psn = pair.next_psn = pair.high_psn = pair.end_psn = psn
+        self.pair(connection.reversed()).expected_psn = psn
 
     def post(
         self,
@@ -394,6 +409,30 @@ class Fabric:
         return sum(
             self.total("port_dropped_frames", reason) for reason in ("no_shared_room", "headroom_overrun")
         )
+
+    def broken(self, *, at_rest: bool = False, lossless: bool = False) -> list[str]:
+        """One line for each rule of `tests.fabric.invariants` that is broken now."""
+        pending = self.queue.pending()
+        at_devices = [key_device(event.key) for event in pending]
+        taken_out = {
+            (tap.sender, tap.sender_port): tap.lost + at_devices.count(tap.number) for tap in self.taps
+        }
+        rules = {"at_rest": at_rest, "lossless": lossless}
+        found = broken(self.topology, self.devices(), pending, taken_out=taken_out, **rules)
+        for connection in self.connections:
+            one, other = self.pair(connection), self.pair(connection.reversed())
+            if ERROR not in (one.state, other.state):
+                found += pairs_disagree(one, other, at_rest=at_rest)
+        for nic in self.nics:
+            data = sum(pair.high_psn for pair in nic.pairs) - self._first_psns[nic.number]
+            for port in nic.ports():
+                answers = nic.acks_sent + nic.naks_sent - len(queued(port))
+                lost = data + port.retransmitted + answers - port.sent_frames
+                if not 0 <= lost <= port.lost_link_down:
+                    found.append(
+                        f"nic {nic.number}: {data} packets, {answers} answers, {port.sent_frames} sent"
+                    )
+        return found
 
     def digest(self) -> list[list[int]]:
         """Everything that the run's digest covers, by device."""

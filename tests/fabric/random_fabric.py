@@ -1,0 +1,107 @@
+"""What does a fabric that nobody would think of look like?
+
+From a seed: a topology with odd rates and lengths, thresholds from tight to generous, and traffic. Headroom
+is by the formula, the pool is what reserves and headroom need and a little to share, so that it is used up.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from actors.runtime.fabric import shared_pool_bytes
+from emu.scenario.resolve import build_topology
+from tests.fabric.rig import Fabric, Section, graph, scenario, star, zone
+
+RATES = ("40G", "100G", "100G", "200G", "400G", "400G", "400G", "56G")
+DELAYS = ("1ns", "100ns", "500ns", "500ns", "777777ps", "3us")
+MTUS = (256, 1024, 4096, 4096)
+GENEROUS_BYTES = 10**12
+
+
+def random_topology(random: Random) -> tuple[dict[str, Any], int]:
+    """A fabric's section, and how many NICs it has."""
+    shape = random.randrange(3)
+    if shape == 0:
+        nics = random.randint(2, 7)
+        rates = {link: random.choice(RATES) for link in range(nics)}
+        delays = {f"d{link}": random.choice(DELAYS) for link in range(nics)}
+        return star(nics, rates, **delays), nics
+    if shape == 1:
+        racks, hosts, spines = random.randint(2, 3), random.randint(1, 4), random.randint(1, 3)
+        more = {
+            "uplinks_per_leaf_spine": random.randint(1, 2),
+            "link": random.choice(RATES),
+            "uplink": random.choice(RATES),
+            "nic_delay": random.choice(DELAYS),
+            "uplink_delay": random.choice(DELAYS),
+        }
+        return zone(racks, hosts, spines, **more), racks * hosts
+    switches = random.randint(2, 4)
+    nics = random.randint(switches, 6)
+    links = [(f"nic-{nic}", f"sw-{nic % switches}") for nic in range(nics)]
+    links += [(f"sw-{at}", f"sw-{at + 1}") for at in range(switches - 1)]
+    if switches > 2 and random.random() < 0.5:
+        links.append(("sw-0", f"sw-{switches - 1}"))
+    rates = {link: random.choice(RATES) for link in range(len(links))}
+    delays = {f"d{link}": random.choice(DELAYS) for link in range(len(links))}
+    return graph(links, rates, **delays), nics
+
+
+def random_switch(random: Random) -> dict[str, Any]:
+    """A switch's section, all but its pool."""
+    return {
+        "latency": random.choice((0, 0, "1ns", "300ns", "500ns")),
+        "buffer": {
+            "alpha": random.choice(("1/64", "1/8", "1/8", "1/2", "1", "8")),
+            "reserve": random.choice((0, "1KiB", "4KiB", "8KiB")),
+            "xon_offset": random.choice(("auto", 0, "2KiB", "20KiB")),
+        },
+        "pfc": {
+            "quanta": random.choice((65535, 65535, 5000, 600)),
+            "response": random.choice((0, "auto", "100ns", "1us")),
+        },
+    }
+
+
+def random_fabric(seed: int, lossy: bool = False) -> Fabric:
+    """A fabric with connections and posts. `lossy` drops instead of pausing."""
+    random = Random(seed)
+    topology, nics = random_topology(random)
+    switch = random_switch(random)
+    sections: dict[str, Section] = {
+        "nic": {
+            "latency": random.choice((0, 0, "200ns")),
+            "pfc_response": random.choice((0, "auto", "100ns", "1us")),
+        },
+        "transport": {
+            "mtu": random.choice(MTUS),
+            "ack_every": random.choice((1, 1, 2, 7, 64)),
+            "timeout": 4 if lossy else 14,
+        },
+    }
+    if lossy:
+        switch["pfc"]["enabled"] = False
+        switch["buffer"]["reserve"] = random.choice(("4KiB", "8KiB"))
+    generous = {**switch, "buffer": {**switch["buffer"], "pool": f"{GENEROUS_BYTES}B"}}
+    trial = scenario(topology, seed=seed, switch=generous, **sections)
+    wired = build_topology(trial)
+    needed = max(GENEROUS_BYTES - shared_pool_bytes(trial, wired, node) for node in wired.switches)
+    shared = random.choice((5_000, 10_000, 50_000, 50_000, 500_000))
+    switch["buffer"]["pool"] = f"{needed + shared}B"
+    connections = []
+    for _ in range(random.randint(1, 12)):
+        src, dst = random.sample(range(nics), 2)
+        if random.random() < 0.5:
+            dst = 0 if src else 1
+        connections.append((src, dst))
+    priorities = [random.choice((3, 3, 6)) for _ in connections]
+    fabric = Fabric(scenario(topology, seed=seed, switch=switch, **sections), connections, priorities)
+    for _ in range(random.randint(1, 25)):
+        connection = fabric.connections[random.randrange(len(connections))]
+        if random.random() < 0.2:
+            connection = connection.reversed()
+        size = random.choice((0, 1, 64, 4096, 10_000, 50_000, 150_000))
+        at_ps = random.choice((0, 0, 0, random.randrange(100) * 20_000, random.randrange(10**7)))
+        fabric.post(at_ps, connection, size, immediate=random.choice((None, 7)))
+    return fabric

@@ -1,0 +1,37 @@
+"""Does a lossless fabric lose nothing, whatever its shape, its thresholds and its traffic?"""
+
+from random import Random
+
+import pytest
+
+from tests.fabric.random_fabric import random_fabric
+
+
+def run_and_check(seed: int) -> None:
+    """Run a random fabric to its end, looking at every rule at random moments and at rest."""
+    fabric = random_fabric(seed)
+    random = Random(seed + 1_000_000)
+    moments = 12
+    while True:
+        budget = random.choice((1, 7, 50, 400, 1500)) if moments else 10**9
+        done = fabric.run_events(budget)
+        if done < budget:
+            break
+        if moments:
+            moments -= 1
+            assert fabric.broken(lossless=True) == [], f"seed {seed}"
+    assert fabric.broken(at_rest=True, lossless=True) == [], f"seed {seed}"
+    assert sum(nic.delivered_bytes for nic in fabric.nics) == fabric.posted_bytes, f"seed {seed}"
+    assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == fabric.posted_bytes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_lossless_fabric_loses_nothing_and_comes_to_rest(seed: int) -> None:
+    run_and_check(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("block", range(50))
+def test_a_lossless_fabric_loses_nothing_over_thousands_of_seeds(block: int) -> None:
+    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+        run_and_check(seed)
