@@ -7,8 +7,8 @@ from dataclasses import asdict
 
 import click
 
+from emu.api import prepare
 from emu.cli.scenario_options import load_scenario, overriding
-from emu.cli.validate_command import checked
 from emu.errors import UsageError
 from emu.topology.model import Role, Topology, TopologyError, format_address
 from emu.topology.paths import path_set, path_text
@@ -28,7 +28,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO."""
-    topology = checked(load_scenario(scenario, assignments, seed))
+    topology = prepare(load_scenario(scenario, assignments, seed)).topology
     if routes is not None:
         paths = _paths(topology, *routes)
         click.echo(json.dumps(paths, indent=2) if as_json else "\n".join(" ".join(path) for path in paths))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
+from emu.api import prepare
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import Problem, ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
-from emu.scenario.resolve import build_topology, resolve
 from emu.topology.model import Topology
 
 
@@ -27,23 +27,13 @@ def command(
     for given in scenarios:
         try:
             loaded = load_scenario(given, assignments, seed)
-            topology = checked(loaded)
+            topology = prepare(loaded).topology
         except ScenarioError as error:
             problems.extend(error.problems)
         else:
             click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
     if problems:
         raise ScenarioError(problems)
-
-
-def checked(loaded: Loaded) -> Topology:
-    """The fabric of a scenario that fits it. Raises ScenarioError with file and line."""
-    try:
-        topology = build_topology(loaded.scenario)
-        resolve(loaded.scenario, topology)
-    except ScenarioError as error:
-        raise loaded.source.located(error) from error
-    return topology
 
 
 def described(loaded: Loaded, topology: Topology) -> str:

@@ -14,7 +14,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.document import read_document
 from emu.scenario.expect import path_steps
 from emu.scenario.section import Location, RefusedError
-from emu.scenario.tree import Node, Place, shown_location
+from emu.scenario.tree import Node, Place, from_plain, shown_location
 
 
 class Override(NamedTuple):
@@ -31,12 +31,7 @@ def parse_override(text: str, option: str = "--set") -> Override:
     key, equals, value = text.partition("=")
     if not equals:
         raise ScenarioError([Problem(origin, 0, "", "sets nothing", "key=value, like seed=7")])
-    try:
-        path = path_steps(key.strip())
-    except RefusedError as error:
-        raise ScenarioError(
-            [Problem(origin, 0, "", error.reason, "key=value, like jobs[0].ranks=8")]
-        ) from error
+    path = _path(key.strip(), origin, "key=value, like jobs[0].ranks=8")
     if not value.strip():
         return Override(path, Node(None, Place(origin, 0)), origin)
     try:
@@ -47,6 +42,24 @@ def parse_override(text: str, option: str = "--set") -> Override:
         raise ScenarioError(_without_lines(problems))
     _place_everywhere(node, Place(origin, 0))
     return Override(path, node, origin)
+
+
+def override_with(key: str, value: object, option: str = "override") -> Override:
+    """The assignment of a Python value. Raises ScenarioError."""
+    origin = f"{option} {key}"
+    try:
+        return Override(
+            _path(key, origin, "a key like jobs[0].ranks"), from_plain(value, Place(origin, 0)), origin
+        )
+    except TypeError as error:
+        raise ScenarioError([Problem(origin, 0, "", str(error))]) from error
+
+
+def _path(key: str, origin: str, accepted: str) -> Location:
+    try:
+        return path_steps(key)
+    except RefusedError as error:
+        raise ScenarioError([Problem(origin, 0, "", error.reason, accepted)]) from error
 
 
 def apply_override(root: Node, override: Override) -> None:

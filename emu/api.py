@@ -1,0 +1,235 @@
+"""How does Python do what the `emu` command does?
+
+    import emu
+
+    result = emu.run("scenarios/quickstart.yaml", overrides={"ncclx.channels": 2}, local=True)
+    print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
+
+`load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations.
+Everything that a user can get wrong raises an `EmuError` that says what to do; for a scenario,
+`ScenarioError` with file, line and key. How a run ended is data: see `Result`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import emu
+from actors.ncclx.plan import job_plans
+from actors.runtime.fabric import shared_pool_bytes
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.plan import blueprint_of
+from emu.errors import EmuError, Problem, ScenarioError, UsageError
+from emu.measure.collected import JobPlan, Sample
+from emu.measure.results import summarise
+from emu.measure.run_directory import RunDirectory
+from emu.measure.summary import Summary
+from emu.measure.summary import json_schema as summary_schema
+from emu.scenario.dump import to_yaml as effective
+from emu.scenario.load import Loaded, load_mapping
+from emu.scenario.load import load as load_file
+from emu.scenario.overrides import override_with
+from emu.scenario.reference import json_schema as scenario_schema
+from emu.scenario.resolve import Resolved, build_topology
+from emu.scenario.schema import Scenario
+from emu.scenario.source import Source
+from emu.topology.model import Topology
+
+__all__ = [
+    "EmuError",
+    "Loaded",
+    "Observer",
+    "Outcome",
+    "Prepared",
+    "Problem",
+    "Result",
+    "RunOptions",
+    "Scenario",
+    "ScenarioError",
+    "Summary",
+    "Topology",
+    "UsageError",
+    "effective",
+    "load",
+    "prepare",
+    "run",
+    "run_prepared",
+    "scenario_schema",
+    "summary_schema",
+]
+
+ScenarioSource = str | Path | Mapping[str, object] | Loaded
+"""A file's path, a mapping with the keys of YAML, or what `load` returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A scenario on its fabric: all that can be wrong with it has been looked for."""
+
+    scenario: Scenario
+    source: Source
+    topology: Topology
+    resolved: Resolved
+    jobs: tuple[JobPlan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a run ended, and what came of it. `directory` holds it on disk, if one was asked for."""
+
+    summary: Summary
+    outcome: Outcome
+    directory: Path | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the run came to its end and every expectation holds."""
+        return self.exit_status == 0
+
+    @property
+    def exit_status(self) -> int:
+        """As the command's: 0, 1 if an expectation failed, 3 stalled, 4 failed, 130 interrupted."""
+        return self.outcome.exit_status or int(not self.summary.passed())
+
+
+def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Loaded:
+    """Read a scenario. `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
+
+    Raises ScenarioError with every problem found.
+    """
+    changes = [override_with(path, value) for path, value in (overrides or {}).items()]
+    if isinstance(source, Mapping):
+        return load_mapping(source, overrides=changes)
+    return load_file(source, changes)
+
+
+def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:
+    """Build the fabric of a scenario and fit ranks, flows and faults to it.
+
+    Raises ScenarioError with file and line if it does not fit.
+    """
+    loaded = source if isinstance(source, Loaded) else load(source, overrides)
+    scenario = loaded.scenario
+    try:
+        topology = build_topology(scenario)
+        blueprint = blueprint_of(scenario, topology)
+        for switch in topology.switches:
+            shared_pool_bytes(scenario, topology, switch)
+    except ScenarioError as error:
+        raise loaded.source.located(error) from error
+    return Prepared(
+        scenario,
+        loaded.source,
+        topology,
+        blueprint.resolved,
+        job_plans(blueprint.plan, topology),
+    )
+
+
+def run(
+    source: ScenarioSource,
+    *,
+    overrides: Mapping[str, object] | None = None,
+    local: bool = False,
+    parts: int = 1,
+    workers: int | None = None,
+    placement: str = "packed",
+    address: str | None = None,
+    out: str | Path | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Run a scenario: in this process if `local`, else on Ray (started for the run unless `address` is
+    given).
+
+    Nothing but `overrides` changes the answer. With `out` the results are also written there. Raises EmuError
+    if the run cannot begin.
+    """
+    prepared = prepare(source, overrides)
+    options = RunOptions(
+        local=local, parts=parts, workers=workers, placement=placement, address=address, metrics=False
+    )
+    if out is None:
+        return run_prepared(prepared, options, observer)
+    with RunDirectory.create(prepared.scenario.name, Path(out)) as directory:
+        return run_prepared(prepared, options, observer, directory)
+
+
+def run_prepared(
+    prepared: Prepared,
+    options: RunOptions,
+    observer: Observer | None = None,
+    directory: RunDirectory | None = None,
+) -> Result:
+    """Run what was prepared, write it into `directory`, and judge its expectations."""
+    scenario, topology = prepared.scenario, prepared.topology
+    record = _Record(prepared, observer or Observer(), directory)
+    if directory is not None:
+        _begin(directory, prepared)
+        options = replace(options, directory=directory.path)
+    try:
+        outcome = run_scenario(scenario, topology, options, record)
+    except ScenarioError as error:
+        raise prepared.source.located(error) from error
+    summary = summarise(
+        scenario,
+        topology,
+        prepared.jobs,
+        outcome.devices,
+        outcome.engine,
+        version=emu.__version__,
+        compiled=emu.is_compiled(),
+        digest=outcome.digest,
+        ending=outcome.ending.value,
+        virtual_ps=outcome.virtual_ps,
+        samples=record.kept(),
+    )
+    if directory is not None:
+        directory.write_results(summary, topology, outcome.devices)
+    return Result(summary, outcome, directory.path if directory is not None else None)
+
+
+class _Record(Observer):
+    """Hears of a run for the caller's observer and the run directory, and keeps what the summary needs.
+
+    That is, for each fault, the last sample before it: it tells the losses of successive faults of a link
+    apart.
+    """
+
+    def __init__(self, prepared: Prepared, observer: Observer, directory: RunDirectory | None) -> None:
+        self._observer = observer
+        self._directory = directory
+        self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        """Pass it on."""
+        self._observer.workers_up(workers, discovery_url)
+
+    def progressed(self, progress: Progress) -> None:
+        """Pass it on."""
+        self._observer.progressed(progress)
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Keep it, write it, pass it on."""
+        for at_ps in self._before:
+            if sample.virtual_ps <= at_ps:
+                self._before[at_ps] = sample
+        if self._directory is not None:
+            self._directory.sample(sample, digests)
+        self._observer.sampled(sample, digests)
+
+    def kept(self) -> Sequence[Sample]:
+        """The samples that the summary is made with, each once, by time."""
+        found = {sample.virtual_ps: sample for sample in self._before.values() if sample is not None}
+        return [found[at_ps] for at_ps in sorted(found)]
+
+
+def _begin(directory: RunDirectory, prepared: Prepared) -> None:
+    """The effective scenario, and a journal that begins with what breaks."""
+    scenario = prepared.scenario
+    directory.begin(effective(scenario), prepared.topology, scenario=scenario.name, seed=scenario.seed)
+    for change in prepared.resolved.link_changes:
+        name = prepared.topology.links[change.link].name
+        directory.journal("link", change.at_ps, link=name, up=change.up, fault=change.fault)

@@ -1,0 +1,143 @@
+"""`emu run`: run a scenario, show it, keep its results, judge its expectations."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import click
+
+import emu
+from actors.runtime.launch import check_options
+from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from actors.runtime.placement import PLACEMENTS
+from emu.api import Prepared, Result, prepare, run_prepared
+from emu.cli.scenario_options import load_scenario, overriding, scenario_path
+from emu.cli.terminal import Terminal
+from emu.errors import UsageError
+from emu.measure.collected import Sample
+from emu.measure.run_directory import RunDirectory
+
+
+@click.command()
+@click.argument("scenario")
+@overriding
+@click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
+@click.option("--local", is_flag=True, help="In this process, without Ray.")
+@click.option("--parts", type=click.IntRange(1, 64), help="With --local: separately built partitions [1].")
+@click.option(
+    "--placement",
+    type=click.Choice(list(PLACEMENTS)),
+    help="A worker has: racks whole (packed), a server or a switch (node), one device (device) [packed].",
+)
+@click.option(
+    "--address", metavar="HOST:PORT", help="A Ray cluster that runs already ['auto' finds one here]."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def command(
+    scenario: str,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    workers: int | None,
+    local: bool,
+    parts: int | None,
+    placement: str | None,
+    address: str | None,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Run SCENARIO: a file, the name of one in ./scenarios, or - for standard input.
+
+    How it is run never changes its answer. Exit status: 0 all expectations hold, 1 one failed, 2 bad input,
+    3 the fabric stalled, 4 the runtime failed.
+    """
+    if local and (workers is not None or placement is not None or address is not None):
+        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
+    if parts is not None and not local:
+        raise UsageError("--parts is for --local; on Ray use --workers")
+    options = RunOptions(
+        local=local, parts=parts or 1, workers=workers, placement=placement or "packed", address=address
+    )
+    check_options(options)
+    prepared = prepare(load_scenario(scenario, assignments, seed))
+    repeat = _repeat(scenario, assignments, seed, options)
+    with RunDirectory.create(prepared.scenario.name, out) as directory:
+        terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
+        shown = _Shown(terminal)
+        terminal.begin(_title(prepared), _facts(prepared, options))
+        try:
+            result = run_prepared(prepared, options, shown, directory)
+            terminal.finish(result.summary, shown.operations, str(directory.path), repeat)
+        finally:
+            terminal.close()
+    if as_json:
+        click.echo(result.summary.json_text(), nl=False)
+    _explain(result, terminal)
+    return result.exit_status
+
+
+class _Shown(Observer):
+    """Passes on to the terminal, and remembers the operations that have ended."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self.operations: tuple[tuple[int, ...], ...] = ()
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        """Pass it on."""
+        self._terminal.workers_up(workers, discovery_url)
+
+    def progressed(self, progress: Progress) -> None:
+        """Pass it on."""
+        self.operations = progress.operations
+        self._terminal.progressed(progress)
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Pass it on."""
+        self._terminal.sampled(sample, digests)
+
+
+def _explain(result: Result, terminal: Terminal) -> None:
+    """Why the run did not end well, on standard error."""
+    outcome = result.outcome
+    if outcome.ending is not Ending.FINISHED:
+        terminal.failed(outcome.message)
+        return
+    failed = [one for one in result.summary.expectations if not one.passed]
+    if failed:
+        terminal.failed(f"{len(failed)} of {len(result.summary.expectations)} expectations failed")
+
+
+def _title(prepared: Prepared) -> str:
+    description = " ".join(prepared.scenario.description.split())
+    return f"{prepared.scenario.name}: {description}" if description else prepared.scenario.name
+
+
+def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
+    topology = prepared.topology
+    counts = f"{len(topology.gpus)} GPUs, {len(topology.nics)} NICs, {len(topology.switches)} switches"
+    if options.local:
+        where = f"here, in {options.parts} parts" if options.parts > 1 else "here, without Ray"
+    else:
+        workers = f", {options.workers} workers" if options.workers is not None else ""
+        where = f"on Ray, placement {options.placement}{workers}"
+    return (
+        f"{counts}; seed {prepared.scenario.seed}",
+        f"run {where}; packet path {emu.compiled_state()}",
+    )
+
+
+def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> str:
+    """The command that does it again."""
+    words = ["emu", "run", scenario_path(scenario)]
+    for assignment in assignments:
+        words += ["--set", assignment]
+    if seed is not None:
+        words += ["--seed", seed]
+    if options.local:
+        words += ["--local"] if options.parts == 1 else ["--local", "--parts", str(options.parts)]
+    return shlex.join(words)
