@@ -47,7 +47,7 @@ class Address:
     unix: str
     tcp: str
 
-    def choose(self, mine: Address, sockets: str) -> str:
+    def way_from(self, mine: Address, sockets: str) -> str:
         """The way from `mine` to here: a Unix path, or HOST:PORT."""
         return self.unix if self.host == mine.host and sockets != "tcp" else self.tcp
 

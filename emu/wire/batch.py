@@ -118,8 +118,8 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
 class BatchReader:
     """Decodes the batches for one partition.
 
-    `ports` has, for each device of the run, how many ports it has if it is hosted here, else 0. Messages may
-    also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`.
+    `ports` has, for each device of the run, how many ports it has if it is hosted here, else -1. Messages
+    may also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`.
     """
 
     def __init__(self, ports: list[int], management_port: int, largest_payload_bytes: int) -> None:
@@ -255,7 +255,7 @@ class BatchReader:
         if key < 0 or device >= len(self._ports):
             raise ProtocolError(f"a packet is for device {device}; there are {len(self._ports)}")
         ports: i64 = self._ports[device]
-        if ports == 0:
+        if ports < 0:
             raise ProtocolError(f"a packet is for device {device}, which is not hosted here")
         port: i64 = (key >> PORT_SHIFT) & PORT_MASK
         if port >= ports and (port != self._management_port or (key >> KIND_SHIFT) & KIND_MASK != MESSAGE):

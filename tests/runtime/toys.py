@@ -204,7 +204,7 @@ def build_part(network: ToyNetwork, home: list[int], part: int) -> Partition:
     parts = max(home) + 1
     outboxes: list[Outbox | None] = [None if other == part else Outbox() for other in range(parts)]
     kernel = Kernel(network.devices)
-    ports = [0] * network.devices
+    ports = [-1] * network.devices
     wires: list[list[tuple[int, int, int]]] = [[] for _ in range(network.devices)]
     for a, b, delay in network.links:
         wires[a].append((b, len(wires[b]), delay))
@@ -216,7 +216,7 @@ def build_part(network: ToyNetwork, home: list[int], part: int) -> Partition:
         toy.wires = [(peer, port, delay, outboxes[home[peer]]) for peer, port, delay in wires[number]]
         toy.last_ps = [0] * len(toy.wires)
         toy.report = (outboxes[home[0]],)
-        ports[number] = max(len(wires[number]), 1)
+        ports[number] = len(wires[number])
         kernel.add(toy)
     return Partition(part, kernel, outboxes, BatchReader(ports, MANAGEMENT_PORT, 4096))
 

@@ -1,0 +1,141 @@
+"""How is a scenario run, wherever its devices live?
+
+`run_scenario` is what `emu run` and the public API call. It returns an `Outcome` however the run ended, as
+long as there is anything to tell; it raises an `EmuError` where the run could not begin.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+from collections.abc import Sequence
+
+from actors.runtime.exporter import Discovery
+from actors.runtime.interruption import Interruption
+from actors.runtime.local import InProcess
+from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from actors.runtime.participant import Participant, records_of
+from actors.runtime.placement import PLACEMENTS
+from actors.runtime.plan import blueprint_of, spread
+from actors.runtime.result import outcome_of
+from actors.runtime.sampling import Merger, Sampler
+from actors.runtime.scrape import Scrape
+from actors.runtime.simulation import quiet_collector
+from actors.runtime.workers_file import write_workers
+from emu.errors import UsageError
+from emu.measure.collected import EngineFacts
+from emu.scenario.schema import Scenario
+from emu.topology.model import Topology
+
+
+def run_scenario(
+    scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer | None = None
+) -> Outcome:
+    """Run a scenario to its end. Raises EmuError if it cannot begin."""
+    check_options(options)
+    if options.local:
+        return run_local(scenario, topology, options, observer or Observer())
+    from actors.runtime.coordinator import run_on_ray  # noqa: PLC0415  Ray only where it is needed
+
+    return run_on_ray(scenario, topology, options, observer or Observer())
+
+
+def check_options(options: RunOptions) -> None:
+    """Refuse what cannot be meant. Raises UsageError."""
+    if options.parts < 1:
+        raise UsageError(f"--parts {options.parts}: a run has at least one part")
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers {options.workers}: a run has at least one worker")
+    if options.placement not in PLACEMENTS:
+        raise UsageError(f"placement {options.placement!r}; accepted: {', '.join(PLACEMENTS)}")
+    if options.parts > 1 and not options.local:
+        raise UsageError("--parts is for --local; on Ray it is --workers")
+
+
+def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
+    """Run every part in this process and thread."""
+    begin_s = time.perf_counter()
+    plan = spread(blueprint_of(scenario, topology), options.parts)
+    partitions = [plan.partition(part) for part in range(plan.workers)]
+    samplers = [Sampler(partition) for partition in partitions]
+    participants = [
+        Participant(partition, plan.machine(part), samplers[part].act)
+        for part, partition in enumerate(partitions)
+    ]
+    scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
+    merger = Merger(plan.workers, observer)
+    discovery: Discovery | None = None
+    try:
+        metrics = scrape.start(scenario) if options.metrics else ""
+        discovery = Discovery(scenario.name, [(0, metrics)]) if metrics else None
+        names = tuple(node.name for node in topology.nodes)
+        workers = (WorkerRecord(0, os.getpid(), socket.gethostname(), "", metrics, names),)
+        if options.directory is not None:
+            write_workers(options.directory, workers)
+        observer.workers_up(workers, discovery.url if discovery is not None else "")
+        with Interruption() as interruption:
+            watch = _Watch(options, observer, scrape, samplers, merger, interruption)
+            for partition in partitions:
+                partition.start()
+            build_s = time.perf_counter() - begin_s
+            begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+            with quiet_collector():
+                ending = InProcess(participants, options.delay_seed, watch.between).run()
+            wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+        watch.look()
+        scrape.publish()
+    finally:
+        scrape.close()
+        if discovery is not None:
+            discovery.close()
+    facts = EngineFacts(
+        workers=plan.workers,
+        placement="local",
+        windows=participants[0].machine.round,
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+    records = sorted(
+        (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
+    )
+    virtual_ps = participants[0].virtual_ps if ending is not None else scrape.virtual_ps()
+    return outcome_of(plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s)
+
+
+class _Watch:
+    """What is looked after between the slices of a local run."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        observer: Observer,
+        scrape: Scrape,
+        samplers: Sequence[Sampler],
+        merger: Merger,
+        interruption: Interruption,
+    ) -> None:
+        self._every_s = options.progress_every_s
+        self._observer = observer
+        self._scrape = scrape
+        self._samplers = samplers
+        self._merger = merger
+        self._interruption = interruption
+        self._due_s = time.perf_counter() + self._every_s
+
+    def between(self) -> bool:
+        """Whether to go on."""
+        self._scrape.answer()
+        if time.perf_counter() >= self._due_s:
+            self.look()
+        return not self._interruption.asked
+
+    def look(self) -> None:
+        """Tell the observer how far the run is."""
+        for sampler in self._samplers:
+            for share in sampler.drain():
+                self._merger.add(share)
+        self._observer.progressed(self._scrape.progress())
+        self._due_s = time.perf_counter() + self._every_s

@@ -1,0 +1,98 @@
+"""What does every worker of a run know from the start, without being told?
+
+The blueprint decides, with the placement, which worker hosts which device, how far apart in time the
+workers are, and where the sync points lie. Each worker works this out for itself from the same text, so
+nothing of it is shipped, and nothing of it changes an answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from actors.host_link import MANAGEMENT_PORT
+from actors.ncclx.plan import make_plan as plan_jobs
+from actors.runtime.build import Blueprint, build_kernel, crossings
+from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
+from actors.runtime.partition import Partition
+from actors.runtime.placement import Assignment, Placement, assign, workers_of
+from actors.runtime.sync import SyncGrid
+from actors.runtime.window import WindowMachine
+from emu.scenario.resolve import resolve
+from emu.scenario.schema import Scenario
+from emu.topology.model import Topology
+from emu.wire.batch import BatchReader
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A scenario spread over workers."""
+
+    blueprint: Blueprint
+    assignment: Assignment
+    """The worker of each device, by number."""
+    crossings: tuple[Crossing, ...]
+    lookahead: tuple[tuple[int, ...], ...]
+    """See `actors.runtime.lookahead.close_lookaheads`."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is run."""
+        return self.blueprint.scenario
+
+    @property
+    def topology(self) -> Topology:
+        """Its fabric."""
+        return self.blueprint.topology
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return workers_of(self.assignment)
+
+    @property
+    def grid(self) -> SyncGrid:
+        """The sync points that everyone knows."""
+        run = self.scenario.run
+        return SyncGrid(run.sample_every_ps, self.scenario.stall_after_ps, run.max_time_ps)
+
+    def machine(self, worker: int) -> WindowMachine:
+        """One worker's side of the window protocol."""
+        return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), self.grid)
+
+    def partition(self, worker: int) -> Partition:
+        """One worker's devices, built."""
+        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker)
+        ports = [
+            len(self.topology.ports(device)) if host == worker else -1
+            for device, host in enumerate(self.assignment)
+        ]
+        reader = BatchReader(ports, int(MANAGEMENT_PORT), self.scenario.transport.mtu_bytes)
+        return Partition(worker, kernel, outboxes, reader)
+
+    def names_of(self, worker: int) -> tuple[str, ...]:
+        """The names of the devices that a worker hosts, in device order."""
+        nodes = self.topology.nodes
+        return tuple(nodes[device].name for device, host in enumerate(self.assignment) if host == worker)
+
+
+def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
+    """The blueprint on a fabric that was built already. Raises ScenarioError."""
+    resolved = resolve(scenario, topology)
+    return Blueprint(scenario, topology, resolved, plan_jobs(scenario, topology, resolved))
+
+
+def spread(blueprint: Blueprint, workers: int, placement: Placement = "packed") -> RunPlan:
+    """Spread a run over workers. Raises UsageError if there are more workers than devices."""
+    assignment = assign(blueprint.topology, workers, placement)
+    ways = [*crossings(blueprint, assignment), *_announcements(blueprint, assignment)]
+    lookahead = close_lookaheads(workers_of(assignment), ways)
+    return RunPlan(blueprint, assignment, tuple(ways), tuple(tuple(row) for row in lookahead))
+
+
+def _announcements(blueprint: Blueprint, assignment: Assignment) -> list[Crossing]:
+    """The announced end reaches every worker, also one without a host, after the management delay."""
+    centre = assignment[blueprint.topology.controller]
+    delay_ps = blueprint.scenario.control.management_delay_ps
+    return [
+        Crossing(centre, worker, delay_ps) for worker in range(workers_of(assignment)) if worker != centre
+    ]

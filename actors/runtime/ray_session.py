@@ -1,0 +1,130 @@
+"""How is Ray started for a run, and how is everything of it gone afterwards?
+
+Without an address, a cluster of this machine alone is started for the run: no dashboard, the smallest
+object store, no usage statistics, no worker output in the terminal, its files in a directory that only this
+user may enter and that is removed at the end. It takes 5 to 7 seconds. With an address, that cluster is
+used and left running. Where this process is already connected to Ray (the tests, a notebook), the
+connection is used and kept.
+
+Ray is imported here and in the coordinator only, and only when a run needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from emu.errors import RuntimeFailure
+
+OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
+"""A little above the least that Ray accepts."""
+REACH_S: Final = 5.0
+REMOVALS: Final = 30
+ENVIRONMENT: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+}
+_TOKEN: Final = secrets.token_hex(32)
+"""Guards the clusters that this process starts; Ray caches it, so it lives as long as the process."""
+_CHOSEN: Final = any(
+    name in os.environ for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+)
+"""Whether the user has said how Ray authenticates; asked before Ray says so itself."""
+
+
+@contextmanager
+def ray_session(address: str | None, cpus: int) -> Iterator[None]:
+    """Ray, connected. Raises RuntimeFailure in one line if that cannot be had."""
+    os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
+
+    if ray.is_initialized():
+        yield
+        return
+    directory: Path | None = None
+    umask = os.umask(0o077)
+    try:
+        if address is None:
+            directory = Path(tempfile.mkdtemp(prefix="emu-"))
+            _set_token(directory)
+        else:
+            _check_reachable(address)
+        try:
+            _connect(address, cpus, directory)
+        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            where = "on this machine" if address is None else f"at {address}"
+            raise RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}") from None
+        os.umask(umask)
+        yield
+    finally:
+        os.umask(umask)
+        ray.shutdown()
+        if directory is not None:
+            _remove(directory)
+
+
+def _connect(address: str | None, cpus: int, directory: Path | None) -> None:
+    import ray  # noqa: PLC0415  as above
+
+    if address is not None:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        return
+    ray.init(
+        address="local",
+        num_cpus=cpus,
+        num_gpus=0,
+        include_dashboard=False,
+        object_store_memory=OBJECT_STORE_BYTES,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=str(directory),
+    )
+
+
+def _set_token(directory: Path) -> None:
+    """Let nobody else use the cluster, unless the user has chosen a way of doing that."""
+    if not _CHOSEN:
+        path = directory / "token"
+        path.write_text(_TOKEN, encoding="ascii")
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def _check_reachable(address: str) -> None:
+    """Say so at once if nothing listens at HOST:PORT; Ray itself tries for minutes."""
+    if address == "auto":
+        return
+    plain = address.removeprefix("ray://")
+    host, _, port = plain.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise RuntimeFailure(
+            f"{address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"
+        )
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error) or "no answer"
+        raise RuntimeFailure(f"no Ray cluster at {address}: {reason}") from None
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory to which processes that are just ending may still write."""
+    for _ in range(REMOVALS):
+        shutil.rmtree(directory, ignore_errors=True)
+        if not directory.exists():
+            return
+        time.sleep(0.1)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

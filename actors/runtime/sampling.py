@@ -1,0 +1,63 @@
+"""What is kept of a sync point, and how do the workers' shares of it become one sample?"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from actors.runtime.outcome import Observer
+from actors.runtime.partition import Partition
+from actors.runtime.sync import SyncPoint
+from emu.measure.collected import Sample
+
+
+class Share(NamedTuple):
+    """The devices of one worker at a sampling point, by number: their counters and their mixes."""
+
+    time_ps: int
+    counters: dict[int, tuple[int, ...]]
+    digests: dict[int, int]
+
+
+class Sampler:
+    """Takes a worker's share at each sampling point; whoever reads them takes them away."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._shares: deque[Share] = deque()
+
+    def act(self, sync: SyncPoint) -> None:
+        """Take a share if this sync point is for sampling."""
+        if sync.sample:
+            devices = self._partition.devices
+            counters = {device.number: tuple(device.counters()) for device in devices}
+            self._shares.append(Share(sync.time_ps, counters, {one.number: one.digest for one in devices}))
+
+    def drain(self) -> list[Share]:
+        """The shares taken since the last call; also from another thread."""
+        shares: list[Share] = []
+        while self._shares:
+            shares.append(self._shares.popleft())
+        return shares
+
+
+class Merger:
+    """Puts the shares of all workers together, in device order, and tells the observer."""
+
+    def __init__(self, workers: int, observer: Observer) -> None:
+        self._workers = workers
+        self._observer = observer
+        self._waiting: dict[int, list[Share]] = {}
+
+    def add(self, share: Share) -> None:
+        """One worker's share; the last one of a sampling point completes it."""
+        shares = self._waiting.setdefault(share.time_ps, [])
+        shares.append(share)
+        if len(shares) < self._workers:
+            return
+        del self._waiting[share.time_ps]
+        counters = {number: values for one in shares for number, values in one.counters.items()}
+        digests = {number: mix for one in shares for number, mix in one.digests.items()}
+        self._observer.sampled(
+            Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(digests.items()))
+        )

@@ -1,0 +1,144 @@
+"""What does the thread of a worker do, from the first window to the last?
+
+It runs rounds: sends what its participant has to send, waits for the others, runs its window slice by
+slice. Between slices, and whenever it has waited a moment, it looks whether somebody asked it to stop or
+scrapes it. How it ended comes back as a report, never as an exception: a worker that fails tells its peers
+why before it goes, so that they do not guess.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from actors.runtime.exchange import Exchange, PeerGone
+from actors.runtime.outcome import Ending
+from actors.runtime.parcels import PeerLeft, encode_leave
+from actors.runtime.participant import Participant, Sends
+from emu.errors import EmuError
+
+WAIT_S: Final = 0.05
+FLUSH_S: Final = 5.0
+
+
+class Fault(StrEnum):
+    """Whose fault the end was."""
+
+    NONE = "none"
+    OWN = "own"
+    PEER = "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the thread ended: with the run (`ending`), because it was asked to (neither), or with a fault."""
+
+    ending: Ending | None
+    fault: Fault
+    message: str
+    details: str
+    """A traceback, for what nobody expected."""
+    virtual_ps: int
+    windows: int
+    wall_s: float
+    cpu_s: float
+
+
+class Simulation:
+    """Runs one participant over an exchange until the run ends. `between` is called between slices."""
+
+    def __init__(
+        self, participant: Participant, exchange: Exchange | None, between: Callable[[], None]
+    ) -> None:
+        self.participant = participant
+        self.stop_asked = False
+        self._exchange = exchange
+        self._between = between
+
+    def run(self) -> Report:
+        """Run to the end. Devices are started by the caller."""
+        begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
+        ending: Ending | None = None
+        fault, message, details = Fault.NONE, "", ""
+        try:
+            with quiet_collector():
+                ending = self._rounds()
+            if self._exchange is not None:
+                self._exchange.flush(FLUSH_S)
+        except (PeerGone, PeerLeft) as error:
+            fault, message = Fault.PEER, str(error)
+        except EmuError as error:
+            fault, message = Fault.OWN, str(error)
+        except Exception as error:  # noqa: BLE001  reported with its traceback, by the coordinator
+            fault, message = Fault.OWN, f"{type(error).__name__}: {error}"
+            details = traceback.format_exc()
+        if fault is not Fault.NONE:
+            self._say_goodbye(message)
+        return Report(
+            ending,
+            fault,
+            message,
+            details,
+            self.participant.virtual_ps if ending is not None else self.participant.partition.now_ps(),
+            self.participant.machine.round,
+            time.perf_counter() - begin_wall_s,
+            time.process_time() - begin_cpu_s,
+        )
+
+    def _rounds(self) -> Ending | None:
+        participant = self.participant
+        while True:
+            self._send(participant.open())
+            while not participant.complete:
+                assert self._exchange is not None, participant.machine.missing()
+                for peer, body in self._exchange.receive(WAIT_S):
+                    self._send(participant.take(peer, body))
+                if self.stop_asked:
+                    return None
+                self._between()
+            ending = participant.close()
+            if ending is not None:
+                return ending
+            while not participant.run_slice():
+                if self.stop_asked:
+                    return None
+                self._between()
+
+    def _send(self, sends: Sends) -> None:
+        for peer, body in sends:
+            assert self._exchange is not None, peer
+            self._exchange.send(peer, body)
+
+    def _say_goodbye(self, reason: str) -> None:
+        if self._exchange is None:
+            return
+        for peer in self.participant.machine.peers:
+            try:
+                self._exchange.send(peer, encode_leave(reason))
+            except EmuError:
+                continue
+        try:
+            self._exchange.flush(FLUSH_S)
+        except EmuError:
+            return
+
+
+@contextmanager
+def quiet_collector() -> Iterator[None]:
+    """Keep the cyclic collector away from what was built, and out of the slices."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        if was_enabled:
+            gc.enable()
