@@ -72,14 +72,14 @@ class Switch(Device):
         self, number: int, queue: EventQueue, buffer: Buffer, routes: Routes, policy: int, hash_seed: int
     ) -> None:
         super().__init__(number, queue)
-        self.buffer: Buffer = buffer
+        self._groups: vec[Group] = vec[Group]()
         self.ports: vec[SwitchPort] = vec[SwitchPort]()
+        self.buffer: Buffer = buffer
         self.routes: Routes = routes
         self.policy: i64 = policy
         self.hash_seed: i64 = hash_seed
         self.down: list[int] = []
         """Links that routing knows to be down."""
-        self._groups: vec[Group] = vec[Group]()
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""

@@ -1,9 +1,9 @@
 """Which event is next?
 
-Three stores by distance. Events of the present slot of about 1 ns (and anything earlier) are in a short table,
-sorted so that the next one is last: taking it moves nothing. Events of the next 16,383 slots (about 17 us) hang
+Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in a short table,
+sorted so that the next one is last: taking it moves nothing. Events of the next 32,767 slots (about 17 us) hang
 in chains on a wheel: putting one there costs two stores. Whatever lies beyond is in a 4-ary heap. A slot's chain
-moves into the table when the queue reaches it, by insertion: a busy fabric has some three events in a slot. A
+moves into the table when the queue reaches it, by insertion: a busy fabric has a few events in a slot. A
 slot in which very many devices act at once is sorted by the library instead.
 
 Order is by (time, key) alone; where an event waited never shows. The queue does not look beyond the limit it
@@ -20,11 +20,11 @@ from mypy_extensions import i64
 from emu.vectors import append, pop, vec
 from emu.wire.event import NEVER_PS, Event
 
-SLOT_SHIFT: Final[i64] = 10
-SLOTS: Final[i64] = 16384
-_SLOT_MASK: Final[i64] = 16383
+SLOT_SHIFT: Final[i64] = 9
+SLOTS: Final[i64] = 32768
+_SLOT_MASK: Final[i64] = 32767
 _GROUP_SHIFT: Final[i64] = 6
-_SLOT_COUNT: Final = 16384
+_SLOT_COUNT: Final = 32768
 _MANY: Final[i64] = 64
 """A chain longer than this is not sorted by insertion."""
 
