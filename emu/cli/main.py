@@ -9,7 +9,6 @@ keeps its traceback.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -33,6 +32,8 @@ COMMANDS: Final = {
 """Subcommand -> what it does, in the order of the help; it is in `emu.cli.NAME_command`."""
 
 INTERRUPTED_STATUS: Final = 130
+BROKEN_PIPE_STATUS: Final = 141
+"""What a shell reports of a command that SIGPIPE ended."""
 
 
 class _Commands(click.Group):
@@ -104,10 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("emu: interrupted", err=True)
         return INTERRUPTED_STATUS
-    except BrokenPipeError:
-        # The reader of a pipe went away; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit:
+        # Click's answer to a reader that went away, with status 1, which here would mean a failed expectation.
+        return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
 
 

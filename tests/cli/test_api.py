@@ -1,0 +1,87 @@
+"""Does Python do the same as the command, under `import emu`?"""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import emu
+from emu import api
+from emu.errors import ScenarioError, UsageError
+from emu.scenario.document import read_document
+from tests.scenario.scenarios import ROOT, SMALL
+
+TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+
+
+def test_every_public_name_is_reached_from_emu() -> None:
+    assert [name for name in api.__all__ if getattr(emu, name) is not getattr(api, name)] == []
+    assert sorted(api.__all__) == api.__all__
+    with pytest.raises(AttributeError, match="no attribute 'rnu'"):
+        emu.rnu  # noqa: B018 - the look-up is the test
+
+
+def test_a_run_gives_its_summary_and_its_verdict() -> None:
+    result = api.run(TINY, local=True)
+    assert result.passed
+    assert result.directory is None
+    assert [row.ranks for row in result.summary.jobs["ring"].collectives] == [4, 4]
+    assert result.summary.digest == result.outcome.digest
+    assert result.summary.digest == api.run(TINY, local=True, parts=2).summary.digest
+
+
+def test_overrides_take_python_values_and_change_the_answer() -> None:
+    overrides = {"jobs[0].workload.sizes": ["4KiB"], "jobs[0].workload.iterations": 1, "seed": 5}
+    result = api.run(TINY, overrides=overrides, local=True)
+    (row,) = result.summary.jobs["ring"].collectives
+    assert (row.bytes, result.summary.scenario.seed) == (4096, 5)
+
+
+def test_a_mapping_is_a_scenario() -> None:
+    mapping = read_document(SMALL, "small")[0].plain()
+    assert isinstance(mapping, dict)
+    prepared = api.prepare(mapping, {"jobs[0].ranks": 4})
+    assert len(prepared.resolved.jobs[0].gpus) == 4
+    assert len(prepared.topology.gpus) == 8
+    assert api.load(api_text(prepared)).scenario == prepared.scenario
+
+
+def api_text(prepared: api.Prepared) -> dict[str, object]:
+    """The effective scenario as a mapping again."""
+    plain = read_document(api.effective(prepared.scenario), "effective")[0].plain()
+    assert isinstance(plain, dict)
+    return plain
+
+
+def test_results_go_where_they_are_asked_to_go(tmp_path: Path) -> None:
+    result = api.run(TINY, local=True, out=tmp_path / "run")
+    assert result.directory == tmp_path / "run"
+    summary = (tmp_path / "run" / "summary.json").read_text(encoding="utf-8")
+    assert summary == result.summary.json_text()
+
+
+def test_what_is_wrong_is_raised_by_key() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"override jobs\[0\]\.ranks: jobs\[0\]\.ranks: 5 ranks on a fabric of 4"
+    ):
+        api.prepare(TINY, {"jobs[0].ranks": 5})
+    with pytest.raises(ScenarioError, match="override a b: 'a b' is not a path"):
+        api.load(TINY, {"a b": 5})
+    with pytest.raises(ScenarioError, match=r"override seed: a scenario holds .*, not object"):
+        api.load(TINY, {"seed": object()})
+    with pytest.raises(UsageError, match="--parts"):
+        api.run(TINY, parts=2)
+
+
+def test_a_failed_expectation_is_data() -> None:
+    result = api.run(TINY, overrides={"expect[0].equals": 3}, local=True)
+    assert (result.passed, result.exit_status) == (False, 1)
+    assert [verdict.passed for verdict in result.summary.expectations] == [False, True]
+
+
+def test_the_example_on_top_of_the_module_is_python() -> None:
+    doc = ast.get_docstring(ast.parse((ROOT / "emu" / "api.py").read_text(encoding="utf-8")))
+    assert doc is not None
+    example = [line.strip() for line in doc.splitlines() if line.startswith("    ")]
+    assert example[0] == "import emu"
+    ast.parse("\n".join(example))

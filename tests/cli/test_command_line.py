@@ -1,0 +1,257 @@
+"""Does the `emu` command do what it is told, say what is wrong in one line, and end with the right status?"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import emu
+from emu.cli import doctor_command
+from emu.cli.main import COMMANDS, main
+from emu.scenario.load import load_text
+from tests.scenario.scenarios import ROOT, SMALL
+
+TINY = str(ROOT / "scenarios" / "tiny_all_reduce.yaml")
+Captured = pytest.CaptureFixture[str]
+
+
+def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, and the lines on standard output and standard error."""
+    status = main(arguments)
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    """A small scenario's file."""
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_help_lists_every_command_in_order(capsys: Captured) -> None:
+    status, out, err = told(capsys, "--help")
+    assert (status, err) == (0, [])
+    listed = out[out.index("Commands:") + 1 :]
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(capsys: Captured, name: str) -> None:
+    status, out, err = told(capsys, name, "--help")
+    assert (status, err) == (0, [])
+    assert out[0].startswith(f"Usage: emu {name}")
+
+
+def test_help_and_version_import_no_heavy_package() -> None:
+    """What keeps `emu --help` quick, stated without a clock."""
+    heavy = ("ray", "pydantic", "rich", "trio", "prometheus_client", "yaml", "rustworkx", "msgpack")
+    code = (
+        "import sys; from emu.cli.main import main; main(['--help']); main(['--version']);"
+        f" print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_version_says_whether_the_packet_path_is_compiled(capsys: Captured) -> None:
+    assert told(capsys, "--version") == (0, [f"emu {emu.__version__}, {emu.compiled_state()}"], [])
+
+
+def test_a_mistyped_command_comes_with_the_nearest_one(capsys: Captured) -> None:
+    status, out, err = told(capsys, "valdiate")
+    assert (status, out) == (2, [])
+    assert err[-1] == "Error: there is no command 'valdiate'; did you mean 'validate'?"
+
+
+def test_validate_counts_what_is_there(capsys: Captured, small: str) -> None:
+    said = f"{small}: valid: small, 8 GPUs, 4 switches, 1 job, 0 faults, 0 expectations"
+    assert told(capsys, "validate", small) == (0, [said], [])
+
+
+def test_validate_tells_every_problem_of_every_file(capsys: Captured, small: str, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(SMALL.replace("racks: 2,", "racks: 0,") + "sede: 3\n", encoding="utf-8")
+    status, out, err = told(capsys, "validate", str(wrong), small, str(tmp_path / "missing.yaml"))
+    assert (status, len(out)) == (2, 1)
+    assert [line.split(";")[0] for line in err] == [
+        f"emu: {wrong}:2: topology.racks: 0 is out of range",
+        f"emu: {wrong}:6: sede: unknown key",
+        f"emu: {tmp_path / 'missing.yaml'}: there is no such file",
+    ]
+
+
+def test_validate_looks_at_the_fabric_too(capsys: Captured, small: str) -> None:
+    status, out, err = told(capsys, "validate", small, "--set", "jobs[0].ranks=9")
+    assert (status, out) == (2, [])
+    assert err == [
+        "emu: --set jobs[0].ranks=9: jobs[0].ranks: 9 ranks on a fabric of 8 GPUs; accepted: at most 8"
+    ]
+
+
+def test_a_buffer_without_room_is_found_before_a_run(capsys: Captured, small: str) -> None:
+    status, _, err = told(capsys, "validate", small, "--set", "switch.buffer.pool=100KB")
+    assert status == 2
+    assert err[0].startswith(
+        "emu: --set switch.buffer.pool=100KB: switch.buffer.pool: reserves and headroom of"
+    )
+
+
+def test_validate_prints_the_effective_scenario(capsys: Captured, small: str) -> None:
+    status, out, _ = told(capsys, "validate", small, "--effective", "--seed", "9", "--set", "run.max_time=1s")
+    assert status == 0
+    scenario = load_text("\n".join(out)).scenario
+    assert (scenario.seed, scenario.run.max_time_ps) == (9, 10**12)
+
+
+def test_a_wrong_seed_names_the_option(capsys: Captured, small: str) -> None:
+    _, _, err = told(capsys, "validate", small, "--seed", "x")
+    assert err == ["emu: --seed seed=x: seed: 'x' is not a whole number; accepted: a whole number"]
+
+
+def test_scenarios_in_the_directory_are_found_by_name(
+    capsys: Captured, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scenarios").mkdir()
+    Path(small).rename(tmp_path / "scenarios" / "small.yaml")
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = told(capsys, "validate", "small")
+    assert (status, out[0].split(":")[0]) == (0, "scenarios/small.yaml")
+
+
+def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SMALL + "description: |\n  One\n  question.\n", encoding="utf-8")
+    (tmp_path / "b.yaml").write_text("", encoding="utf-8")
+    status, out, _ = told(capsys, "list", str(tmp_path))
+    assert status == 0
+    assert out[0] == f"{tmp_path / 'a.yaml'}  One question."
+    assert out[1].startswith(f"{tmp_path / 'b.yaml'}  not valid: {tmp_path / 'b.yaml'}: the file is empty")
+    rows = json.loads("\n".join(told(capsys, "list", str(tmp_path), "--json")[1]))
+    assert rows[0] == {"file": str(tmp_path / "a.yaml"), "name": "small", "description": "One question."}
+
+
+def test_list_of_no_directory_is_bad_input(capsys: Captured, tmp_path: Path) -> None:
+    status, _, err = told(capsys, "list", str(tmp_path / "none"))
+    assert (status, len(err)) == (2, 1)
+
+
+def test_schemas_are_json(capsys: Captured) -> None:
+    for subject in ("scenario", "summary"):
+        status, out, _ = told(capsys, "schema", subject)
+        assert (status, json.loads("\n".join(out))["type"]) == (0, "object")
+    assert told(capsys, "schema", "--markdown")[1][0] == "### Top level"
+    assert told(capsys, "schema", "summary", "--markdown")[0] == 2
+
+
+def test_topo_shows_tiers_and_paths(capsys: Captured, small: str) -> None:
+    status, out, _ = told(capsys, "topo", small)
+    assert (status, out[0].split(":")[0]) == (0, "ai_zone")
+    status, out, _ = told(capsys, "topo", small, "--routes", "nic-0-0", "nic-3-1")
+    assert out == ["nic-0-0 rtsw-0 ctsw-0 rtsw-1 nic-3-1", "nic-0-0 rtsw-0 ctsw-1 rtsw-1 nic-3-1"]
+    listed = json.loads("\n".join(told(capsys, "topo", small, "--json")[1]))
+    assert len(listed["nodes"]) == 4 + 8 + 8 + 2 + 2 + 1
+    assert [node["address"] for node in listed["nodes"] if node["name"] == "nic-3-1"] == ["10.0.4.3"]
+
+
+@pytest.mark.parametrize("ends", [("nic-0-0", "nic-0-9"), ("gpu-0-0", "nic-0-0"), ("nic-0-0", "nic-0-0")])
+def test_topo_refuses_routes_between_what_are_no_two_nics(
+    capsys: Captured, small: str, ends: tuple[str, str]
+) -> None:
+    status, _, err = told(capsys, "topo", small, "--routes", *ends)
+    assert (status, len(err)) == (2, 1)
+    assert err[0].startswith("emu: --routes ")
+
+
+def test_doctor_checks_everything_and_says_so(capsys: Captured) -> None:
+    status, out, _ = told(capsys, "doctor")
+    assert status == (4 if any(line.startswith("fail") for line in out) else 0)
+    assert len(out) == len(doctor_command.CHECKS)
+    assert all(line.split()[0] in ("ok", "note", "fail") for line in out)
+    rows = json.loads("\n".join(told(capsys, "doctor", "--json")[1]))
+    assert [row["name"] for row in rows] == [line.split()[1] for line in out]
+
+
+def test_a_reader_that_goes_away_ends_the_command_in_silence(small: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "emu.cli.main", "validate", small, "--effective"]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_nothing_unexpected_is_swallowed(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> doctor_command.Check:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(doctor_command, "CHECKS", (broken,))
+    with pytest.raises(ZeroDivisionError):
+        main(["doctor"])
+
+
+def test_run_keeps_its_results_and_says_where(capsys: Captured, tmp_path: Path) -> None:
+    out_directory = tmp_path / "out"
+    status, out, err = told(capsys, "run", TINY, "--local", "--out", str(out_directory))
+    assert (status, err) == (0, [])
+    assert out[0].startswith("tiny_all_reduce: ")
+    assert f"results in {out_directory}" in out
+    assert {"scenario.yaml", "summary.json", "workers.json"} <= {
+        path.name for path in out_directory.iterdir()
+    }
+    summary = json.loads((out_directory / "summary.json").read_text(encoding="utf-8"))
+    again, out, _ = told(
+        capsys,
+        "run",
+        str(out_directory / "scenario.yaml"),
+        "--local",
+        "--json",
+        "--out",
+        str(tmp_path / "again"),
+    )
+    assert again == 0
+    assert json.loads("\n".join(out))["digest"] == summary["digest"]
+
+
+def test_a_failed_expectation_is_status_1_with_the_line_that_repeats_it(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    assignment = "expect[0].equals=3"
+    status, out, err = told(
+        capsys, "run", TINY, "--local", "--set", assignment, "--seed", "4", "--out", str(tmp_path)
+    )
+    assert (status, err) == (1, ["emu: 1 of 2 expectations failed"])
+    assert out[-1] == f"repeat with: emu run {TINY} --set '{assignment}' --seed 4 --local"
+    assert any(line.startswith("FAIL drops.congestion") for line in out)
+
+
+def test_a_run_that_does_not_end_is_status_3(capsys: Captured, tmp_path: Path) -> None:
+    options = ("--local", "--quiet", "--set", "run.max_time=1us", "--out", str(tmp_path))
+    status, out, err = told(capsys, "run", TINY, *options)
+    assert (status, out) == (3, [])
+    assert err == ["emu: run.max_time (1us) passed with a job unfinished"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--local", "--workers", "2"],
+            "--workers, --placement and --address are for Ray; with --local use --p",
+        ),
+        (["--parts", "2"], "--parts is for --local; on Ray use --workers"),
+        (["--local", "--out", "FILE"], "FILE: "),
+        (
+            ["--local", "--set", "jobs[0].ranks=5"],
+            "--set jobs[0].ranks=5: jobs[0].ranks: 5 ranks on a fabric",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_status_2(capsys: Captured, small: str, options: list[str], said: str) -> None:
+    options = [small if option == "FILE" else option for option in options]
+    status, out, err = told(capsys, "run", TINY, *options)
+    assert (status, out, len(err)) == (2, [], 1)
+    assert err[0].startswith(f"emu: {said.replace('FILE', small)}")

@@ -1,0 +1,143 @@
+"""Are expectations judged exactly, in the unit of the value, and is a failed one told so that it helps?"""
+
+from typing import Any
+
+import pytest
+
+from emu.scenario.expect import Expectation, path_steps
+from emu.scenario.section import RefusedError
+from emu.scenario.verdict import evaluate
+
+SUMMARY: dict[str, Any] = {
+    "digest": "ab12",
+    "compiled": True,
+    "virtual_ps": 300_000_000,
+    "engine": {"wall_s": 1.5},
+    "drops": {"congestion": 0, "total": 3},
+    "faults": [{"frames_lost": 12, "until_ps": None}],
+    "fabric": {"pause_frames": 7, "drops": {"total": 4}, "peak_buffer_bytes": 65_536, "max_over_mean": 1.25},
+    "jobs": {
+        "bench": {
+            "status": "success",
+            "collectives": [
+                {"bytes": 1_048_576, "busbw": 100 * 10**9},
+                {"bytes": 2_097_152, "busbw": 180 * 10**9},
+            ],
+        },
+    },
+}
+
+
+def judged(value: str, **bound: Any) -> str:
+    """Empty if the expectation holds, else why not."""
+    ((verdict),) = evaluate([Expectation.model_validate({"value": value, **bound})], SUMMARY)
+    assert verdict.passed == (verdict.reason == "")
+    return verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("value", "bound"),
+    [
+        ("drops.congestion", {"equals": 0}),
+        ("drops.total", {"equals": 3}),
+        ("fabric.drops.total", {"equals": 4}),
+        ("pause_frames", {"at_least": 7, "at_most": None}),
+        ("faults[0].frames_lost", {"between": (12, 13)}),
+        ("faults[-1].frames_lost", {"at_most": 12}),
+        ("jobs.bench.collectives[-1].busbw", {"at_least": "180Gbps"}),
+        ("jobs.bench.collectives[-1].busbw", {"equals": 180_000_000_000}),
+        ("jobs.bench.collectives[0].busbw", {"between": ("12.5GB/s", "0.1T")}),
+        ("jobs.bench.collectives[0].bytes", {"equals": "1MiB"}),
+        ("jobs.bench.status", {"equals": "success"}),
+        ("peak_buffer_bytes", {"at_most": "64KiB"}),
+        ("virtual_ps", {"equals": "300us"}),
+        ("engine.wall_s", {"at_most": "1500ms"}),
+        ("engine.wall_s", {"at_least": 1.5}),
+        ("max_over_mean", {"at_most": 1.25}),
+        ("compiled", {"equals": True}),
+        ("digest", {"equals": "ab12"}),
+    ],
+)
+def test_what_holds_passes(value: str, bound: dict[str, Any]) -> None:
+    assert judged(value, **{name: one for name, one in bound.items() if one is not None}) == ""
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "reason"),
+    [
+        ("drops.total", {"equals": 0}, "3 is not 0"),
+        ("drops.total", {"at_least": 4}, "3 is less than 4"),
+        ("drops.total", {"at_most": 2.5}, "3 is more than 2.5"),
+        ("virtual_ps", {"at_most": "299.999999us"}, "300us is more than 299.999999us"),
+        ("jobs.bench.collectives[0].busbw", {"at_least": "101G"}, "100Gbps is less than 101G"),
+        ("jobs.bench.collectives[0].bytes", {"between": ("2MiB", "4MiB")}, "1MiB is less than 2MiB"),
+        ("jobs.bench.status", {"equals": "unfinished"}, "'success' is not unfinished"),
+        ("jobs.bench.status", {"at_least": 3}, "'success' has no order, so it cannot be at_least 3"),
+        ("compiled", {"equals": 1}, "True is not 1"),
+        ("drops.congestion", {"equals": False}, "0 is not False"),
+        ("drops.total", {"equals": "three"}, "the value is a number, and 'three' is a text"),
+        ("drops.total", {"equals": "3us"}, "the value is a number without a unit, and 3us is a time"),
+        ("virtual_ps", {"at_most": "1MB"}, "the value is a time, and 1MB is a size"),
+        ("engine.wall_s", {"at_most": "1MB"}, "the value is a time, and 1MB is a size"),
+        ("peak_buffer_bytes", {"at_most": "1G"}, "the value is a size, and 1G is a rate"),
+        ("faults[0].until_ps", {"at_least": 0}, "faults[0].until_ps has no value in this run"),
+        ("faults[1].frames_lost", {"equals": 0}, "faults has 1 items, none at [1]"),
+        ("faults.frames_lost", {"equals": 0}, "faults is not a mapping, so there is no 'frames_lost' in it"),
+        ("drops[0]", {"equals": 0}, "drops is not a list"),
+        ("jobs.bench", {"equals": 0}, "jobs.bench is not a single value"),
+        (
+            "jobs.bench.colectives[0]",
+            {"equals": 0},
+            "no 'colectives' in jobs.bench; did you mean 'collectives'?",
+        ),
+        ("drops.xyz", {"equals": 0}, "there is no 'xyz' in drops; there is congestion, total"),
+    ],
+)
+def test_what_does_not_hold_says_why(value: str, bound: dict[str, Any], reason: str) -> None:
+    assert judged(value, **bound).endswith(reason)
+
+
+def test_verdicts_carry_what_was_expected_and_what_was_found() -> None:
+    expectations = [
+        Expectation.model_validate({"value": "drops.total", "at_most": 2}),
+        Expectation.model_validate({"value": "nowhere", "between": (1, 2)}),
+    ]
+    assert [verdict.model_dump() for verdict in evaluate(expectations, SUMMARY)] == [
+        {
+            "value": "drops.total",
+            "relation": "at_most",
+            "expected": 2,
+            "actual": 3,
+            "passed": False,
+            "reason": "3 is more than 2",
+        },
+        {
+            "value": "nowhere",
+            "relation": "between",
+            "expected": "1 and 2",
+            "actual": None,
+            "passed": False,
+            "reason": f"there is no 'nowhere' in the summary; there is {', '.join(SUMMARY)}",
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        ("a", ("a",)),
+        ("a.b-c.d_1", ("a", "b-c", "d_1")),
+        ("a[0].b[-1][2]", ("a", 0, "b", -1, 2)),
+        ("a.0", ("a", "0")),
+    ],
+)
+def test_paths_are_keys_and_indices(path: str, steps: tuple[str | int, ...]) -> None:
+    assert path_steps(path) == steps
+
+
+@pytest.mark.parametrize(
+    "path", ["", ".a", "a.", "a..b", "[0]", "a[", "a[x]", "a[1.5]", "0", "a b", "a" * 300]
+)
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(RefusedError, match="is not a path"):
+        path_steps(path)
