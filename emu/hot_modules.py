@@ -16,6 +16,7 @@ from typing import Final
 HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.wire.event",
     "emu.wire.frame",
+    "emu.wire.batch",
     "emu.kernel.mixing",
     "emu.kernel.queue",
     "emu.kernel.device",
@@ -32,4 +33,5 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.queue_pair",
     "actors.nic.port",
     "actors.nic.nic",
+    "actors.runtime.partition",
 )
