@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         click.echo("emu: interrupted", err=True)
         return INTERRUPTED_STATUS
     except SystemExit:
-        # Click's answer to a reader that went away, with status 1, which here would mean a failed expectation.
+        # Click's answer to a reader that went away, with a status that means a failed expectation here.
         return BROKEN_PIPE_STATUS
     return result if isinstance(result, int) else 0
 
