@@ -1,0 +1,204 @@
+"""Does the data path keep its order and its bounds, whatever the knobs, and cost what it should?"""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from actors.ncclx.channel import CTS_BYTES, Channel
+from actors.ncclx.ring import OPERATION_CODES, RECEIVES, RingCursor
+from emu.wire.message import STATUS_RETRY_EXCEEDED
+from tests.ncclx.toy import US, Toy, collective, scenario
+
+KNOBS: list[dict[str, Any]] = [
+    {},
+    {"admission": "none"},
+    {"qps_per_connection": 3},
+    {"qps_per_connection": 3, "qp_policy": "split"},
+    {"qps_per_connection": 4, "qp_policy": "split", "admission": "none", "channels": 2},
+    {"channels": 3, "control": "data_class"},
+    {"steps": 4, "chunk_steps": 4, "slice_steps": 4},
+    {"steps": 2, "chunk_steps": 2, "slice_steps": 1, "buffsize": "8KiB"},
+]
+
+
+def check_bounds(toy: Toy) -> None:
+    """The invariants at the top of `actors.ncclx.channel`, and those between neighbours."""
+    ranks = toy.ranks()
+    for program in ranks:
+        for channel in program.channels:
+            check_channel(channel)
+            peer = ranks[(program.rank + 1) % len(ranks)].channels[channel.number]
+            assert peer.ready <= channel.posted
+            if channel.admitted:
+                assert channel.posted <= channel.granted <= peer.cleared
+
+
+def check_channel(channel: Channel) -> None:
+    assert (
+        channel.freed <= channel.posted <= channel.filled <= channel.issued <= channel.freed + channel.slots
+    )
+    assert channel.recycled <= channel.taken <= channel.ready
+    if channel.admitted:
+        assert channel.ready <= channel.cleared <= channel.recycled + channel.slots
+
+
+def received_bytes(toy: Toy, op: str, size: int, rank: int, channel: int) -> list[int]:
+    """Sizes of the slices that a rank should receive on a channel, by its number."""
+    ncclx = toy.scenario.ncclx
+    ranks = len(toy.ranks())
+    cursor = RingCursor(ranks, rank, ncclx.channels, channel, ncclx.chunk_bytes, ncclx.slice_bytes)
+    cursor.begin(OPERATION_CODES[op], size)
+    sizes = []
+    while not cursor.done:
+        if cursor.flags & RECEIVES:
+            sizes.append(int(cursor.size_bytes))
+        cursor.advance()
+    return sizes
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=str)
+@pytest.mark.parametrize(
+    ("op", "size", "ranks"), [("all_reduce", 50_001, 3), ("all_gather", 7, 4), ("reduce_scatter", 99_999, 5)]
+)
+def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
+    knobs: dict[str, Any], op: str, size: int, ranks: int
+) -> None:
+    given = {"buffsize": "16KiB", **knobs}
+    toy = Toy(scenario([collective(op, f"{size}B", order="strided")], hosts=ranks, ncclx=given))
+    toy.run(lambda: check_bounds(toy))
+    assert [row[4] for row in toy.controller.operations] == [0]
+    for work in toy.plan.jobs[0].works:
+        for number, ends in enumerate(work.channels):
+            arrived: dict[int, int] = {}
+            for index, immediate, size_bytes, _ in toy.nic(ends.nic).arrived:
+                if index in ends.receive_pairs:
+                    arrived[immediate] = arrived.get(immediate, 0) + size_bytes
+            expected = received_bytes(toy, op, size, work.rank, number)
+            assert [arrived[slice_] for slice_ in sorted(arrived)] == expected
+    for program in toy.ranks():
+        for channel in program.channels:
+            assert channel.drained()
+            assert channel.freed == channel.issued
+            assert channel.recycled == channel.ready
+
+
+@pytest.mark.parametrize("gpus_per_host", [1, 4])
+def test_ranks_of_one_host_go_through_their_nics_too(gpus_per_host: int) -> None:
+    jobs = [collective("all_reduce", "1MiB")]
+    toy = Toy(scenario(jobs, hosts=8 // gpus_per_host, gpus_per_host=gpus_per_host)).run()
+    data = [
+        sum(size for _, _, size, _ in toy.nic(nic).arrived if size != CTS_BYTES) for nic in toy.topology.nics
+    ]
+    # 14 slices of 128 KiB into every NIC.
+    assert data == [14 * 131072] * 8
+
+
+def test_every_step_costs_serialisation_delay_and_a_few_doorbells() -> None:
+    # 14 steps of 256 KiB among 8 ranks: (262,144 + 64) B at 400G are 5,244,160 ps, then 1 us; the first
+    # WRITE also waits for its CTS: 128 B (the CTS and its headers) are 2,560 ps, then 1 us. Host messages of
+    # 1 ns and more make the rest.
+    toy = Toy(scenario([collective("all_reduce", "2MiB")], hosts=8)).run()
+    floor = 14 * (5_244_160 + US) + 2_560 + US
+    assert floor <= toy.operation_ps() <= floor + 14 * 10_000
+
+
+def test_clear_to_send_is_off_the_path_while_slots_are_free() -> None:
+    admitted = Toy(scenario([collective("all_reduce", "2MiB")], hosts=8)).run()
+    blind = Toy(scenario([collective("all_reduce", "2MiB")], hosts=8, ncclx={"admission": "none"})).run()
+    # One CTS at the beginning, and 64 B + headers among the data of each step.
+    assert 0 < admitted.operation_ps() - blind.operation_ps() <= US + 15 * 2_560 + 20_000
+
+
+@pytest.mark.parametrize("delay_us", [5, 10, 20, 50])
+@pytest.mark.parametrize("slots", [1, 2, 4])
+def test_one_channel_carries_slots_times_size_per_round_trip(slots: int, delay_us: int) -> None:
+    """The window law, where the window is the limit: two ranks, chunks as large as the buffer."""
+    size, loops = 65536, 16
+    ncclx = {"buffsize": f"{slots * 64}KiB", "steps": slots, "chunk_steps": slots, "slice_steps": 1}
+    total = 2 * slots * size * loops
+    jobs = [collective("all_gather", f"{total}B")]
+    took_ps = Toy(scenario(jobs, hosts=2, ncclx=ncclx), delay_us * US).run().operation_ps()
+    # Per loop and slot: 65,600 B at 400G, data one way, CTS (128 B at 400G) one way.
+    line_ps, cts_ps, delay_ps = 1_312_000, 2_560, delay_us * US
+    period_ps = line_ps + delay_ps + max(cts_ps + delay_ps, (slots - 1) * line_ps)
+    expected_ps = (loops - 1) * period_ps + slots * line_ps + delay_ps + cts_ps + delay_ps
+    assert abs(took_ps - expected_ps) * 50 <= expected_ps, (took_ps, expected_ps)
+
+
+def test_round_robin_sends_whole_slices_to_queue_pairs_in_turn() -> None:
+    ncclx = {"qps_per_connection": 4}
+    toy = Toy(scenario([collective("all_reduce", "4MiB")], hosts=8, ncclx=ncclx)).run()
+    ends = toy.plan.jobs[0].works[0].channels[0]
+    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
+    assert writes == [(ends.send_pairs[turn % 4], 524288) for turn in range(14)]
+
+
+def test_split_cuts_every_slice_over_all_queue_pairs_at_128_bytes() -> None:
+    ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
+    toy = Toy(scenario([collective("all_reduce", "80000B")], hosts=8, ncclx=ncclx)).run()
+    ends = toy.plan.jobs[0].works[0].channels[0]
+    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
+    # 10,000 B / 3 rounded up to 128 B are 3,456; 3,088 are left for the third.
+    assert writes == list(zip(ends.send_pairs, (3456, 3456, 3088), strict=True)) * 14
+
+
+def test_split_pieces_of_a_tiny_slice_may_be_empty() -> None:
+    ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
+    toy = Toy(scenario([collective("all_reduce", "640B")], hosts=4, ncclx=ncclx)).run()
+    ends = toy.plan.jobs[0].works[0].channels[0]
+    writes = [size for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
+    assert writes == [128, 32, 0] * 6
+
+
+def test_the_next_operation_begins_two_management_delays_after_the_last_report() -> None:
+    jobs = [collective("all_gather", "64KiB", "0.5MiB", iterations=2, warmup=1)]
+    toy = Toy(scenario(jobs, control={"management_delay": "30us"})).run()
+    rows = toy.controller.operations
+    assert [row[:2] for row in rows] == [[0, operation] for operation in range(6)]
+    for before, after in pairwise(rows):
+        assert 60 * US <= after[2] - before[3] <= 60 * US + 4 * US
+    took = [row[3] - row[2] for row in rows]
+    assert took[1] == took[2]
+    assert took[4] == took[5]
+
+
+def test_a_failed_queue_pair_ends_the_job_with_its_status_and_leaves_the_rest_undone() -> None:
+    jobs = [collective("all_reduce", "1MiB", iterations=3)]
+    toy = Toy(scenario(jobs))
+    ends = toy.plan.jobs[0].works[2].channels[0]
+    toy.nic(ends.nic).broken.add(ends.send_pairs[0])
+    toy.run()
+    assert [row[4] for row in toy.controller.operations] == [STATUS_RETRY_EXCEEDED]
+    # The report takes 51.2 ns (64 B at 10G) and 100 us to the controller, which stops the run 100 us later.
+    assert toy.kernel.queue.stop_ps == toy.controller.operations[0][3] + 51_200 + 200 * US
+
+
+def test_a_proxy_s_cost_adds_to_every_step() -> None:
+    free = Toy(scenario([collective("all_reduce", "2MiB")], hosts=8)).run().operation_ps()
+    host = {"link_delay": "1ns", "link_rate": "512T", "proxy_cost": "500ns"}
+    paid = Toy(scenario([collective("all_reduce", "2MiB")], hosts=8, host=host)).run().operation_ps()
+    # A step waits at least for its completion and its post; at most also for a CTS and two acknowledgements.
+    assert 14 * 2 * 500_000 <= paid - free <= 14 * 6 * 500_000
+
+
+@pytest.mark.parametrize("knobs", KNOBS, ids=str)
+def test_a_run_saved_anywhere_ends_as_if_it_had_not_been(knobs: dict[str, Any]) -> None:
+    given = {"buffsize": "16KiB", **knobs}
+    host = {"link_delay": "1ns", "link_rate": "512T", "proxy_cost": "100ns"}
+    one = scenario([collective("all_reduce", "100KiB", iterations=2)], hosts=3, ncclx=given, host=host)
+    whole = Toy(one).run()
+    first, second = Toy(one), Toy(one)
+    first.kernel.start()
+    first.kernel.run(1 << 61, whole.kernel.events * 2 // 5)
+    for device, other in zip(first.kernel.hosted(), second.kernel.hosted(), strict=True):
+        other.load(device.save())
+    for event in first.kernel.queue.pending():
+        second.kernel.queue.push(event)
+    for nic in first.topology.nics:
+        second.nic(nic).free_ps = first.nic(nic).free_ps
+        second.nic(nic).host.free_ps = first.nic(nic).host.free_ps
+    second.kernel.queue.now_ps = first.kernel.queue.now_ps
+    second.kernel.run(1 << 61, 10**7)
+    assert second.controller.operations == whole.controller.operations
+    assert [d.digest for d in second.kernel.hosted()] == [d.digest for d in whole.kernel.hosted()]
