@@ -64,7 +64,8 @@ class Participant:
         mine = Contribution(next_ps, sent_ps, partition.stop_ps(), reached_ps=self._until_ps)
         if self.machine.wants_totals(next_ps):
             mine.progress = partition.progress()
-            mine.work = partition.work_pending() + sum(batch is not None for batch in batches)
+            mine.work, mine.promises = partition.outlook()
+            mine.work += sum(batch is not None for batch in batches)
         return _encoded(self.machine.open(mine, batches))
 
     def take(self, peer: int, body: bytes) -> Sends:

@@ -20,7 +20,7 @@ from emu.kernel.kernel import Kernel
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import vec
 from emu.wire.batch import Batch, BatchReader, encode_batch
-from emu.wire.event import NEVER_PS, Event, key_device
+from emu.wire.event import COPY_DONE, FIRST_UPKEEP, JOB, NEVER_PS, Event, key_device, key_kind
 
 
 class Partition:
@@ -88,9 +88,21 @@ class Partition:
             total += device.progress
         return total
 
-    def work_pending(self) -> bool:
-        """Whether anything but upkeep is pending here."""
-        return self.kernel.work_pending()
+    def outlook(self) -> tuple[int, int]:
+        """How many pending events are work (not upkeep), and how many of these promise that something goes on.
+
+        A job or flow that has yet to begin, and a copy that is under way, are such promises: while there is
+        one, no progress is not a stall.
+        """
+        work: i64 = 0
+        promises: i64 = 0
+        for event in self.kernel.queue.pending():
+            kind: i64 = key_kind(event.key)
+            if kind < FIRST_UPKEEP:
+                work += 1
+            if kind == JOB or kind == COPY_DONE:
+                promises += 1
+        return work, promises
 
     def save(self) -> list[Plain]:
         """The state of this partition at a sync point: [stop, now, [[number, state]...], [event...]]."""

@@ -7,8 +7,8 @@ scenario, so they need no announcement. Sync points never change what happens, o
 * Sampling: multiples of `sample_every`. A stretch in which nothing happens is stepped over: its samples
   would all equal the one before it.
 * Stall check: multiples of `stall_after`, none left out, since nothing happening is what it looks for. A
-  run stalls at the first of them where no progress was made since the one before, or where nothing but
-  upkeep is pending.
+  run stalls at the first of them where nothing but upkeep is pending, or where no progress was made since
+  the one before and nothing promises any: no copy is under way and no job has yet to begin.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from emu.wire.event import NEVER_PS
 STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
 EXTRA_MINIMA: Final = 2
-TOTALS: Final = 2
+TOTALS: Final = 3
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ class Contribution:
     """The progress of its devices, if the machine wants totals."""
     work: int = 0
     """How much is pending besides upkeep, here and in the batches, if the machine wants totals."""
+    promises: int = 0
+    """How much of it says that something goes on by itself (`Partition.outlook`)."""
     reached_ps: int = 0
     """It has executed nothing at or after this time."""
 
@@ -170,7 +172,7 @@ class WindowMachine:
             self._wish_ps = NEVER_PS
         values = list(mine.sent_ps)
         values[self.index] = min(values[self.index], mine.next_ps)
-        values += (mine.stop_ps, self._request_ps, mine.progress, mine.work)
+        values += (mine.stop_ps, self._request_ps, mine.progress, mine.work, mine.promises)
         shown = values if self._star else []
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -230,7 +232,7 @@ class WindowMachine:
         ]
         workers = self.workers
         next_ps = result[:workers]
-        announced_ps, request_ps, progress, work = result[workers:]
+        announced_ps, request_ps, progress, work, promises = result[workers:]
         earliest_ps = min(next_ps)
         stop_ps = self.stop_ps = min(announced_ps, self._grid.max_time_ps)
         due_ps = min(self._next_sample_ps, self._next_stall_check_ps, request_ps)
@@ -240,7 +242,7 @@ class WindowMachine:
         if earliest_ps >= due_ps:
             sync = self._pass(due_ps, earliest_ps, request_ps)
             if sync.stall_check:
-                if work == 0 or progress == self._last_progress:
+                if work == 0 or (progress == self._last_progress and promises == 0):
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
                 self._last_progress = progress
         limit_ps = min(self._next_sample_ps, self._next_stall_check_ps, stop_ps)

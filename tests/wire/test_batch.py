@@ -1,0 +1,255 @@
+"""A batch comes out as it went in, and whatever is not a batch is refused by name."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.errors import ProtocolError
+from emu.vectors import append, vec
+from emu.wire.batch import Batch, BatchReader, encode_batch
+from emu.wire.event import ARRIVAL, JOB, MESSAGE, PAUSE, Event, Message, pack_key
+from emu.wire.frame import (
+    ACKNOWLEDGE,
+    CNP,
+    OPCODES,
+    WRITE_LAST_IMM,
+    WRITE_MIDDLE,
+    WRITE_ONLY,
+    Frame,
+    wire_size,
+)
+from emu.wire.message import COMPLETION, PAUSE_FRAME
+
+MANAGEMENT_PORT = 2047
+SINCE_PS = 1_000_000
+FRAME_FIELDS = (
+    *("time_ps", "key", "opcode", "priority", "src", "dst", "udp_source", "qpn", "psn", "payload_bytes"),
+    *("wire_bytes", "ecn", "ack_request", "syndrome", "immediate", "message_bytes", "sent_ps"),
+)
+MESSAGE_FIELDS = ("time_ps", "key", "op", "a", "b", "c", "d", "e", "f")
+
+
+def reader() -> BatchReader:
+    """Devices 2 (4 ports) and 5 (no port but management) of 7 are hosted."""
+    return BatchReader([-1, -1, 4, -1, -1, 0, -1], MANAGEMENT_PORT, 4096)
+
+
+def frame(**fields: int) -> Frame:
+    """A frame for port 3 of device 2, with some fields changed."""
+    made = Frame(WRITE_MIDDLE, 3, 17, 1025, 50_000, 77, 123_456, 4096, wire_size(WRITE_MIDDLE, 4096))
+    made.time_ps, made.key, made.sent_ps = 2_000_000, pack_key(2, ARRIVAL, 3, 0), 900_000
+    made.ecn, made.ack_request = 2, 1
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def message(**fields: int) -> Message:
+    """A message for port 1 of device 2, with some fields changed."""
+    made = Message(COMPLETION, 1, 2, 3, 4, 5, -6)
+    made.time_ps, made.key = 2_000_000, pack_key(2, MESSAGE, 1, 9)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def batch_of(*events: Frame | Message) -> Batch:
+    frames, messages = vec[Frame](), vec[Message]()
+    for event in events:
+        if isinstance(event, Frame):
+            frames = append(frames, event)
+        else:
+            messages = append(messages, event)
+    return encode_batch(frames, messages)
+
+
+def fields_of(event: Event) -> tuple[int | bytes | None, ...]:
+    if isinstance(event, Frame):
+        return (*(getattr(event, name) for name in FRAME_FIELDS), event.tail)
+    return tuple(getattr(event, name) for name in MESSAGE_FIELDS)
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    opcode = draw(st.sampled_from(OPCODES))
+    payload = 0 if opcode in (ACKNOWLEDGE, CNP) else draw(st.integers(0, 4096))
+    time_ps = draw(st.integers(SINCE_PS, 2**61))
+    made = frame(
+        opcode=opcode,
+        priority=draw(st.integers(0, 7)),
+        src=draw(st.integers(0, 2**24 - 1)),
+        dst=draw(st.integers(0, 2**24 - 1)),
+        udp_source=draw(st.integers(0, 2**16 - 1)),
+        qpn=draw(st.integers(0, 2**24 - 1)),
+        psn=draw(st.integers(0, 2**24 - 1)),
+        payload_bytes=payload,
+        wire_bytes=wire_size(opcode, payload),
+        ecn=draw(st.integers(0, 3)),
+        ack_request=draw(st.integers(0, 1)),
+        syndrome=draw(st.integers(0, 255)),
+        immediate=draw(st.integers(0, 2**32 - 1)),
+        message_bytes=draw(st.integers(0, 2**32 - 1)),
+        time_ps=time_ps,
+        key=pack_key(2, ARRIVAL, draw(st.integers(0, 3)), 0),
+        sent_ps=draw(st.integers(0, time_ps - 1)),
+    )
+    made.tail = draw(st.none() | st.binary(max_size=40))
+    return made
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> Message:
+    time_ps = draw(st.integers(SINCE_PS, 2**61))
+    if draw(st.booleans()):
+        stop = draw(st.integers(0, 255))
+        made = Message(
+            PAUSE_FRAME, stop, draw(st.integers(0, 255)) & ~stop, draw(st.integers(0, 65535)), 0, 0, 0
+        )
+        made.f = draw(st.integers(0, time_ps - 1))
+        made.time_ps, made.key = time_ps, pack_key(2, PAUSE, draw(st.integers(0, 3)), 0)
+        return made
+    values = draw(st.lists(st.integers(-(2**61), 2**61), min_size=6, max_size=6))
+    a, b, c, d, e, f = values
+    made = Message(draw(st.integers(1, 6)), a, b, c, d, e, f)
+    device, port = draw(st.sampled_from([(2, 0), (2, 3), (2, MANAGEMENT_PORT), (5, MANAGEMENT_PORT)]))
+    made.time_ps, made.key = time_ps, pack_key(device, MESSAGE, port, draw(st.integers(0, 2**28 - 1)))
+    return made
+
+
+@given(st.lists(frames(), max_size=6), st.lists(messages(), max_size=6))
+def test_batch_comes_out_as_it_went_in(sent: list[Frame], told: list[Message]) -> None:
+    decoded = reader().decode(batch_of(*sent, *told), SINCE_PS)
+    assert [fields_of(event) for event in decoded] == [fields_of(event) for event in [*sent, *told]]
+    assert [type(event) for event in decoded] == [Frame] * len(sent) + [Message] * len(told)
+
+
+def test_frame_is_seventeen_little_endian_integers() -> None:
+    batch = batch_of(frame())
+    expected = (2_000_000, pack_key(2, ARRIVAL, 3, 0), 7, 3, 17, 1025, 50_000, 77, 123_456, 4096, 4178, 2, 1)
+    assert struct.unpack("<17q", batch.integers) == (*expected, 0, 0, 0, 900_000)
+    assert (batch.frames, batch.messages, batch.tails, batch.blob) == (1, 0, 0, b"")
+
+
+FRAME_FAULTS = {
+    "before the window": {"time_ps": SINCE_PS - 1},
+    "after the end of time": {"time_ps": 2**62 - 1},
+    "negative key": {"key": -1},
+    "device beyond the last": {"key": pack_key(7, ARRIVAL, 0, 0)},
+    "device that lives elsewhere": {"key": pack_key(3, ARRIVAL, 0, 0)},
+    "port beyond the last": {"key": pack_key(2, ARRIVAL, 4, 0)},
+    "frame to the management port": {"key": pack_key(2, ARRIVAL, MANAGEMENT_PORT, 0)},
+    "frame that is a timer": {"key": pack_key(2, JOB, 0, 0)},
+    "frame that is a message": {"key": pack_key(2, MESSAGE, 0, 0)},
+    "arrival with a subject": {"key": pack_key(2, ARRIVAL, 0, 1)},
+    "unknown opcode": {"opcode": 0x0C},
+    "negative opcode": {"opcode": -1},
+    "priority 8": {"priority": 8},
+    "negative priority": {"priority": -1},
+    "25-bit source": {"src": 2**24},
+    "25-bit destination": {"dst": 2**24},
+    "negative destination": {"dst": -1},
+    "17-bit UDP port": {"udp_source": 2**16},
+    "25-bit queue pair": {"qpn": 2**24},
+    "25-bit PSN": {"psn": 2**24},
+    "negative payload": {"payload_bytes": -4, "wire_bytes": wire_size(WRITE_MIDDLE, 0)},
+    "payload beyond the MTU": {"payload_bytes": 4097, "wire_bytes": wire_size(WRITE_MIDDLE, 4097)},
+    "size that does not fit the payload": {"wire_bytes": 4177},
+    "size that does not fit the opcode": {"opcode": int(WRITE_ONLY)},
+    "ECN 4": {"ecn": 4},
+    "ack_request 2": {"ack_request": 2},
+    "syndrome 256": {"syndrome": 256},
+    "33-bit immediate": {"immediate": 2**32},
+    "33-bit message": {"message_bytes": 2**32},
+    "sent when it arrives": {"sent_ps": 2_000_000},
+    "sent before time began": {"sent_ps": -1},
+}
+
+
+@pytest.mark.parametrize("fields", FRAME_FAULTS.values(), ids=FRAME_FAULTS.keys())
+def test_frame_with_a_field_out_of_range_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ProtocolError):
+        reader().decode(batch_of(frame(), frame(**fields)), SINCE_PS)
+
+
+PAUSE_KEY = pack_key(2, PAUSE, 1, 0)
+MESSAGE_FAULTS = {
+    "before the window": {"time_ps": SINCE_PS - 1},
+    "device that lives elsewhere": {"key": pack_key(0, MESSAGE, 0, 0)},
+    "port beyond the last": {"key": pack_key(2, MESSAGE, 4, 0)},
+    "message that is an arrival": {"key": pack_key(2, ARRIVAL, 0, 0)},
+    "message that is a timer": {"key": pack_key(2, JOB, 0, 0)},
+    "unknown operation": {"op": 7},
+    "negative operation": {"op": -1},
+    "pause frame as a message": {"op": int(PAUSE_FRAME)},
+    "message as a pause": {"key": PAUSE_KEY},
+    "value beyond 62 bits": {"d": 2**62},
+    "pause with a subject": {"key": pack_key(2, PAUSE, 1, 1), "op": 0, "a": 8, "b": 0, "c": 1, "f": 0},
+    "pause of class 8": {"key": PAUSE_KEY, "op": 0, "a": 256, "b": 0, "c": 1, "f": 0},
+    "pause that stops and resumes": {"key": PAUSE_KEY, "op": 0, "a": 8, "b": 8, "c": 1, "f": 0},
+    "pause with 17-bit quanta": {"key": PAUSE_KEY, "op": 0, "a": 8, "b": 0, "c": 65536, "f": 0},
+    "pause sent when it arrives": {"key": PAUSE_KEY, "op": 0, "a": 8, "b": 0, "c": 1, "f": 2_000_000},
+}
+
+
+@pytest.mark.parametrize("fields", MESSAGE_FAULTS.values(), ids=MESSAGE_FAULTS.keys())
+def test_message_with_a_field_out_of_range_is_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ProtocolError):
+        reader().decode(batch_of(message(), message(**fields)), SINCE_PS)
+
+
+def test_message_of_write_last_with_immediate_has_its_size() -> None:
+    size = wire_size(WRITE_LAST_IMM, 1)
+    assert size == 62 + 4 + 4 + 20
+    reader().decode(batch_of(frame(opcode=int(WRITE_LAST_IMM), payload_bytes=1, wire_bytes=size)), SINCE_PS)
+
+
+def tailed() -> Batch:
+    one, two = frame(), frame()
+    one.tail, two.tail = b"abc", b"defg"
+    return batch_of(one, frame(), two)
+
+
+COUNT_FAULTS = {
+    "fewer frames than integers": {"frames": 2},
+    "more frames than integers": {"frames": 4},
+    "negative frames": {"frames": -1},
+    "a million frames and more": {"frames": 2**20 + 1},
+    "messages that are not there": {"messages": 1},
+    "more tails than frames": {"tails": 4},
+    "tails that are not there": {"tails": 3},
+    "blob with bytes left over": {"blob": b"abcdefgh"},
+    "blob that ends too soon": {"blob": b"abcdef"},
+}
+
+
+@pytest.mark.parametrize("fields", COUNT_FAULTS.values(), ids=COUNT_FAULTS.keys())
+def test_batch_whose_counts_do_not_fit_is_refused(fields: dict[str, int | bytes]) -> None:
+    batch = tailed()
+    for name, value in fields.items():
+        setattr(batch, name, value)
+    with pytest.raises(ProtocolError):
+        reader().decode(batch, SINCE_PS)
+
+
+@pytest.mark.parametrize("tails", [(0, 3, 0, 4), (2, 3, 0, 4), (0, 3, 3, 4), (-1, 3, 2, 4), (0, -3, 2, 4)])
+def test_tails_belong_to_frames_in_order(tails: tuple[int, ...]) -> None:
+    batch = tailed()
+    batch.integers = batch.integers[: 3 * 136] + struct.pack("<4q", *tails)
+    with pytest.raises(ProtocolError):
+        reader().decode(batch, SINCE_PS)
+
+
+@given(st.data())
+def test_no_mutation_gets_anything_but_the_protocol_error(data: st.DataObject) -> None:
+    batch = tailed() if data.draw(st.booleans()) else batch_of(frame(), message())
+    integers = bytearray(batch.integers)
+    for _ in range(data.draw(st.integers(1, 4))):
+        integers[data.draw(st.integers(0, len(integers) - 1))] = data.draw(st.integers(0, 255))
+    batch.integers = bytes(integers)
+    try:
+        events = reader().decode(batch, SINCE_PS)
+    except ProtocolError:
+        return
+    assert all(event.time_ps >= SINCE_PS for event in events)

@@ -1,0 +1,104 @@
+"""What is not one of our frames is refused with one named error, whatever it is."""
+
+import msgpack  # type: ignore[import-untyped]  # it ships no types
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.errors import ProtocolError
+from emu.wire.codec import Field, decode, encode, pack_integers, unpack_integers
+
+GATHER: dict[str, Field] = {"round": 7, "values": b"\x01\x02"}
+BATCH: dict[str, Field] = {
+    "round": 3,
+    "values": b"",
+    "frames": 1,
+    "messages": 0,
+    "tails": 0,
+    "integers": b"12345678",
+    "blob": b"",
+}
+
+
+def body(**changes: object) -> bytes:
+    """A gather frame with some entries changed; None takes one away."""
+    record = {"version": 1, "kind": "gather", **GATHER, **changes}
+    packed: bytes = msgpack.packb({name: value for name, value in record.items() if value is not None})
+    return packed
+
+
+def test_frame_comes_out_as_it_went_in() -> None:
+    assert decode(encode("batch", dict(BATCH))) == ("batch", BATCH)
+    assert decode(encode("gather", dict(GATHER))) == ("gather", GATHER)
+    assert decode(encode("leave", {"reason": "ünd so"})) == ("leave", {"reason": "ünd so"})
+
+
+FAULTS = {
+    "nothing": b"",
+    "no msgpack": b"\xc1",
+    "truncated": body()[:-1],
+    "trailing bytes": body() + b"\x00",
+    "no map": msgpack.packb([1, 2]),
+    "an integer": b"\x05",
+    "number as key": msgpack.packb({1: 2}),
+    "no version": body(version=None),
+    "another version": body(version=2),
+    "version true": body(version=True),
+    "no kind": body(kind=None),
+    "unknown kind": body(kind="pickle"),
+    "kind that is a list": body(kind=["gather"]),
+    "missing field": body(values=None),
+    "surplus field": body(more=1),
+    "text for bytes": body(values="12"),
+    "text for a number": body(round="7"),
+    "true for a number": body(round=True),
+    "negative round": body(round=-1),
+    "round of 64 bits": body(round=2**63),
+    "float for a number": body(round=7.0),
+    "bytes that are no text": b"\x83\xa7version\x01\xa4kind\xa5leave\xa6reason\xa1\xff",
+    "array that claims to be huge": b"\xdd\xff\xff\xff\xff",
+    "map that claims to be huge": b"\xdf\xff\xff\xff\xff",
+    "deeply nested": b"\x91" * 5000,
+    "extension type": msgpack.packb(msgpack.ExtType(4, b"x")),
+    "timestamp as a field": body(round=msgpack.Timestamp(1)),
+}
+
+
+@pytest.mark.parametrize("data", FAULTS.values(), ids=FAULTS.keys())
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(data)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_get_anything_but_the_protocol_error(data: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode(data)
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5))
+def test_no_mutation_gets_anything_but_the_protocol_error(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(encode("batch", dict(BATCH)))
+    for at, value in changes:
+        data[at % len(data)] = value
+    try:
+        kind, fields = decode(bytes(data))
+    except ProtocolError:
+        return
+    assert kind in {"batch", "gather", "spread", "leave"}
+    assert "version" not in fields
+
+
+def test_error_is_one_short_line_whatever_was_sent() -> None:
+    with pytest.raises(ProtocolError) as caught:
+        decode(body(kind="x" * 10_000 + "\n"))
+    assert len(str(caught.value)) < 300
+    assert "\n" not in str(caught.value)
+
+
+def test_packed_integers_come_out_as_they_went_in() -> None:
+    values = [0, 1, -1, 2**62, -(2**63)]
+    assert unpack_integers(pack_integers(values), 5) == values
+    for wrong in (4, 6):
+        with pytest.raises(ProtocolError):
+            unpack_integers(pack_integers(values), wrong)
