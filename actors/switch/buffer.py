@@ -177,10 +177,10 @@ def headroom_bytes(
 ) -> int:
     """What may still arrive after XOFF, for one port and class: the least headroom that loses nothing.
 
-    2 x propagation x rate, two largest frames (one already started at each end), the pause frame itself, and
-    what arrives during the peer's response time and is still in our own ingress pipeline.
+    2 x propagation x rate, two largest frames (one already started at each end), the pause frame itself, what
+    arrives during the peer's response time and is still in our own ingress pipeline, and one more largest
+    frame: where the pool is full, the frame that crosses XOFF itself goes whole into headroom.
     `largest_frame_bytes` is over all classes of the port, with headers and FCS. Source: IEEE 802.1Qbb annex N.
-    It holds as long as the frame that crosses XOFF is charged to the shared pool, which is what `admit` does.
     """
     blind_ps = 2 * delay_ps + response_ps + ingress_latency_ps
-    return -(-blind_ps * rate_bps // (8 * 10**12)) + 2 * largest_frame_bytes + PAUSE_WIRE_BYTES
+    return -(-blind_ps * rate_bps // (8 * 10**12)) + 3 * largest_frame_bytes + PAUSE_WIRE_BYTES

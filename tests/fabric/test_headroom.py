@@ -1,0 +1,81 @@
+"""Is headroom by the formula enough in the worst case, and is less than enough noticed?
+
+NIC 0 streams at 400G into a switch whose way out carries 1G and whose threshold is nothing, so that the first
+frame that waits crosses XOFF. Meanwhile the switch sends full frames back to NIC 0: the pause frame has to wait
+for the one in progress. When that frame began is what is varied.
+"""
+
+import pytest
+
+from actors.switch.buffer import headroom_bytes
+from tests.fabric.rig import Fabric, Section, scenario, star
+
+REVERSE_OFFSETS_PS = range(0, 84_000, 6_000)
+
+
+def test_headroom_formula_by_hand() -> None:
+    # 2 x 500 ns + 905 quanta of 1,280 ps + 300 ns = 2,458,400 ps, at 400G 122,920 B; 3 x 4,178 + 84.
+    assert headroom_bytes(400 * 10**9, 500_000, 4178, 1_158_400, 300_000) == 135_538
+    # 2 x 500 ns at 100G are 12,500 B; nothing else but the frames.
+    assert headroom_bytes(100 * 10**9, 500_000, 1106, 0, 0) == 15_902
+    # Parts of a byte are rounded up: 2 x 1 ns at 3G are 0.75 B.
+    assert headroom_bytes(3 * 10**9, 1_000, 0, 0, 0) == 85
+
+
+def congested(offset_ps: int, pool: str, headroom: str, full_pool: bool) -> Fabric:
+    """The worst case described above; with `full_pool` another port's frame holds all there is to share."""
+    buffer: Section = {"alpha": "1/65536", "reserve": 0, "headroom": headroom, "pool": pool}
+    switch: Section = {"latency": "300ns", "buffer": buffer, "pfc": {"response": "1us"}}
+    nic: Section = {"pfc_response": "auto"}
+    transport: Section = {"timeout": 0, "ack_every": 4096}  # acknowledgements would take room from the stream
+    fabric = Fabric(
+        scenario(star(4, {2: "1G"}), switch=switch, nic=nic, transport=transport), [(0, 2), (1, 2), (3, 0)]
+    )
+    if full_pool:
+        fabric.post(0, 1, 2 * 4096)
+    fabric.post(1_000_000, 0, 300_000)
+    fabric.post(offset_ps, 2, 200_000)
+    fabric.run()
+    return fabric
+
+
+def pool_with(headrooms: int, shared_bytes: int) -> str:
+    """A pool that leaves `shared_bytes` for sharing: two lossless priorities of four ports."""
+    return f"{2 * headrooms + shared_bytes}B"
+
+
+# Three ports of 400G as above; at 1G the NIC takes 394 quanta of 512 ns: 1,000 + 201,728 + 300 ns are 25,379 B,
+# with 12,534 + 84 for the frames 37,997.
+ALL_PORTS_BYTES = 3 * 135_538 + 37_997
+
+
+@pytest.mark.parametrize(
+    ("full_pool", "worst_bytes"),
+    [
+        # The window is 122,920 B of wire, 84 for the pause frame and up to 4,178 for the frame it waits for:
+        # 127,182 B, in which 31 frames of 4,178 B begin. In the buffer each counts 4,158.
+        (False, 31 * 4158),
+        # The crossing frame comes on top. It is the first of its message, and has a RETH.
+        (True, 32 * 4158 + 16),
+    ],
+)
+def test_headroom_by_the_formula_survives_the_worst_case_and_is_nearly_used_up(
+    full_pool: bool, worst_bytes: int
+) -> None:
+    peak = 0
+    for offset_ps in REVERSE_OFFSETS_PS:
+        fabric = congested(offset_ps, pool_with(ALL_PORTS_BYTES, 4_200), "auto", full_pool)
+        (switch,) = fabric.switches
+        assert fabric.broken(at_rest=True, lossless=True) == []
+        assert switch.buffer.pool_bytes == 4_200
+        group = switch.buffer.groups[3]
+        assert group.headroom_bytes == 135_538
+        peak = max(peak, group.headroom_peak_bytes)
+    assert peak == worst_bytes
+
+
+def test_headroom_a_tenth_too_small_overruns_and_says_so() -> None:
+    fabric = congested(0, "64MB", "120KB", full_pool=False)
+    assert fabric.total("port_dropped_frames", "headroom_overrun") > 0
+    assert fabric.total("port_dropped_frames", "no_shared_room") == 0
+    assert fabric.broken() == []
