@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import click
 
+import emu
 from emu.errors import RuntimeFailure
 from emu.measure.bench_cases import CASES, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
@@ -50,6 +51,9 @@ def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_
     """
     columns = SINGLE if workers is None else PAIR
     told: list[dict[str, Any]] = []
+    if not as_json:
+        click.echo(f"packet path: {emu.compiled_state()}; medians")
+        click.echo(_row([name for name, _ in columns], columns))
     for case in CASES.values():
         if names and case.name not in names:
             continue
@@ -57,9 +61,6 @@ def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_
             result, cells = _single(case, repeat or REPEATS)
         else:
             result, cells = _pairs(case, repeat or PAIRS, workers)
-        if not as_json and not told:
-            click.echo(f"{'compiled' if result['compiled'] else 'interpreted'}; medians")
-            click.echo(_row([name for name, _ in columns], columns))
         if not as_json:
             click.echo(_row(cells, columns))
         told.append(result)
