@@ -46,7 +46,7 @@ class QuantityError(UsageError, ValueError):
 
 
 class Problem(NamedTuple):
-    """One fault found in a scenario. `line` is 1-based; 0 where no line can be named."""
+    """One fault found in a scenario. `line` is 1-based; 0 where no line can be named. `str()` is one line."""
 
     file: str
     line: int
@@ -58,7 +58,14 @@ class Problem(NamedTuple):
         where = f"{self.file}:{self.line}" if self.line > 0 else self.file
         key = f" {self.key}:" if self.key else ""
         accepted = f"; accepted: {self.accepted}" if self.accepted else ""
-        return f"{where}:{key} {self.reason}{accepted}"
+        return _on_one_line(f"{where}:{key} {self.reason}{accepted}")
+
+
+def _on_one_line(text: str) -> str:
+    """Without what a terminal would act on: line breaks and control characters are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 class ScenarioError(EmuError):

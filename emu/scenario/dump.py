@@ -73,5 +73,6 @@ def _scalar(value: Any) -> yaml.ScalarNode:
         return yaml.ScalarNode(f"{TAGS}int", str(value))
     if isinstance(value, float):
         return yaml.ScalarNode(f"{TAGS}float", repr(value))
-    style = None if isinstance(resolved(value), str) else '"'
+    # In double quotes everything has an escape; PyYAML's other styles lose some line breaks of Unicode.
+    style = None if isinstance(resolved(value), str) and value.isprintable() else '"'
     return yaml.ScalarNode(f"{TAGS}str", value, style=style)

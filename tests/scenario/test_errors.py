@@ -13,6 +13,7 @@ from emu.errors import EmuError, Problem, QuantityError, ScenarioError
     [
         (Problem("a.yaml", 3, "seed", "is wrong", "7"), "a.yaml:3: seed: is wrong; accepted: 7"),
         (Problem("a.yaml", 0, "seed", "is wrong"), "a.yaml: seed: is wrong"),
+        (Problem("a.yaml", 1, "a\nb", "is \x1b[31m"), "a.yaml:1: a\\nb: is \\x1b[31m"),
         (Problem("a.yaml", 3, "", "is empty", "a mapping"), "a.yaml:3: is empty; accepted: a mapping"),
     ],
 )

@@ -145,7 +145,7 @@ def test_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
         "missing.yaml": "missing.yaml: there is no such file; accepted: a file that can be read",
         "": ": is a directory; accepted: a file that can be read",
         "latin.yaml": "latin.yaml:1: byte 0xe9 is not UTF-8; accepted: text in UTF-8",
-        "\0": "\0: cannot be read: embedded null byte; accepted: a file that can be read",
+        "\0": "\\x00: cannot be read: embedded null byte; accepted: a file that can be read",
     }
 
 
