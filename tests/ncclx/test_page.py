@@ -1,0 +1,22 @@
+"""Is the example of docs/ncclx.md a scenario, and are the knobs it names those of the schema?"""
+
+import re
+from pathlib import Path
+
+from emu.scenario.load import load_text
+from emu.scenario.ncclx import NcclxSection
+from emu.scenario.section import yaml_name
+
+PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"
+
+
+def test_the_example_is_a_scenario() -> None:
+    found = re.search(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert load_text(found[1], "ncclx.md").scenario.name == "library"
+
+
+def test_the_page_names_every_knob_of_the_section() -> None:
+    text = PAGE.read_text()
+    knobs = [yaml_name(attribute) for attribute in NcclxSection.model_fields]
+    assert [knob for knob in knobs if not re.search(rf"`{knob}\b", text)] == []
