@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import UsageError
-from emu.measure.report import about_size, about_time
+from emu.measure.report import about_rate, about_size, about_time
 from emu.measure.samples import Mixes, read_digests
 from emu.measure.summary import Job, Summary
 
@@ -116,10 +116,6 @@ def _plain(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
-def _rate(value: float) -> str:
-    return f"{value / 1e9:.2f}Gbps"
-
-
 def _seconds(value: float) -> str:
     return f"{value:.2f}s"
 
@@ -130,7 +126,7 @@ def _of_job(name: str, job: Job) -> Iterator[tuple[str, float | None, Callable[[
         if collective.busbw is not None:
             by_size.setdefault((collective.op, collective.bytes), []).append(collective.busbw)
     for (op, size_bytes), rates in by_size.items():
-        yield f"{name}: {op} {about_size(size_bytes)} busbw", sum(rates) // len(rates), _rate
+        yield f"{name}: {op} {about_size(size_bytes)} busbw", sum(rates) // len(rates), about_rate
     delivered = [flow.delivered_ps for flow in job.flows if flow.delivered_ps is not None]
     if job.flows:
         yield f"{name}: last flow delivered", max(delivered, default=None), about_time

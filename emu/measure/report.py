@@ -22,7 +22,7 @@ from emu.measure.summary import (
     Uplinks,
 )
 from emu.scenario.expect import quantity
-from emu.units import format_rate, format_size, format_time
+from emu.units import format_size, format_time
 
 WORST: Final = 5
 UPLINKS_PER_LINE: Final = 3
@@ -65,6 +65,14 @@ def about_size(size_bytes: int) -> str:
                 else f"{size_bytes // factor}{unit}"
             )
     return f"{size_bytes}B"
+
+
+def about_rate(rate_bps: int) -> str:
+    """A rate to four digits or so, for reading: 187_616_324_063 is "187.6Gbps"."""
+    for unit, factor in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("K", 10**3)):
+        if rate_bps >= factor:
+            return f"{_four_digits(rate_bps, factor)}{unit}bps"
+    return f"{rate_bps}bps"
 
 
 def percent(part: float) -> str:
@@ -164,7 +172,7 @@ def _like(bound: object, actual: object) -> str:
     measured = quantity(bound) if isinstance(bound, str) else None
     if measured is None or not isinstance(actual, int) or isinstance(actual, bool):
         return str(actual)
-    return {"time": format_time, "size": format_size, "rate": format_rate}[measured[0]](actual)
+    return {"time": about_time, "size": about_size, "rate": about_rate}[measured[0]](actual)
 
 
 def expectation_line(one: Expectation) -> str:

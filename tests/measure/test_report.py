@@ -1,6 +1,7 @@
 """Does the end of a run tell what matters, and nothing that did not happen?"""
 
 from emu.measure.report import (
+    about_rate,
     about_size,
     about_time,
     aligned,
@@ -23,6 +24,7 @@ def test_quantities_are_shown_to_four_digits() -> None:
     assert about_time(5_431 * 10**6) == "5.431ms"
     assert about_size(6_000_000) == "5.722MiB"
     assert about_size(1023) == "1023B"
+    assert about_rate(187_616_324_063) == "187.6Gbps"
 
 
 def test_columns_are_aligned() -> None:
