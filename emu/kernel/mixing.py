@@ -14,7 +14,7 @@ from mypy_extensions import i64
 MASK62: Final[i64] = 0x3FFFFFFFFFFFFFFF
 MASK32: Final[i64] = 0xFFFFFFFF
 
-_DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
+DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
 _STREAM_STEP: Final[i64] = 0x1E3779B97F4A7C15
 _STREAM_MULTIPLIER_A: Final[i64] = 0x3F58476D1CE4E5B9
 _STREAM_MULTIPLIER_B: Final[i64] = 0x14D049BB133111EB
@@ -22,7 +22,7 @@ _STREAM_MULTIPLIER_B: Final[i64] = 0x14D049BB133111EB
 
 def mix(state: i64, word: i64) -> i64:
     """The next 62-bit state of a running digest after `word` (0 <= word < 2**62)."""
-    h: i64 = ((state ^ word) * _DIGEST_MULTIPLIER) & MASK62
+    h: i64 = ((state ^ word) * DIGEST_MULTIPLIER) & MASK62
     return h ^ (h >> 29)
 
 

@@ -34,6 +34,8 @@ DEVICE_SHIFT: Final[i64] = 44
 SUBJECT_MASK: Final[i64] = 0xFFFFFFF
 PORT_MASK: Final[i64] = 0x7FF
 KIND_MASK: Final[i64] = 0x1F
+PLACE_MASK: Final[i64] = 0xFFFF
+"""Kind and port together."""
 
 MAX_DEVICES: Final = 1 << 18
 MAX_PORTS: Final = 1 << 11
