@@ -21,12 +21,12 @@ from actors.pfc import Pfc
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
 from actors.switch.egress import SwitchPort
 from actors.switch.hashing import POLICIES
-from actors.switch.switch import Group, Routes, Switch
+from actors.switch.switch import VIA_BRANCH, Group, Routes, Switch
 from emu.errors import Problem, ScenarioError
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
-from emu.topology.model import FABRIC, INDEX_BITS, Attachment, Role, Topology
-from emu.topology.routing import equal_cost_groups, local_ports
+from emu.topology.model import FABRIC, INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
+from emu.topology.routing import equal_cost_groups, host_groups, local_ports
 from emu.wire.frame import LARGEST_HEADERS_BYTES
 
 OutboxFor = Callable[[int], Outbox | None]
@@ -68,18 +68,28 @@ class GraphRoutes(Routes):
         for ports in equal_cost_groups(self._topology, switch, out_of_use):
             group = shared.get(ports)
             if group is None:
-                group = shared[ports] = Group(list(ports), False)
+                group = shared[ports] = Group(list(ports), by_address=False)
             result.append(group)
-        local: dict[int, dict[int, int]] = {}
+        by_address: dict[int, dict[int, int]] = {}
         for address, port in local_ports(self._topology, switch, out_of_use).items():
-            local.setdefault(address >> INDEX_BITS, {})[address & ((1 << INDEX_BITS) - 1)] = port
+            by_address.setdefault(address >> INDEX_BITS, {})[address & INDEX_MASK] = port
         for prefix in range(self._topology.prefixes):
             if switch in self._topology.prefix_switches(prefix):
-                table = local.get(prefix, {})
-                result[prefix] = Group(
-                    [table.get(index, -1) for index in range(max(table, default=-1) + 1)], True
-                )
+                result[prefix] = _delivering(by_address.get(prefix, {}))
+        for address, ports in host_groups(self._topology, switch, out_of_use).items():
+            prefix = address >> INDEX_BITS
+            if not result[prefix].by_address:
+                count = len(self._topology.prefix_nics(prefix))
+                whole = result[prefix]
+                result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
+            result[prefix].branch_off(address & INDEX_MASK, list(ports))
         return result
+
+
+def _delivering(local: dict[int, int]) -> Group:
+    """The group of a prefix that hangs on this switch: a port for each address, by its index."""
+    count = max(local, default=-1) + 1
+    return Group([local.get(index, -1) for index in range(count)], by_address=True)
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:

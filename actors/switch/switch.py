@@ -45,15 +45,33 @@ PREFIX_SHIFT: Final[i64] = 10
 INDEX_MASK: Final[i64] = 0x3FF
 
 
+VIA_BRANCH: Final[i64] = -2
+"""In a group by address: -2 - b sends the address to branch b. -1 is no route."""
+
+
 class Group:
-    """The next hops towards one prefix: ports by choice, or, where the prefix is attached here, by address index."""
+    """The next hops towards one prefix.
 
-    __slots__ = ("count", "local", "ports")
+    By choice: any of `ports`. By address (the prefix hangs here, or some of its addresses go their own ways):
+    `ports` is indexed by the address's last bits and holds a port, -1, or where to look among `branches`,
+    which are groups by choice.
+    """
 
-    def __init__(self, ports: list[int], local: bool) -> None:
+    __slots__ = ("branches", "by_address", "count", "ports")
+
+    def __init__(self, ports: list[int], by_address: bool, branches: list[Group] | None = None) -> None:
         self.ports: vec[i64] = vec[i64](ports)
         self.count: i64 = len(ports)
-        self.local: bool = local
+        self.by_address: bool = by_address
+        self.branches: list[Group] = branches or []
+
+    def branch_off(self, index: i64, ports: list[int]) -> None:
+        """Send one address by ports of its own, any of them; none is no route."""
+        while self.count <= index:
+            self.ports = append(self.ports, -1)
+            self.count += 1
+        self.ports[index] = VIA_BRANCH - len(self.branches)
+        self.branches.append(Group(ports, by_address=False))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,14 +120,18 @@ class Switch(Device):
         dst: i64 = frame.dst
         group = self._groups[dst >> PREFIX_SHIFT]
         exit_number: i64 = -1
-        if group.local:
+        if group.by_address:
             index: i64 = dst & INDEX_MASK
             if index < group.count:
                 exit_number = group.ports[index]
-        elif group.count == 1:
-            exit_number = group.ports[0]
-        elif group.count > 1:
-            exit_number = group.ports[choose(flow_hash(frame, self.policy, self.hash_seed), group.count)]
+                if exit_number <= VIA_BRANCH:
+                    group = group.branches[VIA_BRANCH - exit_number]
+                    exit_number = -1
+        if exit_number < 0 and not group.by_address:
+            if group.count == 1:
+                exit_number = group.ports[0]
+            elif group.count > 1:
+                exit_number = group.ports[choose(flow_hash(frame, self.policy, self.hash_seed), group.count)]
         if exit_number < 0:
             port.dropped[NO_ROUTE] += 1
             return

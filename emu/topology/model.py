@@ -40,6 +40,7 @@ from typing import Final, Literal, NamedTuple
 from emu.errors import EmuError
 
 INDEX_BITS: Final = 10
+INDEX_MASK: Final = (1 << INDEX_BITS) - 1
 PREFIX_BITS: Final = 14
 NICS_PER_PREFIX: Final = 1 << INDEX_BITS
 MOST_PREFIXES: Final = 1 << PREFIX_BITS

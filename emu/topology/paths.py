@@ -56,6 +56,7 @@ def _from_switch(topology: Topology, found: Routes, switch: int, target: int) ->
     if local is not None:
         yield (ports[local].link,)
         return
-    for member in found.groups(switch)[prefix_of(address)]:
+    towards = found.host_groups(switch).get(address, found.groups(switch)[prefix_of(address)])
+    for member in towards:
         for rest in _from_switch(topology, found, ports[member].peer, target):
             yield (ports[member].link, *rest)

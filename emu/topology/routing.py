@@ -13,41 +13,59 @@ switches only.
 A set of links that are down gives another `Routes`. `equal_cost_groups` and `local_ports` keep the most
 recent ones per topology. The result depends on the topology and the set of links alone.
 
-Not modelled: routes to single addresses. When one of the two leaves of a dual-homed NIC loses its link to
-that NIC, other switches go on sending to both, and the leaf without the link has no route (`local_ports`
-lacks the address). Weights.
+Host routes. A prefix whose NICs hang on several switches (dual-ToR) is announced address by address, as the
+leaves of HPN do from what they learn by ARP: a leaf that lost its link to a NIC withdraws that address. So a
+NIC that has lost some of its links is a destination of its own, below only the switches it still hangs on;
+`host_groups` has the ports towards it. The leaf that lost the link sends to the other leaf where the graph
+has a way there (one plane), and has no route where it has none (two planes). NICs of one prefix that kept
+the same switches share a destination. A prefix on a single switch is announced as a whole, so what is sent
+to a NIC that lost its only link travels to its leaf and is dropped there.
+
+Source of host routes: Alibaba HPN (SIGCOMM'24), non-stacked dual-ToR. Not modelled: weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from emu.topology.model import FABRIC, Role, Topology
+from emu.topology.model import FABRIC, INDEX_BITS, Role, Topology
 
-NOTHING_DOWN: frozenset[int] = frozenset()
+NOTHING_DOWN: Final[frozenset[int]] = frozenset()
 Groups = tuple[tuple[int, ...], ...]
 
 
 class Routes:
     """Shortest paths of one topology with a given set of links down."""
 
-    __slots__ = ("_down", "_groups", "_index", "_levels", "_neighbours", "_topology")
+    __slots__ = ("_below", "_down", "_groups", "_index", "_levels", "_neighbours", "_strays", "_topology")
 
     def __init__(self, topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> None:
         self._topology = topology
         self._down = down
         self._index = {switch: index for index, switch in enumerate(topology.switches)}
         self._neighbours = [self._switch_ports(switch) for switch in topology.switches]
+        self._below = [topology.prefix_switches(prefix) for prefix in range(topology.prefixes)]
+        self._strays = self._host_routes()
         self._levels = self._search()
         self._groups: dict[int, Groups] = {}
 
     def groups(self, switch: int) -> Groups:
         """For each prefix the ascending egress ports on shortest paths; empty where local or unreachable."""
-        found = self._groups.get(switch)
-        if found is None:
-            found = self._groups[switch] = self._read_off(self._index[switch])
-        return found
+        return self._all_groups(switch)[: self._topology.prefixes]
+
+    def host_groups(self, switch: int) -> dict[int, tuple[int, ...]]:
+        """Ascending egress ports by address, for each NIC that lost some of its links and so left its prefix.
+
+        Empty ports: no route. Addresses that this switch delivers itself are in `local_ports` and not here.
+        """
+        groups = self._all_groups(switch)
+        return {
+            address: groups[destination]
+            for address, destination in self._strays.items()
+            if switch not in self._below[destination]
+        }
 
     def local_ports(self, switch: int) -> dict[int, int]:
         """Address to port for each NIC whose link to this switch is up; of several ports the lowest."""
@@ -61,7 +79,7 @@ class Routes:
 
     def reached_from(self, switch: int) -> int:
         """The prefixes this switch reaches, itself included, as a bit set."""
-        return self._levels[-1][self._index[switch]]
+        return self._levels[-1][self._index[switch]] & ((1 << self._topology.prefixes) - 1)
 
     def distance(self, switch: int, prefix: int) -> int:
         """Hops between switches to the nearest switch of the prefix; -1 where it is unreachable."""
@@ -91,12 +109,43 @@ class Routes:
             if attachment.peer in index and attachment.link not in self._down
         ]
 
+    def _host_routes(self) -> dict[int, int]:
+        """The destination of each address that left its prefix; destinations count on from the prefixes."""
+        topology, nodes = self._topology, self._topology.nodes
+        lost: dict[int, None] = {}
+        for number in sorted(self._down):
+            link = topology.links[number]
+            lost.update((end, None) for end in (link.a, link.b) if nodes[end].role is Role.NIC)
+        strays: dict[int, int] = {}
+        destinations: dict[tuple[int, tuple[int, ...]], int] = {}
+        for nic in lost:
+            address = topology.address_of(nic)
+            prefix = address >> INDEX_BITS
+            around = topology.prefix_switches(prefix)
+            kept = [port.peer for port in topology.ports(nic) if port.link not in self._down]
+            left = tuple(switch for switch in around if switch in kept)
+            if len(around) == 1 or left == around:
+                continue
+            destination = destinations.get((prefix, left))
+            if destination is None:
+                destination = destinations[prefix, left] = len(self._below)
+                self._below.append(left)
+            strays[address] = destination
+        return strays
+
+    def _all_groups(self, switch: int) -> Groups:
+        """For each destination (prefixes, then host routes) the egress ports of this switch."""
+        found = self._groups.get(switch)
+        if found is None:
+            found = self._groups[switch] = self._read_off(self._index[switch])
+        return found
+
     def _search(self) -> list[list[int]]:
-        """Level d holds for each switch the prefixes within d hops. The last level is complete."""
+        """Level d holds for each switch the destinations within d hops. The last level is complete."""
         level = [0] * len(self._topology.switches)
-        for prefix in range(self._topology.prefixes):
-            for switch in self._topology.prefix_switches(prefix):
-                level[self._index[switch]] |= 1 << prefix
+        for destination, switches in enumerate(self._below):
+            for switch in switches:
+                level[self._index[switch]] |= 1 << destination
         levels = [level]
         peers = [list(dict.fromkeys(peer for _, peer in ports)) for ports in self._neighbours]
         while True:
@@ -129,7 +178,7 @@ class Routes:
                 prefixes |= at_distance & nearer[peer]
             if prefixes:
                 members.setdefault(prefixes, []).append(port)
-        groups: list[tuple[int, ...]] = [()] * self._topology.prefixes
+        groups: list[tuple[int, ...]] = [()] * len(self._below)
         for prefixes, ports in _disjoint(members):
             group = tuple(sorted(ports))
             for prefix in _bits(prefixes):
@@ -167,6 +216,13 @@ def equal_cost_groups(topology: Topology, switch: int, down: frozenset[int] = NO
 def local_ports(topology: Topology, switch: int, down: frozenset[int] = NOTHING_DOWN) -> dict[int, int]:
     """Address to egress port for each NIC directly attached to the switch by a link that is not `down`."""
     return routes(topology, down).local_ports(switch)
+
+
+def host_groups(
+    topology: Topology, switch: int, down: frozenset[int] = NOTHING_DOWN
+) -> dict[int, tuple[int, ...]]:
+    """Egress ports by address for the NICs that lost one of several links, and do not follow their prefix."""
+    return routes(topology, down).host_groups(switch)
 
 
 def _disjoint(members: dict[int, list[int]]) -> list[tuple[int, list[int]]]:

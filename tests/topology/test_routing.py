@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from emu.topology.model import FABRIC, Role, Topology, prefix_of
 from emu.topology.paths import path_set, path_text
-from emu.topology.routing import Routes, equal_cost_groups, local_ports
+from emu.topology.routing import Routes, equal_cost_groups, host_groups, local_ports
 from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
 
 
@@ -178,3 +178,57 @@ def test_a_path_reads_as_the_devices_on_the_way() -> None:
 @pytest.mark.parametrize(("racks", "spines", "most"), [(1, 0, 1), (1, 2, 1), (2, 2, 3), (5, 1, 3)])
 def test_the_longest_path_passes_two_leaves_and_a_spine(racks: int, spines: int, most: int) -> None:
     assert Routes(zone(racks=racks, spines=spines)).most_switches() == most
+
+
+def names_of(fabric: Topology, switch: str, ports: tuple[int, ...]) -> list[str]:
+    """The devices at the other end of these ports of a switch."""
+    at = fabric.ports(number(fabric, switch))
+    return [fabric.nodes[at[port].peer].name for port in ports]
+
+
+def test_other_switches_stop_sending_to_the_leaf_that_lost_a_nic_and_to_no_other_nic_of_it() -> None:
+    fabric = dual_tor()
+    lost, kept = (fabric.address_of(number(fabric, name)) for name in ("h1-nic-0", "h2-nic-0"))
+    down = frozenset(fabric.links_named("h1-nic-0:tor-a"))
+    at_agg = host_groups(fabric, number(fabric, "agg-0"), down)
+    assert list(at_agg) == [lost]
+    assert names_of(fabric, "agg-0", at_agg[lost]) == ["tor-b"]
+    whole = equal_cost_groups(fabric, number(fabric, "agg-0"), down)[prefix_of(kept)]
+    assert names_of(fabric, "agg-0", whole) == ["tor-a", "tor-b"]
+
+
+def test_the_leaf_that_lost_a_nic_sends_to_the_other_leaf_of_the_pair() -> None:
+    fabric = dual_tor()
+    lost = fabric.address_of(number(fabric, "h1-nic-0"))
+    down = frozenset(fabric.links_named("h1-nic-0:tor-a"))
+    leaf, other = number(fabric, "tor-a"), number(fabric, "tor-b")
+    assert lost not in local_ports(fabric, leaf, down)
+    assert names_of(fabric, "tor-a", host_groups(fabric, leaf, down)[lost]) == ["agg-0", "agg-1"]
+    assert local_ports(fabric, other, down)[lost] == 1
+    assert host_groups(fabric, other, down) == {}
+
+
+def test_a_nic_that_lost_both_links_has_no_route_anywhere() -> None:
+    fabric = dual_tor()
+    lost = fabric.address_of(number(fabric, "h1-nic-0"))
+    down = frozenset(fabric.links_named("h1-nic-0:tor-a") + fabric.links_named("h1-nic-0:tor-b"))
+    for switch in fabric.switches:
+        assert host_groups(fabric, switch, down) == {lost: ()}
+        assert lost not in local_ports(fabric, switch, down)
+
+
+def test_a_prefix_on_one_leaf_needs_no_host_routes() -> None:
+    fabric = zone(racks=2, gpus_per_host=2)
+    down = frozenset(fabric.links_named("nic-1-0:rtsw-1"))
+    assert [host_groups(fabric, switch, down) for switch in fabric.switches] == [{}] * 4
+
+
+@given(st.data())
+def test_host_routes_lead_to_a_leaf_that_still_has_the_nic(data: st.DataObject) -> None:
+    fabric = dual_tor(hosts=3)
+    cables = [link.number for link in fabric.links if link.kind == FABRIC]
+    down = data.draw(st.frozensets(st.sampled_from(cables), max_size=5))
+    target, source = fabric.nics[0], number(fabric, "far-nic-0")
+    for path in path_set(fabric, source, target, down):
+        assert not down & frozenset(path)
+        assert fabric.links[path[-1]].a == target
