@@ -38,6 +38,7 @@ from prometheus_client.registry import Collector
 from emu.kernel.device import Series
 from emu.measure.exposition import Exposition
 from emu.measure.metrics import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
+from emu.scenario.switch import PfcSection
 from emu.units import PS_PER_S
 
 WAIT_S: Final = 0.08
@@ -150,9 +151,10 @@ class Snapshot(NamedTuple):
 class Exporter:
     """The metrics page of one worker.
 
-    `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters;
+    `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters.
     `info` are the labels of the two constant series: {"build": {"version": ..., "compiled": ...}, "run":
-    {...}}.
+    {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless ones by
+    default.
     """
 
     content_type = METRICS_TYPE
@@ -161,7 +163,7 @@ class Exporter:
         self,
         devices: Iterable[tuple[str, Sequence[Series]]],
         info: Mapping[str, Mapping[str, str]] | None = None,
-        priorities: Collection[int] = range(8),
+        priorities: Collection[int] = PfcSection().priorities,
     ) -> None:
         self.wanted = False
         """A scrape waits: publish at the next slice's end. Reading it costs nothing."""
