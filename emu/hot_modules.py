@@ -33,5 +33,13 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.queue_pair",
     "actors.nic.port",
     "actors.nic.nic",
+    "actors.gpu.gpu",
+    "actors.host.program",
+    "actors.host.host",
+    "actors.host.flows",
+    "actors.ncclx.ring",
+    "actors.ncclx.channel",
+    "actors.ncclx.rank",
+    "actors.control.controller",
     "actors.runtime.partition",
 )
