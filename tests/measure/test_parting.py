@@ -40,7 +40,7 @@ def test_sync_points_that_only_one_run_has_are_passed_over() -> None:
     assert parting(one, other) == ("nic-1-0", 0, 100, 200)
 
 
-def test_parting_after_the_last_common_sync_point_is_said_to_be_there() -> None:
+def test_parting_after_the_last_sync_point_of_both_is_said_to_be_there() -> None:
     found = parting(run("a", (100, [1, 2, 3])), run("b", (100, [1, 2, 3])))
     assert found == (None, 0, 100, None)
 

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -15,7 +16,7 @@ from actors.runtime.outcome import Ending, Observer, RunOptions, WorkerRecord
 from emu.api import Result
 from emu.cli.bench_case import measured
 from emu.measure.bench_cases import CASES
-from emu.measure.collected import Counts
+from emu.measure.collected import Counts, Sample
 from emu.measure.exposition import Exposition
 from emu.measure.jobs import planned_bytes
 from emu.measure.metrics import METRIC_OF, Kind
@@ -118,12 +119,12 @@ def test_planned_payload_is_what_is_delivered_without_control_messages(tmp_path:
 
 
 class Scraper(Observer):
-    """Scrapes the run from another thread, again and again, as soon as its worker serves."""
+    """Scrapes the run from another thread, again and again; the run waits once until it has been scraped."""
 
     def __init__(self) -> None:
         self.pages: list[str] = []
-        self.listed: list[dict[str, object]] = []
         self.over = False
+        self._scraped = threading.Event()
         self._thread = threading.Thread(target=self._scrape)
         self._url = ""
 
@@ -131,17 +132,22 @@ class Scraper(Observer):
         self._url = discovery_url
         self._thread.start()
 
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        assert self._scraped.wait(30)
+
     def _scrape(self) -> None:
         with urlopen(self._url, timeout=10) as answer:
-            self.listed = json.loads(answer.read())
-        (group,) = self.listed
-        assert isinstance(group["targets"], list)
-        while not self.over and len(self.pages) < 50:
+            (group,) = json.loads(answer.read())
+        (target,) = group["targets"]
+        while not self.over:
             try:
-                with urlopen(f"http://{group['targets'][0]}/metrics", timeout=10) as answer:
+                with urlopen(f"http://{target}/metrics", timeout=10) as answer:
                     self.pages.append(answer.read().decode())
             except OSError:
+                # The run is over, and its worker has stopped serving.
                 return
+            if "emu_virtual_seconds_total" in self.pages[-1]:
+                self._scraped.set()
 
     def join(self) -> None:
         self.over = True
@@ -152,16 +158,18 @@ def test_run_answers_scrapes_while_it_goes_on() -> None:
     size = "16MiB" if emu.is_compiled() else "1MiB"
     scenario = load_mapping(CASES["incast-16"].scenario(), overrides=[size_override(size)]).scenario
     scraper = Scraper()
-    outcome = run_scenario(scenario, build_topology(scenario), RunOptions(local=True), scraper)
+    options = RunOptions(local=True, progress_every_s=0.01)
+    outcome = run_scenario(scenario, build_topology(scenario), options, scraper)
     scraper.join()
     assert outcome.ending is Ending.FINISHED
-    assert len(scraper.pages) > 1
-    seen_s = []
-    for page in scraper.pages:
-        (line,) = [line for line in page.splitlines() if line.startswith("emu_virtual_seconds_total ")]
-        seen_s.append(float(line.split()[1]))
-    assert seen_s == sorted(seen_s)
-    assert 0 < seen_s[-1] <= outcome.virtual_ps / 1e12
+    reached_ps = [
+        float(line.split()[1]) * 1e12
+        for page in scraper.pages
+        for line in page.splitlines()
+        if line.startswith("emu_virtual_seconds_total ")
+    ]
+    assert reached_ps == sorted(reached_ps)
+    assert 0 < reached_ps[-1] <= outcome.virtual_ps
     assert check_format(scraper.pages[-1].split("# HELP emu_virtual_seconds_total")[0])
 
 
