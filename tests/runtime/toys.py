@@ -5,6 +5,7 @@ message, or to sleep first. Times are multiples of 100 ns, so that events of man
 keeps count of what has died out, and ends the run.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from actors.link import Outbox
@@ -80,7 +81,7 @@ class Toy(Device):
             self.push_timer(self.stream.below(5) * TICK_PS, JOB, 0, 0)
             self.push_timer(3_000_000_000_000, JOB, 0, 1)
             if self.network.upkeep:
-                self.push_timer(50_000_000, WATCHDOG, 0, 0)
+                self.push_timer(100_000_000_000, WATCHDOG, 0, 0)
 
     def on_frame(self, frame: Frame, port: int) -> None:
         self.heard += frame.psn
@@ -100,7 +101,7 @@ class Toy(Device):
 
     def on_timer(self, kind: int, port: int, subject: int) -> None:
         if kind == WATCHDOG:
-            self.push_timer(self.queue.now_ps + 50_000_000, WATCHDOG, 0, 0)
+            self.push_timer(self.queue.now_ps + 100_000_000_000, WATCHDOG, 0, 0)
             return
         if kind == JOB and subject == 1 and self.lives:
             self.push_timer(self.queue.now_ps + 700_000_000_000, JOB, 0, 1)
@@ -247,7 +248,7 @@ class ToyRun:
             if slices is not None:
                 self.participants[-1]._budget = slices
 
-    def acting(self, part: int, partition: Partition):  # type: ignore[no-untyped-def]  # a local closure
+    def acting(self, part: int, partition: Partition) -> Callable[[SyncPoint], None]:
         def act(sync: SyncPoint) -> None:
             self.syncs.append((part, sync))
             if sync.sample:
@@ -260,7 +261,10 @@ class ToyRun:
             participant.partition.start()
 
     def run(self) -> Ending | None:
-        return InProcess(self.participants, self.seed, lambda: True).run()
+        return self.run_while(lambda: True)
+
+    def run_while(self, between: Callable[[], bool]) -> Ending | None:
+        return InProcess(self.participants, self.seed, between).run()
 
     def digest(self) -> str:
         return run_digest(record for p in self.participants for record in records_of(p.partition))

@@ -1,0 +1,234 @@
+"""The protocol between workers: machines alone, joined by lists."""
+
+import pytest
+
+from actors.runtime.lookahead import (
+    Crossing,
+    close_lookaheads,
+    fabric_lookahead_ps,
+    message_lookahead_ps,
+    neighbours_of,
+)
+from actors.runtime.outcome import Ending
+from actors.runtime.sync import SyncGrid
+from actors.runtime.window import Contribution, Parcel, Step, WindowMachine
+from emu.errors import ProtocolError
+from emu.wire.batch import Batch
+from emu.wire.event import NEVER_PS
+
+US = 1_000_000
+FOUR_SECONDS = 4_000_000_000_000
+
+
+def line(workers: int, least_ps: int) -> list[Crossing]:
+    """Workers in a row, each linked with the next."""
+    pairs = [(at, at + 1) for at in range(workers - 1)]
+    return [Crossing(a, b, least_ps) for x, y in pairs for a, b in ((x, y), (y, x))]
+
+
+def machines(crossings: list[Crossing], workers: int, grid: SyncGrid | None = None) -> list[WindowMachine]:
+    lookahead = close_lookaheads(workers, crossings)
+    return [
+        WindowMachine(at, lookahead, neighbours_of(at, crossings), grid or SyncGrid(0, 0))
+        for at in range(workers)
+    ]
+
+
+def one_round(group: list[WindowMachine], mine: list[Contribution]) -> list[Step]:
+    """Every machine opens a round; parcels are delivered, the youngest first; every machine closes it."""
+    parcels: list[tuple[int, int, Parcel]] = []
+    for at, machine in enumerate(group):
+        batches: list[Batch | None] = [
+            None if least == NEVER_PS else Batch(0, 0, 0, b"", b"") for least in mine[at].sent_ps
+        ]
+        parcels += [(at, peer, parcel) for peer, parcel in machine.open(mine[at], batches)]
+    while parcels:
+        sender, receiver, parcel = parcels.pop()
+        parcels += [(receiver, peer, more) for peer, more in group[receiver].take(sender, parcel)]
+    assert all(machine.complete for machine in group)
+    return [machine.close() for machine in group]
+
+
+def idle(workers: int, next_ps: int = NEVER_PS, stop_ps: int = NEVER_PS) -> Contribution:
+    return Contribution(next_ps, [NEVER_PS] * workers, stop_ps)
+
+
+def bounds(steps: list[Step]) -> list[int]:
+    return [step.until_ps for step in steps]
+
+
+def test_lookahead_of_a_link_is_least_frame_propagation_and_ingress() -> None:
+    # 84 B at 400 Gbit/s are 1,680 ps.
+    assert fabric_lookahead_ps(400 * 10**9, 500_000, 300_000, 900_000) == 1_680 + 500_000 + 300_000
+    assert fabric_lookahead_ps(400 * 10**9, 500_000, 300_000, 100_000) == 1_680 + 500_000 + 100_000
+    # 64 B at 512 Gbit/s are 1,000 ps.
+    assert message_lookahead_ps(512 * 10**9, 250_000) == 251_000
+
+
+def test_lookaheads_add_up_along_the_best_path_and_round_the_shortest_cycle() -> None:
+    crossings = [*line(3, 100), Crossing(0, 2, 450)]
+    assert close_lookaheads(3, crossings) == [[200, 100, 200], [100, 200, 100], [200, 100, 200]]
+    assert close_lookaheads(2, [Crossing(0, 1, 5)]) == [[NEVER_PS, 5], [NEVER_PS, NEVER_PS]]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 4, 5, 9])
+def test_gap_of_four_seconds_costs_one_round(workers: int) -> None:
+    group = machines(line(workers, US), workers)
+    steps = one_round(group, [idle(workers, FOUR_SECONDS + at) for at in range(workers)])
+    # Worker 1 hears from worker 0 first; worker 0 from worker 1, or from itself round the cycle.
+    assert bounds(steps)[:2] == [FOUR_SECONDS + 1 + US, FOUR_SECONDS + US]
+    assert all(step.until_ps > FOUR_SECONDS for step in steps)
+
+
+def test_bound_is_the_nearest_event_that_can_reach_a_worker() -> None:
+    group = machines(line(3, 10), 3)
+    steps = one_round(group, [idle(3, 1000), idle(3, 2000), idle(3, 1005)])
+    # 0: itself and back (1020), 2 over 1 (1025); 1: 0 (1010), 2 (1015); 2: 0 over 1 (1020), itself (1025).
+    assert bounds(steps) == [1020, 1010, 1020]
+
+
+def test_arrival_that_was_sent_counts_as_the_receivers_next_event() -> None:
+    group = machines(line(2, 10), 2)
+    mine = [Contribution(NEVER_PS, [NEVER_PS, 700]), idle(2, 900)]
+    steps = one_round(group, mine)
+    assert bounds(steps) == [710, 720]
+    assert [peer for peer, _ in steps[1].batches] == [0]
+    assert steps[0].batches == []
+
+
+@pytest.mark.parametrize("workers", [2, 4, 5, 8])
+def test_end_is_announced_to_all_and_nobody_runs_past_it(workers: int) -> None:
+    group = machines(line(workers, 10), workers)
+    steps = one_round(group, [idle(workers, 100, 105 if at == 0 else NEVER_PS) for at in range(workers)])
+    assert max(bounds(steps)) == 105
+    steps = one_round(group, [idle(workers, 105, 105 if at == 0 else NEVER_PS) for at in range(workers)])
+    assert {(step.ending, step.virtual_ps) for step in steps} == {(Ending.FINISHED, 105)}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_everyone_acts_at_a_sync_point_once_nobody_has_an_event_before_it(workers: int) -> None:
+    group = machines(line(workers, 10), workers, SyncGrid(1000, 0))
+    steps = one_round(group, [idle(workers, 995 + at) for at in range(workers)])
+    assert max(bounds(steps)) == 1000
+    assert [step.sync for step in steps] == [None] * workers
+    steps = one_round(group, [idle(workers, 1000 + at) for at in range(workers)])
+    assert {step.sync.time_ps for step in steps if step.sync is not None} == {1000}
+    assert all(step.sync is not None and step.sync.sample for step in steps)
+    assert all(1000 < step.until_ps <= 2000 for step in steps)
+
+
+def test_samples_in_which_nothing_happened_are_left_out() -> None:
+    group = machines([], 1, SyncGrid(1000, 0))
+    assert one_round(group, [idle(1, 50_500)])[0].until_ps == 51_000
+    sync = one_round(group, [idle(1, 51_000)])[0].sync
+    assert sync is not None
+    assert sync.time_ps == 51_000
+
+
+def test_stall_is_found_at_the_first_check_without_progress() -> None:
+    group = machines([], 1, SyncGrid(0, 1000))
+    for check, progress in ((1000, 5), (2000, 6)):
+        step = one_round(group, [Contribution(check + 1, [NEVER_PS], progress=progress, work=1)])[0]
+        assert step.ending is None, check
+    step = one_round(group, [Contribution(3001, [NEVER_PS], progress=6, work=1)])[0]
+    assert (step.ending, step.virtual_ps) == (Ending.STALLED, 3000)
+
+
+def test_no_progress_is_no_stall_while_something_is_promised() -> None:
+    group = machines([], 1, SyncGrid(0, 1000))
+    for check in (1000, 2000, 3000):
+        mine = Contribution(check + 1, [NEVER_PS], progress=0, work=1, promises=1)
+        assert one_round(group, [mine])[0].ending is None
+
+
+def test_only_upkeep_pending_is_a_stall_at_the_next_check() -> None:
+    group = machines(line(2, 10), 2, SyncGrid(0, 1000))
+    steps = one_round(group, [Contribution(1500, [NEVER_PS] * 2, progress=9, work=0) for _ in range(2)])
+    assert {(step.ending, step.virtual_ps) for step in steps} == {(Ending.STALLED, 1000)}
+
+
+def test_time_limit_ends_a_run_that_would_go_on() -> None:
+    group = machines(line(2, 10), 2, SyncGrid(0, 0, max_time_ps=5000))
+    assert bounds(one_round(group, [idle(2, 4995), idle(2, 4999)])) == [5000, 5000]
+    steps = one_round(group, [idle(2, 5000), idle(2, 6000)])
+    assert {(step.ending, step.virtual_ps) for step in steps} == {(Ending.TIME_LIMIT, 5000)}
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 6])
+def test_requested_sync_point_is_one_that_nobody_has_passed(workers: int) -> None:
+    group = machines(line(workers, 10), workers)
+    first = one_round(group, [idle(workers, 1000) for _ in range(workers)])
+    group[0].request_sync(500)
+    reached = [step.until_ps for step in first]
+    mine = [idle(workers, 10**9) for _ in range(workers)]
+    for at, contribution in enumerate(mine):
+        contribution.reached_ps = min(reached[at], 1700)
+    steps = one_round(group, mine)
+    times = {step.sync.time_ps for step in steps if step.sync is not None}
+    assert len(times) == 1
+    assert min(times) >= (1700 if workers == 1 else max(reached))
+    # Those who act may make events that the others have not heard of: nobody runs before the next round.
+    assert {step.until_ps for step in steps} == times
+    assert all(step.sync is None for step in one_round(group, [idle(workers, 10**9) for _ in range(workers)]))
+
+
+def test_sync_point_requested_for_later_waits_for_its_time() -> None:
+    group = machines(line(2, 10), 2)
+    group[0].request_sync(5000)
+    assert bounds(one_round(group, [idle(2, 4990), idle(2, 4990)])) == [5000, 5000]
+    steps = one_round(group, [idle(2, 5000), idle(2, 5001)])
+    assert [step.sync.requested for step in steps if step.sync is not None] == [True, True]
+
+
+def test_parcel_of_the_next_round_is_held_until_it_is_due() -> None:
+    fast, slow = machines(line(2, 10), 2)
+    early = Parcel("batch", 1, [100, NEVER_PS, NEVER_PS, NEVER_PS, 0, 0, 0], None)
+    assert slow.take(0, early) == []
+    slow.open(idle(2, 50), [None, None])
+    assert slow.complete
+    assert slow.close().until_ps == 70
+    assert fast.round == 0
+
+
+BAD_PARCELS = {
+    "of a round long past": Parcel("batch", 0, [1] * 7, None),
+    "of a round far ahead": Parcel("batch", 3, [1] * 7, None),
+    "with too few integers": Parcel("batch", 1, [1] * 6, None),
+    "with too many integers": Parcel("batch", 1, [1] * 8, None),
+    "with a negative time": Parcel("batch", 1, [-1] * 7, None),
+    "gathered where all talk to all": Parcel("gather", 1, [1] * 7, None),
+    "spread where all talk to all": Parcel("spread", 1, [1] * 7, None),
+}
+
+
+@pytest.mark.parametrize("parcel", BAD_PARCELS.values(), ids=BAD_PARCELS.keys())
+def test_parcel_that_is_not_due_is_refused(parcel: Parcel) -> None:
+    machine = machines(line(2, 10), 2)[0]
+    machine.open(idle(2), [None, None])
+    with pytest.raises(ProtocolError):
+        machine.take(1, parcel)
+
+
+def test_second_batch_of_a_round_is_refused() -> None:
+    machine = machines(line(3, 10), 3)[0]
+    machine.open(idle(3), [None] * 3)
+    parcel = Parcel("batch", 1, [1] * 8, None)
+    machine.take(1, parcel)
+    with pytest.raises(ProtocolError):
+        machine.take(1, parcel)
+    assert machine.missing() == [2]
+
+
+def test_peer_that_floods_ahead_of_the_round_is_refused() -> None:
+    machine = machines(line(2, 10), 2)[0]
+    machine.open(idle(2), [None, None])
+    flood = [Parcel("batch", 2, [1] * 7, None)] * 100
+    with pytest.raises(ProtocolError, match="worker 1 sends ahead of round 1"):
+        _ = [machine.take(1, parcel) for parcel in flood]
+
+
+def test_large_groups_talk_along_a_tree_and_to_neighbours_only() -> None:
+    group = machines(line(9, 10), 9)
+    assert group[4].peers == [1, 3, 5]
+    assert group[1].peers == [0, 2, 3, 4]
+    assert [len(machine.peers) for machine in machines(line(4, 10), 4)] == [3, 3, 3, 3]
