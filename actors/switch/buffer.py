@@ -73,6 +73,7 @@ class Buffer:
     """The shared memory of one switch. Group number = port x 8 + priority."""
 
     def __init__(self, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> None:
+        assert pool_bytes * alpha_fixed < 1 << 62, (pool_bytes, alpha_fixed)  # the threshold's native product
         self.pool_bytes: i64 = pool_bytes
         self.alpha_fixed: i64 = alpha_fixed
         self.xon_offset_bytes: i64 = xon_offset_bytes
@@ -95,7 +96,10 @@ class Buffer:
         if group.reserve_used_bytes + size_bytes <= group.reserve_bytes:
             group.reserve_used_bytes += size_bytes
         elif not group.lossless:
-            if group.shared_bytes + size_bytes > self.threshold_bytes():
+            if (
+                group.shared_bytes + size_bytes > self.threshold_bytes()
+                or self.shared_used_bytes + size_bytes > self.pool_bytes  # alpha may be above 1
+            ):
                 return NO_SHARED_ROOM
             group.shared_bytes += size_bytes
             self.shared_used_bytes += size_bytes
@@ -111,7 +115,7 @@ class Buffer:
             if not group.stopped:
                 self._stop(group, now)
         else:
-            if not group.stopped:
+            if not group.stopped and group.held_bytes > 0:  # what holds nothing would never be resumed
                 self._stop(group, now)
             return HEADROOM_OVERRUN
         group.held_bytes += size_bytes

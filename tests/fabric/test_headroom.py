@@ -1,8 +1,8 @@
 """Is headroom by the formula enough in the worst case, and is less than enough noticed?
 
 NIC 0 streams at 400G into a switch whose way out carries 1G and whose threshold is nothing, so that the first
-frame that waits crosses XOFF. Meanwhile the switch sends full frames back to NIC 0: the pause frame has to wait
-for the one in progress. When that frame began is what is varied.
+frame that waits crosses XOFF. Meanwhile the switch sends full frames back to NIC 0: the pause frame has to
+wait for the one in progress. When that frame began is what is varied.
 """
 
 import pytest
@@ -44,8 +44,8 @@ def pool_with(headrooms: int, shared_bytes: int) -> str:
     return f"{2 * headrooms + shared_bytes}B"
 
 
-# Three ports of 400G as above; at 1G the NIC takes 394 quanta of 512 ns: 1,000 + 201,728 + 300 ns are 25,379 B,
-# with 12,534 + 84 for the frames 37,997.
+# Three ports of 400G as above; at 1G the NIC takes 394 quanta: 1,000 + 201,728 + 300 ns are 25,379 B
+# and, with 12,534 + 84 for the frames, 37,997.
 ALL_PORTS_BYTES = 3 * 135_538 + 37_997
 
 

@@ -1,0 +1,251 @@
+"""Does the shared buffer keep its books, and stop and resume senders exactly when it should?"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from actors.link import Port, Wire
+from actors.pfc import Pfc
+from actors.switch.buffer import (
+    ADMITTED,
+    HEADROOM_OVERRUN,
+    NO_SHARED_ROOM,
+    Buffer,
+    PriorityGroup,
+)
+from emu.kernel.device import Device
+from emu.kernel.queue import EventQueue
+
+ONE = 1 << 16
+"""Alpha 1 as a fixed-point number."""
+
+
+def lone_port(queue: EventQueue) -> Port:
+    """A port with flow control and nothing to send."""
+    port = Port(Device(0, queue), 0, Wire(400 * 10**9, 500_000, 1, 0, 0, 0, None), 0)
+    port.pfc = Pfc(port, 65535)
+    return port
+
+
+def buffer_of(pool_bytes: int, alpha: Fraction, xon_offset_bytes: int, *groups: dict[str, Any]) -> Buffer:
+    """A buffer with these groups: `reserve`, `headroom` (None for a lossy group)."""
+    buffer = Buffer(pool_bytes, int(alpha * ONE), xon_offset_bytes)
+    queue = EventQueue()
+    for number, group in enumerate(groups):
+        headroom = group.get("headroom")
+        made = PriorityGroup(number % 8, headroom is not None, group.get("reserve", 0), headroom or 0)
+        made.pfc = lone_port(queue).pfc
+        buffer.add(made)
+    return buffer
+
+
+def is_stopped(group: PriorityGroup) -> bool:
+    """Whether the group's sender is to be stopped (a type checker takes an attribute for constant)."""
+    return bool(group.stopped)
+
+
+def test_the_reserve_comes_first_then_the_pool_then_headroom() -> None:
+    buffer = buffer_of(10_000, Fraction(1), 0, {"reserve": 1000, "headroom": 2000})
+    group = buffer.groups[0]
+    assert buffer.admit(0, 900, 0) == ADMITTED
+    assert (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes) == (900, 0, 0)
+    assert buffer.admit(0, 4000, 0) == ADMITTED  # does not fit the 100 B left of the reserve
+    assert buffer.admit(0, 100, 0) == ADMITTED  # does
+    assert (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes) == (1000, 4000, 0)
+    assert not is_stopped(group)
+    assert buffer.admit(0, 1001, 0) == ADMITTED  # 5,001 > 10,000 - 5,001
+    assert is_stopped(group)
+    assert buffer.admit(0, 2000, 0) == ADMITTED
+    assert (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes) == (1000, 5001, 2000)
+    assert buffer.admit(0, 1, 0) == HEADROOM_OVERRUN
+
+
+def test_a_group_at_its_threshold_is_not_stopped_and_one_byte_more_is() -> None:
+    # alpha 1/2: 1/2 x (9,000 - 3,000) = 3,000; 1/2 x (9,000 - 3,001) = 2,999.
+    for size, stopped in ((3000, False), (3001, True)):
+        buffer = buffer_of(9_000, Fraction(1, 2), 0, {"headroom": 1000})
+        assert buffer.admit(0, size, 0) == ADMITTED
+        assert buffer.groups[0].stopped == stopped
+
+
+def test_what_others_hold_lowers_the_threshold() -> None:
+    buffer = buffer_of(9_000, Fraction(1), 0, {"headroom": 1000}, {"headroom": 1000})
+    assert buffer.admit(0, 4_000, 0) == ADMITTED
+    assert buffer.admit(1, 2_500, 0) == ADMITTED  # 9,000 - 6,500
+    assert not is_stopped(buffer.groups[1])
+    assert buffer.admit(1, 1, 0) == ADMITTED  # 2,501 > 9,000 - 6,501
+    assert is_stopped(buffer.groups[1])
+
+
+def test_a_lossy_group_drops_what_would_pass_its_threshold_and_nobody_is_told() -> None:
+    buffer = buffer_of(9_000, Fraction(1, 2), 0, {"reserve": 500})
+    assert buffer.admit(0, 4_500, 0) == ADMITTED  # 1/2 x 9,000, as it was when the frame arrived
+    assert buffer.admit(0, 501, 0) == NO_SHARED_ROOM
+    assert buffer.admit(0, 500, 0) == ADMITTED  # the reserve
+    assert not buffer.groups[0].stopped
+    assert buffer.held_bytes == 5_000
+
+
+def test_an_alpha_above_one_lends_out_no_more_than_there_is() -> None:
+    buffer = buffer_of(5_000, Fraction(8), 0, {})
+    assert buffer.admit(0, 4_178, 0) == ADMITTED
+    assert buffer.admit(0, 823, 0) == NO_SHARED_ROOM
+    assert buffer.admit(0, 822, 0) == ADMITTED
+
+
+def test_the_sender_may_resume_only_below_xoff_by_the_offset_and_with_headroom_empty() -> None:
+    # Threshold 1/2 x (12,000 - shared): XON at shared <= 1/2 x (12,000 - shared) - 1,000, so at 3,333.
+    buffer = buffer_of(12_000, Fraction(1, 2), 1_000, {"headroom": 4000})
+    group = buffer.groups[0]
+    for size in (3000, 1001, 500):
+        assert buffer.admit(0, size, 0) == ADMITTED
+    assert (group.stopped, group.shared_bytes, group.headroom_used_bytes) == (True, 4001, 500)
+    buffer.release(0, 500, 0)  # headroom empties first
+    assert (group.stopped, group.shared_bytes, group.headroom_used_bytes) == (True, 4001, 0)
+    buffer.release(0, 667, 0)
+    assert (group.stopped, group.shared_bytes) == (True, 3334)
+    buffer.release(0, 1, 0)
+    assert (group.stopped, group.shared_bytes) == (False, 3333)
+
+
+def test_a_threshold_of_nothing_stops_no_class_for_ever() -> None:
+    buffer = buffer_of(10_000, Fraction(1, ONE), 5_000, {"reserve": 1000, "headroom": 4000})
+    group = buffer.groups[0]
+    for size in (1000, 500, 700):
+        assert buffer.admit(0, size, 0) == ADMITTED
+    assert group.stopped
+    buffer.release(0, 700, 0)
+    assert group.stopped
+    buffer.release(0, 500, 0)
+    assert (group.stopped, group.held_bytes) == (False, 1000)
+
+
+def test_who_holds_nothing_is_not_stopped_because_nothing_would_resume_it() -> None:
+    buffer = buffer_of(5_000, Fraction(8), 0, {"headroom": 4000}, {"headroom": 1000})
+    assert buffer.admit(0, 4_000, 0) == ADMITTED
+    assert buffer.admit(1, 2_000, 0) == HEADROOM_OVERRUN
+    assert not buffer.groups[1].stopped
+    pfc = buffer.groups[1].pfc
+    assert pfc is not None
+    assert pfc.stopping == 0
+
+
+def test_a_threshold_that_would_not_fit_native_integers_is_refused() -> None:
+    with pytest.raises(AssertionError, match="4398046511104"):
+        Buffer(1 << 42, 1 << 20, 0)
+
+
+class Books(RuleBasedStateMachine):
+    """Frames of any size come and go; a second set of books is kept by the rules of the module."""
+
+    @initialize(
+        pool=st.integers(1, 40_000),
+        alpha=st.sampled_from([1, 1024, ONE // 8, ONE // 2, ONE, 8 * ONE]),
+        offset=st.sampled_from([0, 500, 8_000]),
+        groups=st.lists(
+            st.tuples(st.booleans(), st.sampled_from([0, 100, 4096]), st.sampled_from([0, 3000, 12_000])),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+    def build(self, pool: int, alpha: int, offset: int, groups: list[tuple[bool, int, int]]) -> None:
+        self.buffer = Buffer(pool, alpha, offset)
+        self.pool, self.alpha, self.offset = pool, alpha, offset
+        queue = EventQueue()
+        for number, (lossless, reserve, headroom) in enumerate(groups):
+            group = PriorityGroup(number, lossless, reserve, headroom)
+            group.pfc = lone_port(queue).pfc
+            self.buffer.add(group)
+        self.frames: list[tuple[int, int]] = []
+        self.now_ps = 0
+
+    def threshold(self) -> int:
+        used = sum(group.shared_bytes for group in self.buffer.groups)
+        return (self.pool - used) * self.alpha // ONE
+
+    @rule(pick=st.integers(0, 5), size=st.integers(44, 4178))
+    def arrive(self, pick: int, size: int) -> None:
+        self.now_ps += 1000
+        number = pick % len(self.buffer.groups)
+        group = self.buffer.groups[number]
+        before = self.threshold()
+        fits_reserve = group.reserve_used_bytes + size <= group.reserve_bytes
+        fits_threshold = group.shared_bytes + size <= before
+        # An alpha above 1 must not lend out what is not there.
+        fits_pool = sum(g.shared_bytes for g in self.buffer.groups) + size <= self.pool
+        fits_headroom = group.headroom_used_bytes + size <= group.headroom_bytes
+        parts = [group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes]
+        stopped = bool(group.stopped)
+        verdict = self.buffer.admit(number, size, self.now_ps)
+        expected, place = ADMITTED, 0
+        if fits_reserve:
+            pass
+        elif not group.lossless:
+            expected, place = (ADMITTED if fits_threshold and fits_pool else NO_SHARED_ROOM), 1
+        elif not stopped and fits_pool:
+            place = 1
+        else:
+            expected, place = (ADMITTED if fits_headroom else HEADROOM_OVERRUN), 2
+        assert verdict == expected
+        if expected == ADMITTED:
+            parts[place] += size
+            self.frames.append((number, size))
+        assert parts == [group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes]
+        crossed = place == 2 or (place == 1 and group.lossless and group.shared_bytes > self.threshold())
+        assert group.stopped == (stopped or (crossed and group.held_bytes > 0))
+
+    @rule(pick=st.integers(0, 1000))
+    def leave(self, pick: int) -> None:
+        if not self.frames:
+            return
+        self.now_ps += 1000
+        number, size = self.frames.pop(pick % len(self.frames))
+        group = self.buffer.groups[number]
+        headroom = max(0, group.headroom_used_bytes - size)
+        left = size - (group.headroom_used_bytes - headroom)
+        shared = max(0, group.shared_bytes - left)
+        reserve = group.reserve_used_bytes - (left - (group.shared_bytes - shared))
+        stopped = bool(group.stopped)
+        self.buffer.release(number, size, self.now_ps)
+        assert [reserve, shared, headroom] == [
+            group.reserve_used_bytes,
+            group.shared_bytes,
+            group.headroom_used_bytes,
+        ]
+        may_resume = headroom == 0 and shared <= max(0, self.threshold() - self.offset)
+        assert group.stopped == (stopped and not may_resume)
+
+    @invariant()
+    def books_agree(self) -> None:
+        if not hasattr(self, "buffer"):
+            return
+        buffer = self.buffer
+        for number, group in enumerate(buffer.groups):
+            held = sum(size for owner, size in self.frames if owner == number)
+            parts = (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes)
+            assert min(parts) >= 0
+            assert sum(parts) == group.held_bytes == held
+            assert group.reserve_used_bytes <= group.reserve_bytes
+            assert group.headroom_used_bytes <= group.headroom_bytes
+            assert group.peak_bytes >= held
+            assert not group.stopped or (group.lossless and held > 0)
+            assert group.pfc is not None
+            assert group.pfc.stopping == (1 << group.priority if group.stopped else 0)
+        assert buffer.shared_used_bytes == sum(group.shared_bytes for group in buffer.groups)
+        assert 0 <= buffer.shared_used_bytes <= self.pool
+        assert buffer.held_bytes == sum(size for _, size in self.frames)
+
+    def teardown(self) -> None:
+        while getattr(self, "frames", []):
+            self.leave(0)
+            self.books_agree()
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(stateful_step_count=40)
