@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from emu.kernel.device import Series
-from emu.measure.metrics import METRIC_OF
+from emu.measure.metrics import DROP_REASONS, METRIC_OF
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -133,6 +133,7 @@ class Counts:
         self.of_port[place] = self.of_port.get(place, 0) + value
         self.most_of_port[place] = max(self.most_of_port.get(place, 0), value)
         if metric == "port_dropped_frames":
+            assert series.reason in DROP_REASONS, (device, series.reason)
             self.of_reason[series.reason] = self.of_reason.get(series.reason, 0) + value
             if series.reason == LINK_DOWN:
                 self.lost_of_port[device, series.port] = value

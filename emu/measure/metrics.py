@@ -258,8 +258,8 @@ def labels_of(metric: Metric, device: str, series: Series) -> str:
         assert 0 <= series.priority < 8, (metric.key, series.priority)
         return f'{{device="{label_text(device)}",port="{port}",priority="{series.priority}"}}'
     assert labels is REASON, (metric.key, labels)
-    assert series.reason, (metric.key, port)
-    return f'{{device="{label_text(device)}",port="{port}",reason="{label_text(series.reason)}"}}'
+    assert series.reason in DROP_REASONS, (metric.key, port, series.reason)
+    return f'{{device="{label_text(device)}",port="{port}",reason="{series.reason}"}}'
 
 
 def markdown(metrics: Iterable[Metric] = METRICS) -> str:

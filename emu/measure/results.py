@@ -89,7 +89,7 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
-        never_fired=never_fired(scenario, fabric, effects, rows, counts, virtual_ps),
+        never_fired=never_fired(scenario, fabric, effects, counts, virtual_ps),
         expectations=[],
     )
     return summary.model_copy(update={"expectations": evaluate(scenario.expect, summary.plain())})

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from emu.measure.collected import Counts
-from emu.measure.jobs import UNFINISHED
 from emu.measure.report import about_time
-from emu.measure.summary import Fabric, FaultEffect, Job, Unfired
+from emu.measure.summary import Fabric, FaultEffect, Unfired
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
 from emu.scenario.schema import Scenario
@@ -47,7 +46,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         reason = "no packet had a choice between equal paths"
         yield Unfired(feature="routing.policy", reason=reason)
     default = TransportSection()
-    if fabric.ack_timeouts == 0:
+    if fabric.ack_timeouts == 0 and scenario.transport.timeout_ps > 0:
         for knob in ("timeout", "retry_count"):
             if getattr(scenario.transport, knob) != getattr(default, knob):
                 yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
@@ -57,7 +56,6 @@ def never_fired(
     scenario: Scenario,
     fabric: Fabric,
     effects: Sequence[FaultEffect],
-    jobs: dict[str, Job],
     counts: Counts,
     virtual_ps: int,
 ) -> list[Unfired]:
@@ -66,8 +64,9 @@ def never_fired(
     collective = any(isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs)
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
-    for name, job in jobs.items():
-        if job.start_ps is None and job.status == UNFINISHED:
-            found.append(Unfired(feature=f"jobs.{name}", reason="nothing of it began before the run ended"))
+    for at, section in enumerate(scenario.jobs):
+        if section.start_ps >= virtual_ps:
+            reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
+            found.append(Unfired(feature=f"jobs[{at}]", reason=reason))
     found += _faults(effects, virtual_ps)
     return found

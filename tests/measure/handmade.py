@@ -14,8 +14,8 @@ from emu.measure.collected import CollectivePlan, DeviceRecord, EngineFacts, Flo
 from emu.measure.results import summarise
 from emu.measure.summary import Summary
 from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
-from emu.topology.ai_zone import ai_zone
 from emu.topology.model import Topology
 
 Counter = tuple[str, int, int, str, int]
@@ -28,19 +28,7 @@ FACTS = EngineFacts(
 
 def fabric() -> Topology:
     """The fabric above."""
-    return ai_zone(
-        racks=2,
-        hosts_per_rack=2,
-        gpus_per_host=1,
-        spines=2,
-        uplinks_per_leaf_spine=1,
-        link_rate_bps=10**11,
-        uplink_rate_bps=10**11,
-        nic_delay_ps=500_000,
-        uplink_delay_ps=500_000,
-        host_link_rate_bps=512 * 10**9,
-        host_link_delay_ps=250_000,
-    )
+    return build_topology(scenario())
 
 
 def scenario(**changes: Any) -> Scenario:

@@ -54,6 +54,7 @@ def test_repair_of_what_is_up_is_named() -> None:
 
 def test_knob_that_is_not_the_default_and_did_nothing_is_named() -> None:
     assert unfired(transport={"timeout": 8}) == ["transport.timeout"]
+    assert unfired(transport={"timeout": 0}) == []
     assert unfired(switch={"buffer": {"headroom": "100KB"}}) == ["switch.buffer.headroom"]
 
 
@@ -63,3 +64,9 @@ def test_library_that_no_job_uses_is_named() -> None:
     ]
     assert unfired(jobs=flows, ncclx={"channels": 2}) == ["ncclx"]
     assert unfired(jobs=flows) == []
+
+
+def test_job_that_the_run_did_not_get_to_is_named() -> None:
+    workload = {"kind": "flows", "pattern": "permutation", "size": "1MiB"}
+    assert unfired(jobs=[{"name": "bench", "start": "1ms", "workload": workload}]) == ["jobs[0]"]
+    assert unfired(jobs=[{"name": "bench", "start": "999us", "workload": workload}]) == []
