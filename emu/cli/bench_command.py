@@ -117,7 +117,7 @@ def _single(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
         "loop_rounds_per_s": median(loops),
         "hops_per_loop_round": ratio,
         "virtual_ps": runs[0].virtual_ps,
-        "digest": _only_digest(case, runs),
+        "digest": only_digest(case, runs),
     }
     cells = [f"{runs[0].packet_hops / 1e6:.2f}", f"{rate / 1e6:.3f}", f"{data_rate / 1e6:.3f}"]
     return told, [case.name, *cells, f"{wall_s:.2f}", about_size(peak_bytes), f"{ratio:.3f}"]
@@ -139,12 +139,13 @@ def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[
         "wall_many_s": wall_many_s,
         "speedup": median(speedups),
         "speedups": speedups,
-        "digest": _only_digest(case, [run for pair in pairs for run in pair]),
+        "digest": only_digest(case, [run for pair in pairs for run in pair]),
     }
     return told, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
 
 
-def _only_digest(case: Case, runs: Sequence[Measured]) -> str:
+def only_digest(case: Case, runs: Sequence[Measured]) -> str:
+    """The digest that all runs of a case have. RuntimeFailure if they do not have one."""
     digests = list(dict.fromkeys(run.digest for run in runs))
     if len(digests) != 1:
         raise RuntimeFailure(f"bench {case.name}: runs of one scenario gave {len(digests)} different digests")

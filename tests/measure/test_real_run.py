@@ -1,6 +1,8 @@
 """Do real runs give results that hold together, whatever they ran on?"""
 
 import json
+import shutil
+import subprocess
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +17,7 @@ from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, RunOptions, WorkerRecord
 from emu.api import Result
 from emu.cli.bench_case import measured
+from emu.cli.bench_command import run_once
 from emu.measure.bench_cases import CASES
 from emu.measure.collected import Counts, Sample
 from emu.measure.exposition import Exposition
@@ -190,3 +193,20 @@ def test_bench_measures_what_the_run_counted(tmp_path: Path) -> None:
     assert figures.packet_hops == result.summary.engine.packet_hops
     assert figures.data_packet_hops == result.summary.engine.data_packet_hops
     assert 0 < figures.data_packet_hops < figures.packet_hops
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_to_say_about_a_real_page(tmp_path: Path) -> None:
+    devices = run("tiny_flap", tmp_path / "run").outcome.devices
+    exposition = Exposition([(f"device-{one.number}", one.series) for one in devices])
+    page = exposition.render([one.counters for one in devices])
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+@pytest.mark.soak
+def test_a_thousand_hosts_stay_under_a_gibibyte_and_a_half() -> None:
+    figures = run_once(CASES["permutation-1024"], 0)
+    assert figures.peak_rss_bytes < 1536 * 2**20

@@ -1,0 +1,79 @@
+"""Are the bench cases those that the figures are stated for, and are failures told?"""
+
+import pytest
+
+from emu.cli.bench_command import only_digest, run_once
+from emu.cli.main import main
+from emu.errors import RuntimeFailure
+from emu.measure.bench_cases import CASES, Case, Measured, loop_rounds_per_s
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+
+HOSTS = {
+    "one-flow": 16,
+    "permutation-64": 64,
+    "permutation-128": 128,
+    "permutation-256": 256,
+    "permutation-512": 512,
+    "permutation-1024": 1024,
+    "incast-16": 64,
+    "ring-64": 64,
+    "ring-128": 128,
+}
+
+
+def figures(digest: str) -> Measured:
+    return Measured(
+        packet_hops=3_000_000,
+        data_packet_hops=1_500_000,
+        events=1,
+        wall_s=2.0,
+        cpu_s=1.5,
+        build_s=0.1,
+        peak_rss_bytes=1,
+        virtual_ps=1,
+        digest=digest,
+        compiled=False,
+        workers=1,
+    )
+
+
+def test_there_is_a_case_for_each_figure() -> None:
+    assert list(CASES) == [*HOSTS, "quickstart"]
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_fabric_is_the_one_that_simulators_were_compared_on(name: str) -> None:
+    scenario = load_mapping(CASES[name].scenario()).scenario
+    topology = build_topology(scenario)
+    assert len(topology.hosts) == len(topology.nics) == HOSTS[name]
+    assert len(topology.switches) == HOSTS[name] // 8 + 8
+    assert {(link.rate_bps, link.delay_ps) for link in topology.links if link.kind == "fabric"} == {
+        (400 * 10**9, 500_000)
+    }
+    assert (scenario.transport.mtu_bytes, scenario.transport.ack_every) == (4096, 1)
+    assert (scenario.switch.latency_ps, scenario.nic.latency_ps, scenario.host.proxy_cost_ps) == (0, 0, 0)
+
+
+def test_rates_are_per_cpu_second() -> None:
+    assert (figures("a").hops_per_cpu_s, figures("a").data_hops_per_cpu_s) == (2e6, 1e6)
+
+
+def test_loop_is_a_yardstick_of_this_machine() -> None:
+    assert loop_rounds_per_s() > 10_000
+
+
+def test_runs_of_one_case_must_agree() -> None:
+    assert only_digest(CASES["one-flow"], [figures("a"), figures("a")]) == "a"
+    with pytest.raises(RuntimeFailure, match="2 different digests"):
+        only_digest(CASES["one-flow"], [figures("a"), figures("b")])
+
+
+def test_run_that_fails_ends_the_bench_with_its_reason() -> None:
+    with pytest.raises(RuntimeFailure, match=r"bench nothing: .*nothing"):
+        run_once(Case("nothing", "", dict), 0)
+
+
+def test_unknown_case_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--case", "permutation-63"]) == 2
+    assert "permutation-64" in capsys.readouterr().err
