@@ -60,7 +60,7 @@ class Pfc:
         bit: i64 = 1 << priority
         self.stopping |= bit
         self.pending_resume &= ~bit
-        if (self.told & bit) == 0:
+        if (self.told & self._refreshing & bit) == 0:  # not told, or told and not to be reminded any more
             self.pending_stop |= bit
         self._attend(now)
 
