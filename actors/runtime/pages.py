@@ -1,0 +1,147 @@
+"""How does a process serve a few pages while compiled code keeps the interpreter lock?
+
+With the least HTTP/1.1 there is: one request a connection, one receive, one send, close, in threads of its
+own. Every blocking call of such a thread gives the lock away and must get it back from a run that holds it
+for a slice at a time, so there are as few of them as can be.
+
+The list of a run's workers (`http_sd`) is served here; their metrics pages are in `actors.runtime.exporter`.
+
+Not here: TLS, authentication (loopback only), compression, keep-alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Final, Protocol
+
+THREADS: Final = 2
+TIMEOUT_S: Final = 2.0
+MAX_REQUEST_BYTES: Final = 16 * 1024
+JSON_TYPE: Final = "application/json"
+
+
+class Page(Protocol):
+    """What a `PageServer` serves under one path."""
+
+    content_type: str
+
+    def body(self) -> bytes:
+        """The page, now. Called from a server's thread."""
+
+    def sent(self) -> None:
+        """The answer is out, or the client is gone; called once for each call of `body`."""
+
+
+class PageServer:
+    """A few pages over HTTP/1.1 on a loopback port that the kernel chooses; one request a connection.
+
+    Answers GET with a page or 404, anything else with 405. Its threads are daemons; `close` ends them.
+    """
+
+    def __init__(self, pages: Mapping[str, Page], name: str) -> None:
+        self.pages = dict(pages)
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=16)
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"{name}-{at}", daemon=True) for at in range(THREADS)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop listening and let the threads end. May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except ConnectionError:
+                continue
+            except OSError:
+                return
+            with connection:
+                try:
+                    connection.settimeout(TIMEOUT_S)
+                    self._answer(connection)
+                except OSError:
+                    continue
+
+    def _answer(self, connection: socket.socket) -> None:
+        request = connection.recv(MAX_REQUEST_BYTES)
+        while request and b"\r\n\r\n" not in request and len(request) < MAX_REQUEST_BYTES:
+            more = connection.recv(MAX_REQUEST_BYTES)
+            if not more:
+                return
+            request += more
+        words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            connection.sendall(_response("400 Bad Request", "text/plain", b"not HTTP/1\n"))
+            return
+        page = self.pages.get(words[1].split("?", 1)[0])
+        if words[0] != "GET":
+            connection.sendall(_response("405 Method Not Allowed", "text/plain", b"only GET\n"))
+        elif page is None:
+            known = "".join(f"{path}\n" for path in self.pages).encode()
+            connection.sendall(_response("404 Not Found", "text/plain", b"there is:\n" + known))
+        else:
+            try:
+                connection.sendall(_response("200 OK", page.content_type, page.body()))
+            finally:
+                page.sent()
+
+
+def _response(status: str, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+        "Connection: close\r\n\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+class Discovery:
+    """The page that lists the workers of a run for Prometheus' `http_sd_configs`: `http://ADDRESS/sd`.
+
+    `targets` are (worker number, metrics address) pairs; `set_targets` replaces them when a worker is
+    restarted.
+    """
+
+    content_type = JSON_TYPE
+
+    def __init__(self, run: str, targets: Iterable[tuple[int, str]] = ()) -> None:
+        self.run = run
+        self._body = b"[]"
+        self.set_targets(targets)
+        self._server = PageServer({"/sd": self}, "discovery")
+        self.url = f"http://{self._server.address}/sd"
+
+    def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:
+        """List these workers from now on."""
+        groups = [
+            {"targets": [address], "labels": {"run": self.run, "worker": str(worker)}}
+            for worker, address in targets
+        ]
+        self._body = json.dumps(groups).encode()
+
+    def body(self) -> bytes:
+        """The list, as JSON."""
+        return self._body
+
+    def sent(self) -> None:
+        """Nothing waits for a scrape of this page."""
+
+    def close(self) -> None:
+        """Stop serving. May be called again."""
+        self._server.close()
