@@ -23,6 +23,7 @@ MOST_BODY_BYTES: Final = 1 << 28
 """A longer frame is refused before its body is read: a batch of the most packets there may be fits."""
 CHUNK_BYTES: Final = 1 << 20
 BUFFER_BYTES: Final = 1 << 22
+FLUSH_POLL_MS: Final = 20
 
 
 class PeerGone(RuntimeFailure):
@@ -50,7 +51,11 @@ class Exchange(Protocol):
         """
 
     def flush(self, timeout_s: float) -> None:
-        """Send what is left, as far as the peers take it in time."""
+        """Send what is left, as far as the peers take it in time.
+
+        A worker whose round is complete does so before its window: its peers still read, because they
+        cannot be done before they have it all.
+        """
 
     def close(self) -> None:
         """Close every connection. May be called again."""
@@ -181,8 +186,10 @@ class SocketExchange:
         deadline_s = time.monotonic() + timeout_s
         for line in self._lines.values():
             while line.out and time.monotonic() < deadline_s:
-                select.select([], [line.socket], [], 0.05)
+                self._poll.modify(line.socket, select.POLLOUT)
+                self._poll.poll(FLUSH_POLL_MS)
                 line.push()
+                self._poll.modify(line.socket, select.POLLIN)
 
     def close(self) -> None:
         """Close every connection. May be called again."""

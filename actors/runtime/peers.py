@@ -93,10 +93,9 @@ class Peers:
         `addresses` are Unix paths or HOST:PORT, by worker.
         """
         with trio.move_on_after(CONNECT_S) as limit:
-            async with trio.open_nursery(strict_exception_groups=False) as nursery:
-                for peer, address in sorted(addresses.items()):
-                    if peer < self._worker:
-                        nursery.start_soon(self._reach, peer, address)
+            for peer, address in sorted(addresses.items()):
+                if peer < self._worker:
+                    await self._reach(peer, address)
             async with self._arrived:
                 while len(self.streams) < len(addresses):
                     await self._arrived.wait()

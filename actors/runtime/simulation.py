@@ -69,8 +69,6 @@ class Simulation:
         try:
             with quiet_collector():
                 ending = self._rounds()
-            if self._exchange is not None:
-                self._exchange.flush(FLUSH_S)
         except (PeerGone, PeerLeft) as error:
             fault, message = Fault.PEER, str(error)
         except EmuError as error:
@@ -102,6 +100,8 @@ class Simulation:
                 if self.stop_asked:
                     return None
                 self._between()
+            if self._exchange is not None:
+                self._exchange.flush(FLUSH_S)
             ending = participant.close()
             if ending is not None:
                 return ending

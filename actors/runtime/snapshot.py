@@ -1,0 +1,80 @@
+"""What is the state of a run at a sync point, and how does another process go on from it?
+
+Every worker's share is the plain state of its devices, the events pending there, and where its machine's
+sync points stand. Nothing is in flight at a sync point, so the shares together are the run. They do not say
+how it was spread: any number of workers, in any placement, compiled or not, takes what it hosts from all
+shares.
+
+    snapshot  msgpack map: version, scenario (SHA-256 of its effective text), sync_ps, machine, shares
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgpack  # type: ignore[import-untyped]  # it ships no types
+
+from actors.runtime.participant import Participant
+from emu.errors import UsageError
+from emu.kernel.device import Plain
+from emu.scenario.dump import to_yaml
+from emu.scenario.schema import Scenario
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a run at `sync_ps`."""
+
+    scenario: str
+    sync_ps: int
+    machine: list[int]
+    shares: list[Plain]
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """Which scenario a snapshot is of."""
+    return hashlib.sha256(to_yaml(scenario).encode()).hexdigest()
+
+
+def take_snapshot(participants: Sequence[Participant], scenario: str) -> Snapshot:
+    """The state of a run whose participants all act at one sync point now."""
+    machine = participants[0].machine
+    shares: list[Plain] = [cast("Plain", one.partition.save()) for one in participants]
+    return Snapshot(scenario, machine.sync_ps, machine.save(), shares)
+
+
+def resume(participants: Sequence[Participant], snapshot: Snapshot) -> None:
+    """Set participants, built but not started, to where a snapshot was taken."""
+    for participant in participants:
+        participant.partition.load(snapshot.shares)
+        participant.machine.load(snapshot.machine)
+        participant.resume_at(snapshot.sync_ps)
+
+
+def to_bytes(snapshot: Snapshot) -> bytes:
+    """A snapshot as it is kept."""
+    packed: bytes = msgpack.packb(
+        {
+            "version": VERSION,
+            "scenario": snapshot.scenario,
+            "sync_ps": snapshot.sync_ps,
+            "machine": snapshot.machine,
+            "shares": snapshot.shares,
+        }
+    )
+    return packed
+
+
+def from_bytes(packed: bytes, scenario: str) -> Snapshot:
+    """The snapshot that was kept, if it is of this scenario. Raises UsageError."""
+    record = msgpack.unpackb(packed)
+    if record.get("version") != VERSION:
+        raise UsageError(f"a snapshot of version {record.get('version')}; this is version {VERSION}")
+    if record["scenario"] != scenario:
+        raise UsageError("the snapshot is of another scenario")
+    return Snapshot(scenario, record["sync_ps"], record["machine"], record["shares"])

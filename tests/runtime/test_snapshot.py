@@ -1,0 +1,85 @@
+"""A run goes on from a snapshot in another process and another spread as if nothing had happened."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from actors.runtime.outcome import Ending
+from actors.runtime.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
+from actors.runtime.sync import SyncGrid, SyncPoint
+from emu.errors import UsageError
+from emu.kernel.mixing import Stream
+from tests.conftest import SOAK
+from tests.runtime.spread_runs import ROOT, SCENARIOS, SpreadRun, plan_of
+from tests.runtime.toys import ToyRun, random_network
+
+ROUNDS = 20 if SOAK else 1
+PARTS = (1, 2, 3, 5)
+
+
+def drawn_time_ps(name: str, turn: int) -> int:
+    """Between 1 us, and 230 us: every scenario is under way then."""
+    seed = sum(ord(letter) * 131**at for at, letter in enumerate(name)) % 2**60
+    return 1_000_000 + Stream(seed, turn, 1).below(229_000_000)
+
+
+@pytest.mark.parametrize("turn", range(ROUNDS))
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_scenario_goes_on_in_a_fresh_interpreter_with_other_parts(
+    name: str, turn: int, tmp_path: Path
+) -> None:
+    time_ps = drawn_time_ps(name, turn)
+    before, after = PARTS[(time_ps // 7) % 4], PARTS[(time_ps // 7 + 1) % 4]
+    run = SpreadRun(plan_of(name, before), seed=turn)
+    run.snapshot_at(time_ps)
+    run.start()
+    assert run.run() is Ending.FINISHED
+    assert run.snapshot is not None
+    assert run.snapshot.sync_ps >= time_ps
+    file = tmp_path / "snapshot"
+    file.write_bytes(to_bytes(run.snapshot))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runtime.spread_runs", name, str(file), str(after)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == run.digest(), (time_ps, before, after)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_network_goes_on_from_any_moment_in_any_cut(seed: int) -> None:
+    network = random_network(seed)
+    grid = SyncGrid(3_000_000, 10**13)
+    first = ToyRun(network, 1 + seed % 3, seed, grid)
+    taken: list[Snapshot] = []
+    acting: list[SyncPoint] = []
+
+    def act(sync: SyncPoint) -> None:
+        if sync.requested:
+            acting.append(sync)
+            if len(acting) == len(first.participants):
+                taken.append(take_snapshot(first.participants, "toy"))
+
+    for participant in first.participants:
+        participant.act = act
+    first.participants[0].machine.request_sync(Stream(seed, 1, 1).below(20_000_000))
+    first.start()
+    assert first.run() is Ending.FINISHED
+    (snapshot,) = taken
+    second = ToyRun(network, 1 + (seed + 1) % 3, seed + 1, grid)
+    resume(second.participants, from_bytes(to_bytes(snapshot), "toy"))
+    assert second.run() is Ending.FINISHED
+    assert (second.digest(), second.virtual_ps) == (first.digest(), first.virtual_ps)
+
+
+def test_snapshot_of_another_scenario_is_refused() -> None:
+    one, other = plan_of("tiny_flap", 1), plan_of("tiny_flap", 1, {"seed": 99})
+    packed = to_bytes(Snapshot(fingerprint(one.scenario), 5, [0, 0, 0, 0], []))
+    assert from_bytes(packed, fingerprint(one.scenario)).sync_ps == 5
+    with pytest.raises(UsageError, match="another scenario"):
+        from_bytes(packed, fingerprint(other.scenario))
