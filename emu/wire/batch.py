@@ -3,10 +3,17 @@
 As one flat run of signed 64-bit little-endian integers and one blob. First every frame, `FRAME_INTEGERS`
 each; then every message, `MESSAGE_INTEGERS` each; then, for each frame that carries bytes, its place among
 the frames and how many bytes of the blob are its tail. Building an object per packet on the wire would cost
-more than forwarding the packet does; this costs about a fifth of it.
+more than forwarding the packet does; this costs about a fifth of it. What is short in a frame's headers
+shares an integer, as it does in the headers (bits, lowest first):
 
-    frame    time, key, opcode, priority, src, dst, udp_source, qpn, psn, payload_bytes, wire_bytes,
-             ecn, ack_request, syndrome, immediate, message_bytes, sent
+    frame    time
+             key
+             sent
+             opcode 8, priority 3, ecn 2, ack_request 1, syndrome 8, udp_source 16
+             src 24, dst 24, wire_bytes 14
+             qpn 24, psn 24, payload_bytes 14
+             immediate 32
+             message_bytes 32
     message  time, key, op, a, b, c, d, e, f
     tail     frame, length
 
@@ -44,7 +51,7 @@ from emu.wire.message import OPERATIONS, PAUSE_FRAME
 
 MESSAGE_INTEGERS: Final[i64] = 9
 TAIL_INTEGERS: Final[i64] = 2
-FRAME_BYTES: Final[i64] = 136
+FRAME_BYTES: Final[i64] = 64
 MESSAGE_RECORD_BYTES: Final[i64] = 72
 TAIL_BYTES: Final[i64] = 16
 
@@ -53,6 +60,7 @@ MOST_PACKETS: Final[i64] = 1 << 20
 LARGEST_PAYLOAD_BYTES: Final[i64] = 4096
 """The largest MTU of the InfiniBand architecture."""
 
+_HEADER_BITS: Final[i64] = 0x3FFFFFFFFF
 _LARGEST: Final[i64] = 0x3FFFFFFFFFFFFFFF
 _OPERATIONS: Final[i64] = len(OPERATIONS)
 
@@ -79,21 +87,14 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
     for at, frame in enumerate(frames):
         write_i64_le(writer, frame.time_ps)
         write_i64_le(writer, frame.key)
-        write_i64_le(writer, frame.opcode)
-        write_i64_le(writer, frame.priority)
-        write_i64_le(writer, frame.src)
-        write_i64_le(writer, frame.dst)
-        write_i64_le(writer, frame.udp_source)
-        write_i64_le(writer, frame.qpn)
-        write_i64_le(writer, frame.psn)
-        write_i64_le(writer, frame.payload_bytes)
-        write_i64_le(writer, frame.wire_bytes)
-        write_i64_le(writer, frame.ecn)
-        write_i64_le(writer, frame.ack_request)
-        write_i64_le(writer, frame.syndrome)
+        write_i64_le(writer, frame.sent_ps)
+        header: i64 = frame.opcode | (frame.priority << 8) | (frame.ecn << 11) | (frame.ack_request << 13)
+        header |= (frame.syndrome << 14) | (frame.udp_source << 22)
+        write_i64_le(writer, header)
+        write_i64_le(writer, frame.src | (frame.dst << 24) | (frame.wire_bytes << 48))
+        write_i64_le(writer, frame.qpn | (frame.psn << 24) | (frame.payload_bytes << 48))
         write_i64_le(writer, frame.immediate)
         write_i64_le(writer, frame.message_bytes)
-        write_i64_le(writer, frame.sent_ps)
         tail = frame.tail
         if tail is not None:
             write_i64_le(tails, at)
@@ -160,24 +161,27 @@ class BatchReader:
         self._check_target(time, key, since_ps)
         if (key >> KIND_SHIFT) & KIND_MASK != ARRIVAL or (key & SUBJECT_MASK) != 0:
             raise ProtocolError(f"a frame is no arrival: {describe_key(key)}")
-        opcode: i64 = read_i64_le(integers, at + 16)
-        priority: i64 = read_i64_le(integers, at + 24)
-        src: i64 = read_i64_le(integers, at + 32)
-        dst: i64 = read_i64_le(integers, at + 40)
-        udp_source: i64 = read_i64_le(integers, at + 48)
-        qpn: i64 = read_i64_le(integers, at + 56)
-        psn: i64 = read_i64_le(integers, at + 64)
-        payload_bytes: i64 = read_i64_le(integers, at + 72)
-        wire_bytes: i64 = read_i64_le(integers, at + 80)
-        if opcode < 0 or (opcode > WRITE_ONLY_IMM and opcode != ACKNOWLEDGE and opcode != CNP):
-            raise ProtocolError(f"a frame's opcode is {opcode}, which is none")
-        # A negative number makes the bitwise or negative; one too large shows in its high bits.
-        if (src | dst | qpn | psn) & ~PSN_MASK != 0 or priority & ~7 != 0 or udp_source & ~0xFFFF != 0:
+        sent_ps: i64 = read_i64_le(integers, at + 16)
+        header: i64 = read_i64_le(integers, at + 24)
+        addresses: i64 = read_i64_le(integers, at + 32)
+        numbers: i64 = read_i64_le(integers, at + 40)
+        immediate: i64 = read_i64_le(integers, at + 48)
+        message_bytes: i64 = read_i64_le(integers, at + 56)
+        if (header & ~_HEADER_BITS) != 0 or addresses < 0 or numbers < 0:
             raise ProtocolError(
-                f"a frame's priority {priority}, src {src}, dst {dst}, udp_source {udp_source}, qpn {qpn} "
-                f"or psn {psn} is out of range (3, 24, 24, 16, 24 and 24 bits)"
+                f"a frame's headers {header}, {addresses} or {numbers} have bits that none has"
             )
-        if payload_bytes < 0 or payload_bytes > self._largest_payload_bytes:
+        if (immediate | message_bytes) & ~0xFFFFFFFF != 0 or sent_ps < 0 or sent_ps >= time:
+            raise ProtocolError(
+                f"a frame's immediate {immediate}, message_bytes {message_bytes} or sent_ps {sent_ps} "
+                f"(arrival {time}) is out of range"
+            )
+        opcode: i64 = header & 0xFF
+        payload_bytes: i64 = numbers >> 48
+        wire_bytes: i64 = addresses >> 48
+        if opcode > WRITE_ONLY_IMM and opcode != ACKNOWLEDGE and opcode != CNP:
+            raise ProtocolError(f"a frame's opcode is {opcode}, which is none")
+        if payload_bytes > self._largest_payload_bytes:
             raise ProtocolError(
                 f"a frame's payload is {payload_bytes} bytes; at most {self._largest_payload_bytes} may be"
             )
@@ -186,31 +190,22 @@ class BatchReader:
                 f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
                 f"{wire_size(opcode, payload_bytes)} bytes on the wire, not {wire_bytes}"
             )
-        frame = Frame(opcode, priority, src, dst, udp_source, qpn, psn, payload_bytes, wire_bytes)
-        ecn: i64 = read_i64_le(integers, at + 88)
-        ack_request: i64 = read_i64_le(integers, at + 96)
-        syndrome: i64 = read_i64_le(integers, at + 104)
-        immediate: i64 = read_i64_le(integers, at + 112)
-        message_bytes: i64 = read_i64_le(integers, at + 120)
-        sent_ps: i64 = read_i64_le(integers, at + 128)
-        if (
-            ecn & ~3 != 0
-            or ack_request & ~1 != 0
-            or syndrome & ~0xFF != 0
-            or (immediate | message_bytes) & ~0xFFFFFFFF != 0
-            or sent_ps < 0
-            or sent_ps >= time
-        ):
-            raise ProtocolError(
-                f"a frame's ecn {ecn}, ack_request {ack_request}, syndrome {syndrome}, "
-                f"immediate {immediate}, message_bytes {message_bytes} or sent_ps {sent_ps} "
-                f"(arrival {time}) is out of range"
-            )
+        frame = Frame(
+            opcode,
+            (header >> 8) & 7,
+            addresses & PSN_MASK,
+            (addresses >> 24) & PSN_MASK,
+            header >> 22,
+            numbers & PSN_MASK,
+            (numbers >> 24) & PSN_MASK,
+            payload_bytes,
+            wire_bytes,
+        )
         frame.time_ps = time
         frame.key = key
-        frame.ecn = ecn
-        frame.ack_request = ack_request
-        frame.syndrome = syndrome
+        frame.ecn = (header >> 11) & 3
+        frame.ack_request = (header >> 13) & 1
+        frame.syndrome = (header >> 14) & 0xFF
         frame.immediate = immediate
         frame.message_bytes = message_bytes
         frame.sent_ps = sent_ps

@@ -85,8 +85,8 @@ PSN_BITS: Final[i64] = 24
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
 
-FRAME_INTEGERS: Final[i64] = 17
-"""How many integers a frame is on a socket and in a snapshot: see `frame_integers`."""
+FRAME_INTEGERS: Final[i64] = 8
+"""How many integers a frame is on a socket between workers: see `emu.wire.batch`."""
 
 
 @mypyc_attr(acyclic=True)
