@@ -10,7 +10,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from emu.kernel.queue import EventQueue
-from emu.wire.event import NEVER_PS, Event
+from emu.wire.event import NEVER_PS, Event, describe_key
 
 
 class HeapQueue(EventQueue):
@@ -24,12 +24,18 @@ class HeapQueue(EventQueue):
         return len(self._heap)
 
     def push(self, event: Event) -> None:
-        heappush(self._heap, (event.time_ps, event.key, event))
+        try:
+            heappush(self._heap, (event.time_ps, event.key, event))
+        except TypeError:  # the heap came to compare two events: their time and key are equal
+            raise AssertionError(self._doubled()) from None
 
     def pop(self, limit_ps: int) -> Event | None:
         heap = self._heap
-        if heap and heap[0][0] < limit_ps:
-            return heappop(heap)[2]
+        try:
+            if heap and heap[0][0] < limit_ps:
+                return heappop(heap)[2]
+        except TypeError:
+            raise AssertionError(self._doubled()) from None
         return None
 
     def next_time_ps(self) -> int:
@@ -40,3 +46,11 @@ class HeapQueue(EventQueue):
 
     def clear(self) -> None:
         self._heap = []
+
+    def _doubled(self) -> str:
+        """Which events are pending twice, in words."""
+        seen: dict[tuple[int, int], int] = {}
+        for time_ps, key, _ in self._heap:
+            seen[time_ps, key] = seen.get((time_ps, key), 0) + 1
+        twice = [entry for entry, count in seen.items() if count > 1]
+        return "; ".join(f"pending twice at {time_ps} ps: {describe_key(key)}" for time_ps, key in twice)

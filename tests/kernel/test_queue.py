@@ -1,0 +1,136 @@
+"""Is the queue a sorted list, whatever it is made of?
+
+Times are drawn so that events fall into the present slot, onto the wheel, beyond it, on top of each other,
+and by the hundred into one slot.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+import emu
+from emu.kernel.kernel import new_queue
+from emu.kernel.queue import SLOT_SHIFT, SLOTS, EventQueue
+from emu.wire.event import NEVER_PS, Event, Message, pack_key
+from emu.wire.frame import WRITE_ONLY, Frame
+
+SLOT_PS = 1 << int(SLOT_SHIFT)
+WHEEL_PS = SLOT_PS * int(SLOTS)
+DISTANCES_PS = st.one_of(
+    st.just(0),
+    st.integers(0, 2 * SLOT_PS),
+    st.integers(0, WHEEL_PS),
+    st.sampled_from([SLOT_PS, WHEEL_PS - SLOT_PS, WHEEL_PS - 1, WHEEL_PS, WHEEL_PS + SLOT_PS]),
+    st.integers(WHEEL_PS, 20 * WHEEL_PS),
+    st.integers(0, 4 * 10**12),
+)
+
+
+def some_event(time_ps: int, key: int) -> Event:
+    """A timer, a message or a frame: the queue tells none from another."""
+    event: Event
+    if key % 3 == 0:
+        event = Event(0, 0)
+    elif key % 3 == 1:
+        event = Message(1, 0, 0, 0, 0, 0, 0)
+    else:
+        event = Frame(WRITE_ONLY, 3, 0, 0, 0, 0, 0, 0, 98)
+    event.time_ps = time_ps
+    event.key = key
+    return event
+
+
+class AgainstSortedList(RuleBasedStateMachine):
+    """Both queues and a list, pushed to and popped from alike."""
+
+    @initialize(start_ps=st.sampled_from([0, 12_345, 10**15]))
+    def build(self, start_ps: int) -> None:
+        self.queues = [EventQueue()]
+        if not emu.is_compiled():
+            self.queues.append(new_queue())
+        for queue in self.queues:
+            queue.now_ps = start_ps
+        self.expected: list[tuple[int, int]] = []
+        self.now_ps = start_ps
+        self.keys = Random(start_ps)
+
+    @rule(distances=st.lists(DISTANCES_PS, min_size=1, max_size=20))
+    def push(self, distances: list[int]) -> None:
+        for distance in distances:
+            entry = (self.now_ps + distance, self.keys.randrange(2**62))
+            self.expected.append(entry)
+            for queue in self.queues:
+                queue.push(some_event(*entry))
+        self.expected.sort()
+
+    @rule(distance=DISTANCES_PS, count=st.integers(40, 150), spread_ps=st.sampled_from([1, 60, SLOT_PS]))
+    def push_many_together(self, distance: int, count: int, spread_ps: int) -> None:
+        self.push([distance + place * spread_ps // count for place in range(count)])
+
+    @rule(ahead_ps=DISTANCES_PS, most=st.sampled_from([1, 10, 200]))
+    def pop_before(self, ahead_ps: int, most: int) -> None:
+        limit_ps = self.now_ps + ahead_ps
+        for _ in range(most):
+            due = self.expected[:1] if self.expected and self.expected[0][0] < limit_ps else []
+            for queue in self.queues:
+                event = queue.pop(limit_ps)
+                assert ([] if event is None else [(event.time_ps, event.key)]) == due
+            if not due:
+                break
+            del self.expected[0]
+            self.now_ps = due[0][0]
+            for queue in self.queues:
+                queue.now_ps = self.now_ps
+
+    @rule(pick=st.integers(0, 3))
+    def start_over(self, pick: int) -> None:
+        if pick == 0:
+            for queue in self.queues:
+                queue.clear()
+            self.expected = []
+
+    @invariant()
+    def agree(self) -> None:
+        for queue in getattr(self, "queues", []):
+            assert len(queue) == len(self.expected)
+            assert queue.next_time_ps() == (self.expected[0][0] if self.expected else NEVER_PS)
+            assert [(event.time_ps, event.key) for event in queue.pending()] == self.expected
+
+
+TestAgainstSortedList = AgainstSortedList.TestCase
+TestAgainstSortedList.settings = settings(stateful_step_count=20)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_of_events_come_out_in_order(seed: int) -> None:
+    random = Random(seed)
+    queue = new_queue()
+    expected = []
+    for _ in range(4_000):
+        entry = (random.choice((10**4, 10**6, 10**8, 10**11)) * random.randrange(50), random.randrange(2**62))
+        expected.append(entry)
+        queue.push(some_event(*entry))
+    popped = []
+    event = queue.pop(NEVER_PS)
+    while event is not None:
+        queue.now_ps = event.time_ps
+        popped.append((event.time_ps, event.key))
+        event = queue.pop(NEVER_PS)
+    assert popped == sorted(expected)
+
+
+def test_looking_for_the_next_event_does_not_move_the_queue_past_the_limit() -> None:
+    queue = EventQueue()
+    queue.push(Event(500 * SLOT_PS, pack_key(0, 6, 0, 0)))
+    assert queue.pop(100 * SLOT_PS) is None
+    assert queue.next_time_ps() == 500 * SLOT_PS
+    assert queue._slot << int(SLOT_SHIFT) <= 100 * SLOT_PS
+    queue.push(Event(200 * SLOT_PS, pack_key(0, 6, 0, 0)))
+    first = queue.pop(NEVER_PS)
+    assert first is not None
+    assert first.time_ps == 200 * SLOT_PS
