@@ -160,8 +160,14 @@ class SocketExchange:
     def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
         """Wait until something has arrived; empty after the timeout. Raises PeerGone, or ProtocolError."""
         received: list[tuple[int, bytes]] = []
-        deadline_s = 0.0
-        while True:
+        for line in self._lines.values():
+            if line.out:
+                line.push()
+            received += [(line.peer, body) for body in line.pull()]
+        if received:
+            return received
+        deadline_s = time.monotonic() + timeout_s
+        while not received:
             stuck = [line for line in self._lines.values() if line.out]
             for line in stuck:
                 self._poll.modify(line.socket, select.POLLIN | select.POLLOUT)
@@ -174,12 +180,9 @@ class SocketExchange:
             for line in stuck:
                 if not line.out:
                     self._poll.modify(line.socket, select.POLLIN)
-            if received:
-                return received
-            now_s = time.monotonic()
-            deadline_s = deadline_s or now_s + timeout_s
-            if now_s >= deadline_s:
-                return received
+            if time.monotonic() >= deadline_s:
+                break
+        return received
 
     def flush(self, timeout_s: float) -> None:
         """Send what is left, as far as the peers take it in time."""

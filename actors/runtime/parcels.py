@@ -6,14 +6,25 @@ The envelope is `emu.wire.codec`'s. A peer that gives up says so in a `leave` fr
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from actors.runtime.window import Parcel
-from emu.errors import RuntimeFailure
+from emu.errors import ProtocolError, RuntimeFailure
 from emu.wire.batch import Batch
-from emu.wire.codec import BATCH, LEAVE, LONGEST_REASON, decode, encode, pack_integers, unpack_integers
+from emu.wire.codec import (
+    BATCH,
+    LEAVE,
+    LONGEST_REASON,
+    bytes_of,
+    decode,
+    encode,
+    pack_integers,
+    text_of,
+    unpack_integers,
+)
 
-_NOTHING: Final = Batch(0, 0, 0, b"", b"")
+HEAD: Final = 4
+"""Integers of a batch's head before the values: round, frames, messages, tails."""
 
 
 class PeerLeft(RuntimeFailure):
@@ -22,40 +33,34 @@ class PeerLeft(RuntimeFailure):
 
 def encode_parcel(parcel: Parcel) -> bytes:
     """The body of the frame that carries a parcel."""
-    values = pack_integers(parcel.values)
+    batch = parcel.batch
     if parcel.kind != BATCH:
-        return encode(parcel.kind, {"round": parcel.round, "values": values})
-    batch = parcel.batch or _NOTHING
-    return encode(
-        BATCH,
-        {
-            "round": parcel.round,
-            "values": values,
-            "frames": batch.frames,
-            "messages": batch.messages,
-            "tails": batch.tails,
-            "integers": batch.integers,
-            "blob": batch.blob,
-        },
-    )
+        return encode(parcel.kind, pack_integers([parcel.round, *parcel.values]))
+    if batch is None:
+        return encode(BATCH, pack_integers([parcel.round, 0, 0, 0, *parcel.values]), b"", b"")
+    head = [parcel.round, batch.frames, batch.messages, batch.tails, *parcel.values]
+    return encode(BATCH, pack_integers(head), batch.integers, batch.blob)
 
 
 def encode_leave(reason: str) -> bytes:
     """The body of the last frame of a worker that gives up."""
-    return encode(LEAVE, {"reason": reason[:LONGEST_REASON]})
+    return encode(LEAVE, reason[:LONGEST_REASON])
 
 
 def decode_parcel(body: bytes) -> Parcel:
     """The parcel in a frame's body. Raises ProtocolError, or PeerLeft."""
     kind, fields = decode(body)
     if kind == LEAVE:
-        raise PeerLeft(cast("str", fields["reason"])[:LONGEST_REASON])
-    packed = cast("bytes", fields["values"])
-    values = unpack_integers(packed, len(packed) // 8)
+        raise PeerLeft(text_of(fields[0])[:LONGEST_REASON])
+    head = unpack_integers(bytes_of(fields[0]))
+    if kind != BATCH:
+        if not head:
+            raise ProtocolError(f"a {kind} frame without a round")
+        return Parcel(kind, head[0], head[1:], None)
+    if len(head) < HEAD:
+        raise ProtocolError(f"a batch frame whose head has {len(head)} integers; it has at least {HEAD}")
+    integers, blob = bytes_of(fields[1]), bytes_of(fields[2])
     batch: Batch | None = None
-    if kind == BATCH:
-        frames, messages, tails = (cast("int", fields[name]) for name in ("frames", "messages", "tails"))
-        integers, blob = cast("bytes", fields["integers"]), cast("bytes", fields["blob"])
-        if frames or messages or tails or integers or blob:
-            batch = Batch(frames, messages, tails, integers, blob)
-    return Parcel(kind, cast("int", fields["round"]), values, batch)
+    if integers or blob or any(head[1:HEAD]):
+        batch = Batch(head[1], head[2], head[3], integers, blob)
+    return Parcel(BATCH, head[0], head[HEAD:], batch)

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Final
 
 from actors.runtime.outcome import Ending
@@ -133,7 +134,8 @@ class WindowMachine:
         self._last_progress = 0
         self._wish_ps: int = NEVER_PS
         self._request_ps: int = NEVER_PS
-        self._reach_ps = 0
+        self._next_ps = [0] * workers
+        self._limit_ps = 0
         others = [peer for peer in range(workers) if peer != index]
         self._star = workers <= STAR
         self._batch_peers = others if self._star else list(neighbours)
@@ -167,8 +169,7 @@ class WindowMachine:
         self._open = True
         self._now = _Round()
         if self._wish_ps < NEVER_PS:
-            reach_ps = min(mine.reached_ps, self._reach_ps) if self.workers == 1 else self._reach_ps
-            self._request_ps = max(self._wish_ps, reach_ps)
+            self._request_ps = max(self._wish_ps, self._furthest_ps(mine.reached_ps))
             self._wish_ps = NEVER_PS
         values = list(mine.sent_ps)
         values[self.index] = min(values[self.index], mine.next_ps)
@@ -250,12 +251,9 @@ class WindowMachine:
             limit_ps = due_ps
         elif request_ps > self.sync_ps:
             limit_ps = min(limit_ps, request_ps)
-        if self.index == 0:
-            self._reach_ps = min(limit_ps, self._furthest(next_ps))
-        bound_ps = limit_ps
-        for at, ahead in zip(next_ps, self._towards_me, strict=True):
-            bound_ps = min(bound_ps, at + ahead)
-        return Step(batches, sync, bound_ps)
+        self._next_ps, self._limit_ps = next_ps, limit_ps
+        bound_ps = min(map(add, next_ps, self._towards_me))
+        return Step(batches, sync, min(bound_ps, limit_ps))
 
     def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
         if stop_ps >= NEVER_PS:
@@ -275,12 +273,15 @@ class WindowMachine:
             self._request_ps = NEVER_PS
         return SyncPoint(due_ps, sample, stall_check, requested)
 
-    def _furthest(self, next_ps: list[int]) -> int:
-        """A time that no worker will have passed when this round's windows are done."""
-        return max(
-            min(at + row[worker] for at, row in zip(next_ps, self._lookahead, strict=True))
+    def _furthest_ps(self, reached_ps: int) -> int:
+        """A time that no worker has passed with the windows of the last round; `reached_ps` is this one's."""
+        if self.workers == 1:
+            return reached_ps
+        furthest = max(
+            min(at + row[worker] for at, row in zip(self._next_ps, self._lookahead, strict=True))
             for worker in range(self.workers)
         )
+        return min(furthest, self._limit_ps)
 
     def _reduce(self, peer: int, values: list[int]) -> list[tuple[int, Parcel]]:
         now = self._now
@@ -291,8 +292,7 @@ class WindowMachine:
         mine = now.values
         assert mine is not None
         minima = self.workers + EXTRA_MINIMA
-        now.values = [min(a, b) for a, b in zip(mine[:minima], values[:minima], strict=True)]
-        now.values += [a + b for a, b in zip(mine[minima:], values[minima:], strict=True)]
+        now.values = [*map(min, mine[:minima], values[:minima]), *map(add, mine[minima:], values[minima:])]
         return self._pass_on()
 
     def _pass_on(self) -> list[tuple[int, Parcel]]:
@@ -325,4 +325,5 @@ class WindowMachine:
     def load(self, state: Sequence[int]) -> None:
         """Go on from where a machine, of any number of workers, was saved."""
         self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
-        self._reach_ps = self.sync_ps
+        self._limit_ps = self.sync_ps
+        self._next_ps = [self.sync_ps] * self.workers

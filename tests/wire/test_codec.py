@@ -6,18 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import ProtocolError
-from emu.wire.codec import Field, decode, encode, pack_integers, unpack_integers
+from emu.wire.codec import decode, encode, pack_integers, unpack_integers
 
-GATHER: dict[str, Field] = {"round": 7, "values": b"\x01\x02"}
-BATCH: dict[str, Field] = {
-    "round": 3,
-    "values": b"",
-    "frames": 1,
-    "messages": 0,
-    "tails": 0,
-    "integers": b"12345678",
-    "blob": b"",
-}
+GATHER = {"head": b"\x01\x02"}
+BATCH = (b"12345678", b"integers", b"blob")
 
 
 def body(**changes: object) -> bytes:
@@ -28,9 +20,10 @@ def body(**changes: object) -> bytes:
 
 
 def test_frame_comes_out_as_it_went_in() -> None:
-    assert decode(encode("batch", dict(BATCH))) == ("batch", BATCH)
-    assert decode(encode("gather", dict(GATHER))) == ("gather", GATHER)
-    assert decode(encode("leave", {"reason": "ünd so"})) == ("leave", {"reason": "ünd so"})
+    assert decode(encode("batch", *BATCH)) == ("batch", [*BATCH])
+    assert decode(encode("gather", b"\x01\x02")) == ("gather", [b"\x01\x02"])
+    assert decode(encode("leave", "ünd so")) == ("leave", ["ünd so"])
+    assert encode("gather", b"\x01\x02") == body()
 
 
 FAULTS = {
@@ -47,20 +40,17 @@ FAULTS = {
     "no kind": body(kind=None),
     "unknown kind": body(kind="pickle"),
     "kind that is a list": body(kind=["gather"]),
-    "missing field": body(values=None),
+    "missing field": body(head=None),
     "surplus field": body(more=1),
-    "text for bytes": body(values="12"),
-    "text for a number": body(round="7"),
-    "true for a number": body(round=True),
-    "negative round": body(round=-1),
-    "round of 64 bits": body(round=2**63),
-    "float for a number": body(round=7.0),
+    "text for bytes": body(head="12"),
+    "number for bytes": body(head=7),
+    "fields in another order": msgpack.packb({"kind": "gather", "version": 1, "head": b""}),
     "bytes that are no text": b"\x83\xa7version\x01\xa4kind\xa5leave\xa6reason\xa1\xff",
     "array that claims to be huge": b"\xdd\xff\xff\xff\xff",
     "map that claims to be huge": b"\xdf\xff\xff\xff\xff",
     "deeply nested": b"\x91" * 5000,
     "extension type": msgpack.packb(msgpack.ExtType(4, b"x")),
-    "timestamp as a field": body(round=msgpack.Timestamp(1)),
+    "timestamp as a field": body(head=msgpack.Timestamp(1)),
 }
 
 
@@ -78,7 +68,7 @@ def test_no_bytes_get_anything_but_the_protocol_error(data: bytes) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=5))
 def test_no_mutation_gets_anything_but_the_protocol_error(changes: list[tuple[int, int]]) -> None:
-    data = bytearray(encode("batch", dict(BATCH)))
+    data = bytearray(encode("batch", *BATCH))
     for at, value in changes:
         data[at % len(data)] = value
     try:
@@ -86,7 +76,7 @@ def test_no_mutation_gets_anything_but_the_protocol_error(changes: list[tuple[in
     except ProtocolError:
         return
     assert kind in {"batch", "gather", "spread", "leave"}
-    assert "version" not in fields
+    assert len(fields) == (3 if kind == "batch" else 1)
 
 
 def test_error_is_one_short_line_whatever_was_sent() -> None:
@@ -98,7 +88,8 @@ def test_error_is_one_short_line_whatever_was_sent() -> None:
 
 def test_packed_integers_come_out_as_they_went_in() -> None:
     values = [0, 1, -1, 2**62, -(2**63)]
-    assert unpack_integers(pack_integers(values), 5) == values
-    for wrong in (4, 6):
+    assert unpack_integers(pack_integers(values)) == values
+    assert unpack_integers(b"") == []
+    for wrong in (bytes(7), bytes(9), bytes(8 * 2**16 + 8)):
         with pytest.raises(ProtocolError):
-            unpack_integers(pack_integers(values), wrong)
+            unpack_integers(wrong)
