@@ -141,7 +141,7 @@ class Nic(Device):
             return
         if frame.opcode == ACKNOWLEDGE:
             self._acknowledged(pair, frame, now)
-        else:
+        elif pair.state != ERROR:  # a queue pair in error drops what arrives, silently
             self._respond(pair, frame, port, now)
 
     def _respond(self, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
