@@ -1,8 +1,8 @@
 """How does a file, a text or a mapping become a checked scenario?
 
-Read the tree, apply the overrides, put tables of flows in place, validate: every problem of every stage is
-collected, and they are raised together, in the order of the file. The result is complete: it depends on no
-other file any more.
+Read the tree, apply the overrides, put tables of flows and files of fabrics in place, validate: every problem
+of every stage is collected, and they are raised together, in the order of the file. The result is complete:
+it depends on no other file any more.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from emu.scenario.problems import problems_of
 from emu.scenario.schema import Scenario
 from emu.scenario.source import Source, in_file_order
 from emu.scenario.spelling import shown
+from emu.scenario.topology_files import put_fabric_in_place
 from emu.scenario.tree import Node, Place, from_plain
 
 STANDARD_INPUT = "-"
@@ -91,6 +92,7 @@ def _checked(
         except ScenarioError as error:
             problems.extend(error.problems)
     problems.extend(put_tables_in_place(tree, directory, read_file))
+    problems.extend(put_fabric_in_place(tree, directory, read_file))
     scenario: Scenario | None = None
     try:
         scenario = Scenario.model_validate(tree.plain())

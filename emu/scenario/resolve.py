@@ -20,10 +20,8 @@ from emu.scenario.flows import FlowList, FlowsWorkload, Incast, Permutation
 from emu.scenario.jobs import JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
-from emu.scenario.topology import AiZone, Graph
 from emu.scenario.tree import shown_location
-from emu.topology.ai_zone import ai_zone
-from emu.topology.graph import graph
+from emu.topology.generators import build
 from emu.topology.model import FABRIC, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
@@ -57,24 +55,9 @@ def build_topology(scenario: Scenario) -> Topology:
     section = scenario.topology
     host = scenario.host
     try:
-        if isinstance(section, AiZone):
-            return ai_zone(
-                racks=section.racks,
-                hosts_per_rack=section.hosts_per_rack,
-                gpus_per_host=section.gpus_per_host,
-                spines=section.spines,
-                uplinks_per_leaf_spine=section.uplinks_per_leaf_spine,
-                link_rate_bps=section.link_bps,
-                uplink_rate_bps=section.uplink_bps,
-                nic_delay_ps=section.nic_delay_ps,
-                uplink_delay_ps=section.uplink_delay_ps,
-                host_link_rate_bps=host.link_rate_bps,
-                host_link_delay_ps=host.link_delay_ps,
-            )
-        assert isinstance(section, Graph), section.kind
-        return graph(
-            nodes=section.nodes,
-            links=section.links,
+        return build(
+            section.kind,
+            **{name: getattr(section, name) for name in type(section).model_fields if name != "kind"},
             host_link_rate_bps=host.link_rate_bps,
             host_link_delay_ps=host.link_delay_ps,
         )

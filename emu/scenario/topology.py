@@ -2,7 +2,7 @@
 
 Sources: Meta, RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM'24), for the AI Zone:
 racks of servers under one leaf (RTSW), every leaf linked to every spine (CTSW), eight GPUs a server with a
-400G NIC each. Delays are the 500 ns that simulators of such fabrics agree on (about 100 m of fibre).
+400G NIC each. The larger fabrics are in `topology_clos`, the textbook ones in `topology_plain`.
 
 Host links (GPU to host, NIC to host) follow from which host a GPU or NIC belongs to; their rate and delay are
 in section `host`.
@@ -16,24 +16,16 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.topology_base import DELAY_500NS_PS, LINK_400G_BPS, Count, TopologySection
+from emu.scenario.topology_clos import DcnPlus, Hpn, Llama3, MegaScale
+from emu.scenario.topology_plain import FatTree, RailOnly, Star
 from emu.scenario.values import DelayPs, NodeName, RateBps
-from emu.units import parse_rate, parse_time
+
+__all__ = ["TOPOLOGIES", "AiZone", "Graph", "TopologySection"]
 
 MAX_NICS_PER_LEAF: Final = 1024
 """An address is the leaf's prefix and ten bits."""
 MAX_LEAVES: Final = 2**14
-
-LINK_400G_BPS: Final = parse_rate("400G")
-DELAY_500NS_PS: Final = parse_time("500ns")
-
-Count = Annotated[int, Field(ge=1, le=65536)]
-
-
-class TopologySection(Section):
-    """Base of the fabrics."""
-
-    kind: str
-    """Which kind of fabric."""
 
 
 class AiZone(TopologySection):
@@ -124,4 +116,31 @@ class Graph(TopologySection):
     """Every fabric link. A port's number is its place among the links of its node."""
 
 
-TOPOLOGIES: Final = OneOf("kind", {"ai_zone": AiZone, "graph": Graph})
+class TopologyFile(TopologySection):
+    """A fabric in a file of another simulator; loading a scenario turns it into a `graph`, so that an
+    effective scenario is complete."""
+
+    kind: Literal["file"] = "file"
+    """The fabric in an edge list."""
+    format: Literal["ns3", "simai"]
+    """`ns3`: counts, switches, then a link a line, as HPCC's simulator reads it. `simai`: the same with GPUs
+    in servers and NVSwitches."""
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    """The file, relative to the scenario's own directory."""
+
+
+TOPOLOGIES: Final = OneOf(
+    "kind",
+    {
+        "ai_zone": AiZone,
+        "llama3": Llama3,
+        "hpn": Hpn,
+        "dcn_plus": DcnPlus,
+        "megascale": MegaScale,
+        "fat_tree": FatTree,
+        "rail_only": RailOnly,
+        "star": Star,
+        "graph": Graph,
+        "file": TopologyFile,
+    },
+)

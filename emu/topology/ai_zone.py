@@ -12,13 +12,13 @@ Source: "RDMA over Ethernet for Distributed AI Training at Meta Scale" (SIGCOMM'
 provisioned there at 1:1, later above it (16 -> 18 uplinks; twice the uplink capacity), which is what
 `spines`, `uplinks_per_leaf_spine` and the two rates express.
 
-Not modelled here: the aggregation layer above zones (see the larger generators), front-end networks, racks
-that differ.
+Not modelled here: the aggregation layer above zones (`llama3` has it), front-end networks, racks that differ.
 """
 
 from __future__ import annotations
 
 from emu.topology.assembly import Assembly, check_counts, check_links
+from emu.topology.clos import add_host_links, add_servers, mesh
 from emu.topology.model import Topology, TopologyError
 
 
@@ -29,8 +29,8 @@ def ai_zone(
     gpus_per_host: int,
     spines: int,
     uplinks_per_leaf_spine: int = 1,
-    link_rate_bps: int,
-    uplink_rate_bps: int,
+    link_bps: int,
+    uplink_bps: int,
     nic_delay_ps: int,
     uplink_delay_ps: int,
     host_link_rate_bps: int,
@@ -48,30 +48,19 @@ def ai_zone(
     )
     faults += check_counts(0 if racks == 1 else 1, {"spines": spines})
     faults += check_links(
-        {"link": link_rate_bps, "uplink": uplink_rate_bps, "host_link_rate": host_link_rate_bps},
+        {"link": link_bps, "uplink": uplink_bps, "host_link_rate": host_link_rate_bps},
         {"nic_delay": nic_delay_ps, "uplink_delay": uplink_delay_ps, "host_link_delay": host_link_delay_ps},
     )
     if faults:
         raise TopologyError(faults)
 
     zone = Assembly()
-    servers: list[tuple[int, list[int], list[int]]] = []
-    for index in range(racks * hosts_per_rack):
-        host = zone.host(f"host-{index}", index // hosts_per_rack)
-        gpus = [zone.gpu(f"gpu-{index}-{i}", host, i) for i in range(gpus_per_host)]
-        nics = [zone.nic(f"nic-{index}-{i}", host, i) for i in range(gpus_per_host)]
-        servers.append((host, gpus, nics))
+    servers = add_servers(zone, racks * hosts_per_rack, gpus_per_host, lambda host: host // hosts_per_rack)
     leaves = [zone.switch(f"rtsw-{rack}", "rtsw", 1, rack) for rack in range(racks)]
     tops = [zone.switch(f"ctsw-{spine}", "ctsw", 2) for spine in range(spines)]
-
-    for index, (_, _, nics) in enumerate(servers):
-        for nic in nics:
-            zone.link(nic, leaves[index // hosts_per_rack], link_rate_bps, nic_delay_ps)
-    for leaf in leaves:
-        for top in tops:
-            for _ in range(uplinks_per_leaf_spine):
-                zone.link(leaf, top, uplink_rate_bps, uplink_delay_ps)
-    for host, gpus, nics in servers:
-        for device in (*gpus, *nics):
-            zone.host_link(host, device, host_link_rate_bps, host_link_delay_ps)
+    for index, server in enumerate(servers):
+        for nic in server.nics:
+            zone.link(nic, leaves[index // hosts_per_rack], link_bps, nic_delay_ps)
+    mesh(zone, leaves, tops, uplink_bps, uplink_delay_ps, uplinks_per_leaf_spine)
+    add_host_links(zone, servers, host_link_rate_bps, host_link_delay_ps)
     return zone.finish("ai_zone")

@@ -17,6 +17,9 @@ from emu.topology.model import (
     FABRIC,
     HOST,
     LEAST_DELAY_PS,
+    MOST_DEVICES,
+    MOST_LINKS,
+    MOST_PORTS,
     Fault,
     Link,
     LinkKind,
@@ -25,7 +28,7 @@ from emu.topology.model import (
     Topology,
     TopologyError,
 )
-from emu.topology.routing import Routes
+from emu.topology.routing import routes
 
 
 class Assembly:
@@ -76,6 +79,8 @@ class Assembly:
     ) -> int:
         """A node as given, for generators that know every field; `host` is the server's index."""
         number = len(self._nodes)
+        if number == MOST_DEVICES and role is not Role.CONTROLLER:
+            raise _too_large(f"the fabric has more than {MOST_DEVICES} devices")
         self._nodes.append(Node(number, name, role, model, tier, network, rack, host, position))
         self._ports.append(0)
         return number
@@ -96,6 +101,10 @@ class Assembly:
         """
         self.add("controller", Role.CONTROLLER, "controller", network="frontend")
         topology = Topology(self._nodes, self._numbered(), kind)
+        for node, ports in zip(self._nodes, self._ports, strict=True):
+            if ports > MOST_PORTS:
+                reason = f"{node.name} needs {ports} ports"
+                raise TopologyError([Fault((), reason, f"at most {MOST_PORTS} for each device")])
         if all_reachable:
             _check_reachable(topology)
         return topology
@@ -104,6 +113,8 @@ class Assembly:
         assert a != b, f"a link joins two devices, not {self._nodes[a].name} with itself"
         assert rate_bps > 0, f"rate {rate_bps} of {self._nodes[a].name}:{self._nodes[b].name}"
         assert delay_ps >= LEAST_DELAY_PS, f"delay {delay_ps} of {self._nodes[a].name}:{self._nodes[b].name}"
+        if len(self._links) == MOST_LINKS:
+            raise _too_large(f"the fabric has more than {MOST_LINKS} links")
         self._links.append((a, b, kind, rate_bps, delay_ps))
         ends = (min(a, b), max(a, b))
         self._ends[ends] = self._ends.get(ends, 0) + 1
@@ -152,28 +163,25 @@ def delay_fault(path: tuple[str | int, ...], delay_ps: int) -> Fault:
 
 
 def _check_reachable(topology: Topology) -> None:
-    """Every NIC must reach every other NIC of its network through switches; servers do not forward."""
+    """Every NIC must reach every other NIC of its network from each of its ports; servers do not forward."""
     if not topology.nics:
         return
-    routes = Routes(topology)
+    found = routes(topology)
     networks: dict[str, int] = {}
     for prefix in range(topology.prefixes):
         network = topology.nodes[topology.prefix_nics(prefix)[0]].network
         networks[network] = networks.get(network, 0) | 1 << prefix
     for prefix in range(topology.prefixes):
-        nics = topology.prefix_nics(prefix)
+        nic = topology.prefix_nics(prefix)[0]
+        wanted = networks[topology.nodes[nic].network]
         around = topology.prefix_switches(prefix)
-        wanted = networks[topology.nodes[nics[0]].network]
-        reached = 0
-        for switch in around:
-            reached |= routes.reached_from(switch)
-        if not around:
-            reached = _reached_by_wire(topology, prefix)
-        missing = wanted & ~reached
-        if missing:
-            other = topology.prefix_nics((missing & -missing).bit_length() - 1)
-            names = topology.nodes[nics[0]].name, topology.nodes[other[-1]].name
-            raise TopologyError([_not_connected(*names)])
+        if not around and wanted & ~_reached_by_wire(topology, prefix):
+            raise _not_connected(topology, nic, wanted & ~_reached_by_wire(topology, prefix), "")
+        missing = [wanted & ~found.reached_from(switch) for switch in around]
+        for switch, prefixes in zip(around, missing, strict=True):
+            if prefixes:
+                leaf = "" if all(missing) else topology.nodes[switch].name
+                raise _not_connected(topology, nic, prefixes, leaf)
 
 
 def _reached_by_wire(topology: Topology, prefix: int) -> int:
@@ -183,5 +191,16 @@ def _reached_by_wire(topology: Topology, prefix: int) -> int:
     return 1 << prefix if wired else 0
 
 
-def _not_connected(one: str, other: str) -> Fault:
-    return Fault(("links",), f"the fabric is not connected: no path through switches from {one} to {other}")
+def _not_connected(topology: Topology, nic: int, missing: int, leaf: str) -> TopologyError:
+    """What does not hang together: the fabric, or the plane of the NICs' ports on this leaf."""
+    other = topology.prefix_nics((missing & -missing).bit_length() - 1)[-1]
+    names = topology.nodes[nic].name, topology.nodes[other].name
+    if leaf:
+        reason = f"the plane of {leaf} is cut: no path from the port of {names[0]} there to {names[1]}"
+        return TopologyError([Fault(("links",), reason, f"links that lead from {leaf} to {names[1]}")])
+    reason = f"the fabric is not connected: no path through switches from {names[0]} to {names[1]}"
+    return TopologyError([Fault(("links",), reason)])
+
+
+def _too_large(reason: str) -> TopologyError:
+    return TopologyError([Fault((), reason, "fewer racks, hosts or switches")])

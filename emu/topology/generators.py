@@ -1,8 +1,9 @@
 """Which fabrics can be built, by the name a scenario gives in `topology.kind`?
 
-A generator is a function of keyword arguments (counts, rates and delays as plain integers) that returns a
-checked `Topology` and raises TopologyError with every fault it sees. A new fabric is one file and one line
-of the table here.
+A generator is a function of keyword arguments (counts, rates and delays as plain integers, ratios as
+fractions) that returns a checked `Topology` and raises TopologyError with every fault it sees. Its arguments
+are called as the fields of the scenario's section are, and `host_link_rate_bps` and `host_link_delay_ps` come
+from the section `host`. A new fabric is one file, one line of the table here, and a section in the scenario.
 """
 
 from __future__ import annotations
@@ -12,12 +13,26 @@ from types import MappingProxyType
 from typing import Final
 
 from emu.topology.ai_zone import ai_zone
+from emu.topology.dcn_plus import dcn_plus
+from emu.topology.fat_tree import fat_tree
 from emu.topology.graph import graph
+from emu.topology.hpn import hpn
+from emu.topology.llama3 import llama3
+from emu.topology.megascale import megascale
 from emu.topology.model import Fault, Topology, TopologyError, nearest
+from emu.topology.rail_only import rail_only
+from emu.topology.star import star
 
 GENERATORS: Final[Mapping[str, Callable[..., Topology]]] = MappingProxyType(
     {
         "ai_zone": ai_zone,
+        "llama3": llama3,
+        "hpn": hpn,
+        "dcn_plus": dcn_plus,
+        "megascale": megascale,
+        "fat_tree": fat_tree,
+        "rail_only": rail_only,
+        "star": star,
         "graph": graph,
     }
 )

@@ -38,6 +38,7 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from emu.errors import EmuError
+from emu.wire.event import MAX_DEVICES, MAX_PORTS
 
 INDEX_BITS: Final = 10
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1
@@ -45,6 +46,10 @@ PREFIX_BITS: Final = 14
 NICS_PER_PREFIX: Final = 1 << INDEX_BITS
 MOST_PREFIXES: Final = 1 << PREFIX_BITS
 LEAST_DELAY_PS: Final = 1_000
+MOST_DEVICES: Final = MAX_DEVICES - 1
+"""An event's key has room for so many, and the controller."""
+MOST_PORTS: Final = MAX_PORTS
+MOST_LINKS: Final = 1 << 21
 
 FABRIC: Final = "fabric"
 HOST: Final = "host"
@@ -150,6 +155,7 @@ class Topology:
         "_address_of",
         "_by_link_name",
         "_by_name",
+        "_links_at",
         "_nic_at",
         "_nics_of_gpu",
         "_ports",
@@ -175,7 +181,8 @@ class Topology:
         self.hosts: tuple[int, ...] = self._numbers_with(Role.HOST)
         self.switches: tuple[int, ...] = self._numbers_with(Role.SWITCH)
         self._by_name = {node.name: node.number for node in self.nodes}
-        self._ports = _ports_of(self.nodes, self.links)
+        self._links_at = _links_at(self.nodes, self.links)
+        self._ports: list[tuple[Attachment, ...] | None] = [None] * len(self.nodes)
         self._servers = _servers_of(self.nodes)
         self.gpus: tuple[int, ...] = self._in_server_order(Role.GPU)
         """GPUs in rank order: host by host, in each by position."""
@@ -224,8 +231,13 @@ class Topology:
         return found
 
     def ports(self, number: int) -> tuple[Attachment, ...]:
-        """The node's ports, in order."""
-        return self._ports[number]
+        """The node's ports, in order. Worked out when first asked for: most are never looked at."""
+        found = self._ports[number]
+        if found is None:
+            links = self.links
+            found = tuple(_attachment(links[link], number) for link in self._links_at[number])
+            self._ports[number] = found
+        return found
 
     def host_of(self, number: int) -> int:
         """The node number of the host device of a GPU's, NIC's or host's server."""
@@ -290,7 +302,9 @@ class Topology:
         open_prefix: dict[tuple[int, ...], int] = {}
         is_switch = [node.role is Role.SWITCH for node in self.nodes]
         for nic in self.nics:
-            around = tuple(sorted({port.peer for port in self._ports[nic] if is_switch[port.peer]}))
+            links = [self.links[link] for link in self._links_at[nic]]
+            peers = {link.b if link.a == nic else link.a for link in links}
+            around = tuple(sorted(peer for peer in peers if is_switch[peer]))
             prefix = open_prefix.get(around)
             if prefix is None or len(self._prefix_nics[prefix]) == NICS_PER_PREFIX:
                 prefix = open_prefix[around] = len(self._prefix_switches)
@@ -322,18 +336,23 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def _ports_of(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> tuple[tuple[Attachment, ...], ...]:
-    ports: list[list[Attachment]] = [[] for _ in nodes]
+def _links_at(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> list[list[int]]:
+    """The links of each node in the order of its ports."""
+    found: list[list[int]] = [[] for _ in nodes]
     for link in links:
-        assert link.a_port == len(ports[link.a]), f"port {link.a_port} of {link.name} is out of order"
-        ports[link.a].append(
-            Attachment(link.number, link.b, link.b_port, link.rate_bps, link.delay_ps, link.kind)
-        )
-        assert link.b_port == len(ports[link.b]), f"port {link.b_port} of {link.name} is out of order"
-        ports[link.b].append(
-            Attachment(link.number, link.a, link.a_port, link.rate_bps, link.delay_ps, link.kind)
-        )
-    return tuple(tuple(of_node) for of_node in ports)
+        at_a, at_b = found[link.a], found[link.b]
+        assert link.a_port == len(at_a), f"port {link.a_port} of {link.name} is out of order"
+        at_a.append(link.number)
+        assert link.b_port == len(at_b), f"port {link.b_port} of {link.name} is out of order"
+        at_b.append(link.number)
+    return found
+
+
+def _attachment(link: Link, node: int) -> Attachment:
+    """A link as the node at one of its ends sees it."""
+    if link.a == node:
+        return Attachment(link.number, link.b, link.b_port, link.rate_bps, link.delay_ps, link.kind)
+    return Attachment(link.number, link.a, link.a_port, link.rate_bps, link.delay_ps, link.kind)
 
 
 def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:

@@ -2,7 +2,9 @@
 
 The path set follows the equal-cost groups switch by switch, as hashing would with every outcome. A NIC with
 several ports may start on each of them. Paths are sequences of link numbers, in the order of travel, listed
-by the port numbers chosen: a path set depends on the topology and on the links that are down alone.
+by the port numbers chosen: a path set depends on the topology and on the links that are down alone. Large
+fabrics have half a million paths between two NICs: `count_paths` counts them without listing them, and
+`first_paths` lists the first few.
 
 Not modelled: what a routing policy narrows down (pinning, traffic engineering).
 """
@@ -10,6 +12,7 @@ Not modelled: what a routing policy narrows down (pinning, traffic engineering).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from emu.topology.model import FABRIC, Role, Topology, prefix_of
 from emu.topology.routing import NOTHING_DOWN, Routes, routes
@@ -23,6 +26,35 @@ def path_set(
     """Every shortest path between two NICs over links that are not `down`; empty where there is none."""
     assert source != target, f"{topology.nodes[source].name} needs no path to itself"
     return tuple(_from_nic(topology, routes(topology, down), source, target, down))
+
+
+def first_paths(
+    topology: Topology, source: int, target: int, most: int, down: frozenset[int] = NOTHING_DOWN
+) -> tuple[Path, ...]:
+    """The first `most` paths of the path set."""
+    return tuple(islice(_from_nic(topology, routes(topology, down), source, target, down), most))
+
+
+def count_paths(topology: Topology, source: int, target: int, down: frozenset[int] = NOTHING_DOWN) -> int:
+    """How many paths the path set has."""
+    found = routes(topology, down)
+    known: dict[int, int] = {}
+
+    def from_switch(switch: int) -> int:
+        if switch not in known:
+            local, members = _ways(topology, found, switch, target)
+            ports = topology.ports(switch)
+            known[switch] = 1 if local is not None else sum(from_switch(ports[at].peer) for at in members)
+        return known[switch]
+
+    total = 0
+    for port in topology.ports(source):
+        if port.kind == FABRIC and port.link not in down:
+            if port.peer == target:
+                total += 1
+            elif topology.nodes[port.peer].role is Role.SWITCH:
+                total += from_switch(port.peer)
+    return total
 
 
 def path_text(topology: Topology, source: int, path: Path) -> str:
@@ -51,12 +83,19 @@ def _from_nic(
 
 def _from_switch(topology: Topology, found: Routes, switch: int, target: int) -> Iterator[Path]:
     ports = topology.ports(switch)
-    address = topology.address_of(target)
-    local = found.local_ports(switch).get(address)
+    local, members = _ways(topology, found, switch, target)
     if local is not None:
         yield (ports[local].link,)
         return
-    towards = found.host_groups(switch).get(address, found.groups(switch)[prefix_of(address)])
-    for member in towards:
+    for member in members:
         for rest in _from_switch(topology, found, ports[member].peer, target):
             yield (ports[member].link, *rest)
+
+
+def _ways(topology: Topology, found: Routes, switch: int, target: int) -> tuple[int | None, tuple[int, ...]]:
+    """The port on which a switch delivers to a NIC, else the ports it would choose from."""
+    address = topology.address_of(target)
+    local = found.local_ports(switch).get(address)
+    if local is not None:
+        return local, ()
+    return None, found.host_groups(switch).get(address, found.groups(switch)[prefix_of(address)])

@@ -8,7 +8,9 @@ twice the uplink, which is the other way round; so the words say which it is.
 
 Bisection: in a fabric of tiers, half of the least capacity between two neighbouring tiers. It is left out
 where a link joins two switches of the same tier or skips one: there it would need a minimum cut over all
-halves.
+halves; and where NICs do not reach each other at all (rails without a spine).
+
+Rates and ratios are rounded to three decimals here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,11 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 from emu.topology.model import FABRIC, Role, Topology
-from emu.topology.paths import path_set
+from emu.topology.paths import count_paths
 from emu.topology.routing import routes
-from emu.units import format_rate, format_time
+from emu.units import RATE_BPS, format_rate, format_time
+
+RATE_UNITS: Final = ("Tbps", "Gbps", "Mbps", "Kbps")
+RACK_WORDS: Final = {"hpn": "segment", "dcn_plus": "segment", "rail_only": "segment", "megascale": "block"}
+"""Where a rack is more than a rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class Description:
     gpus: int
     hosts: int
     racks: int
+    rack_word: str
+    """What a rack of this kind of fabric is called: servers that share their leaves."""
     nics: int
     nics_bps: int
     """What all NICs together can send."""
@@ -85,6 +94,7 @@ def describe(topology: Topology) -> Description:
         gpus=len(topology.gpus),
         hosts=len(topology.hosts),
         racks=len({nodes[host].rack for host in topology.hosts if nodes[host].rack >= 0}),
+        rack_word=RACK_WORDS.get(topology.kind, "rack"),
         nics=len(nics),
         nics_bps=sum(port.rate_bps for nic in nics for port in topology.ports(nic) if port.kind == FABRIC),
         prefixes=topology.prefixes,
@@ -93,14 +103,14 @@ def describe(topology: Topology) -> Description:
         bisection_bps=_bisection_bps(topology),
         most_switches=routes(topology).most_switches() if topology.switches else 0,
         far_pair=(nodes[nics[0]].name, nodes[nics[-1]].name) if two else ("", ""),
-        far_paths=len(path_set(topology, nics[0], nics[-1])) if two else 0,
+        far_paths=count_paths(topology, nics[0], nics[-1]) if two else 0,
     )
 
 
 def to_text(description: Description) -> str:
     """The description as lines of plain text."""
     d = description
-    racks = f" in {_count(d.racks, 'rack')}" if d.racks else ""
+    racks = f" in {_count(d.racks, d.rack_word)}" if d.racks else ""
     switches = sum(tier.switches for tier in d.tiers)
     on_the_fabric = f"{_count(d.nics, 'NIC')}, {_count(switches, 'switch')}, {_count(d.prefixes, 'prefix')}"
     lines = [f"{d.kind}: {_count(d.gpus, 'GPU')} in {_count(d.hosts, 'host')}{racks}, {on_the_fabric}"]
@@ -112,8 +122,8 @@ def to_text(description: Description) -> str:
                 str(tier.switches),
                 str(tier.down_links),
                 str(tier.up_links),
-                format_rate(tier.down_bps),
-                format_rate(tier.up_bps) if tier.up_links else "-",
+                about_rate(tier.down_bps),
+                about_rate(tier.up_bps) if tier.up_links else "-",
                 _ratio(tier.down_to_up),
             )
             for tier in d.tiers
@@ -124,7 +134,7 @@ def to_text(description: Description) -> str:
         (
             f"{cable.lower} - {cable.upper}",
             str(cable.links),
-            format_rate(cable.rate_bps),
+            about_rate(cable.rate_bps),
             format_time(cable.delay_ps),
         )
         for cable in d.cables
@@ -132,7 +142,7 @@ def to_text(description: Description) -> str:
     lines += ["", *_table(cables), ""]
     if d.bisection_bps is not None and d.nics_bps:
         share = 200 * d.bisection_bps // d.nics_bps
-        lines.append(f"bisection {format_rate(d.bisection_bps)}, {share} % of what half the NICs send")
+        lines.append(f"bisection {about_rate(d.bisection_bps)}, {share} % of what half the NICs send")
     if d.far_paths:
         one, other = d.far_pair
         lines.append(
@@ -188,7 +198,8 @@ def _bisection_bps(topology: Topology) -> int | None:
         if upper - lower != 1 or nodes[link.b].role is not Role.SWITCH:
             return None
         between[lower] = between.get(lower, 0) + link.rate_bps
-    return min(between.values()) // 2 if between else None
+    joined = len(topology.nics) < 2 or routes(topology).all_reachable()
+    return min(between.values()) // 2 if between and joined else None
 
 
 def _ratio(down_to_up: Fraction | None) -> str:
@@ -202,9 +213,15 @@ def _ratio(down_to_up: Fraction | None) -> str:
 
 
 def _decimal(value: Fraction) -> str:
-    """At most three decimals, rounded down."""
-    whole, rest = divmod(value.numerator * 1000 // value.denominator, 1000)
+    """At most three decimals."""
+    whole, rest = divmod((2000 * value.numerator + value.denominator) // (2 * value.denominator), 1000)
     return f"{whole}.{rest:03}".rstrip("0").rstrip(".")
+
+
+def about_rate(rate_bps: int) -> str:
+    """A rate to three decimals of its unit: `391.837Gbps`."""
+    unit = next((unit for unit in RATE_UNITS if rate_bps >= RATE_BPS[unit]), "bps")
+    return format_rate(round(Fraction(rate_bps * 1000, RATE_BPS[unit])) * RATE_BPS[unit] // 1000)
 
 
 def _count(count: int, noun: str) -> str:

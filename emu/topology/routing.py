@@ -81,6 +81,11 @@ class Routes:
         """The prefixes this switch reaches, itself included, as a bit set."""
         return self._levels[-1][self._index[switch]] & ((1 << self._topology.prefixes) - 1)
 
+    def all_reachable(self) -> bool:
+        """Whether every switch with NICs reaches all prefixes that any of them does."""
+        ends = dict.fromkeys(switch for below in self._below for switch in below)
+        return len(dict.fromkeys(self.reached_from(switch) for switch in ends)) <= 1
+
     def distance(self, switch: int, prefix: int) -> int:
         """Hops between switches to the nearest switch of the prefix; -1 where it is unreachable."""
         index = self._index[switch]

@@ -9,6 +9,7 @@ from emu.scenario.load import load, load_mapping
 from tests.scenario.scenarios import SMALL, refusals
 
 GOLDEN = Path(__file__).parent / "golden"
+KINDS = "ai_zone, llama3, hpn, dcn_plus, megascale, fat_tree, rail_only, star, graph, file"
 
 
 def test_everything_wrong_is_told_at_once() -> None:
@@ -28,10 +29,10 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("topology.spines=0", "topology.spines: 0 spines leave 2 racks unconnected; accepted: at least 1"),
         ("topology.racks=true", "topology.racks: True is not a whole number"),
         ("topology.racks=20000", "topology.racks: 20000 racks are too many; accepted: at most 16384"),
-        ("topology.kind=clos", "topology.kind: there is no kind 'clos'; accepted: ai_zone, graph"),
+        ("topology.kind=clos", "topology.kind: there is no kind 'clos'; accepted: " + KINDS),
         (
             "topology=[]",
-            "topology: () is not a mapping; accepted: a mapping with kind: one of ai_zone, graph",
+            "topology: () is not a mapping; accepted: a mapping with kind: one of " + KINDS,
         ),
         ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
         ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; accepted: mix"),
@@ -153,6 +154,6 @@ def test_a_mapping_is_refused_by_key_without_a_line() -> None:
     with pytest.raises(ScenarioError) as error:
         load_mapping({"name": "x", "jobs": []})
     assert str(error.value).splitlines() == [
-        "<mapping>: topology: is required; accepted: a mapping with kind: one of ai_zone, graph",
+        "<mapping>: topology: is required; accepted: a mapping with kind: one of " + KINDS,
         "<mapping>: jobs: is empty; accepted: at least 1",
     ]

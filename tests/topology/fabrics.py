@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
+from emu.scenario.load import load_mapping
 from emu.topology.ai_zone import ai_zone
+from emu.topology.generators import build
 from emu.topology.graph import graph
 from emu.topology.model import Topology
 
@@ -52,12 +55,40 @@ def zone(
         gpus_per_host=gpus_per_host,
         spines=spines,
         uplinks_per_leaf_spine=parallel,
-        link_rate_bps=link_rate_bps,
-        uplink_rate_bps=uplink_rate_bps,
+        link_bps=link_rate_bps,
+        uplink_bps=uplink_rate_bps,
         nic_delay_ps=nic_delay_ps,
         uplink_delay_ps=500 * NS,
         host_link_rate_bps=512 * G,
         host_link_delay_ps=host_link_delay_ps,
+    )
+
+
+def fabric_of(**section: Any) -> Topology:
+    """The fabric of a scenario's section `topology`, with its defaults; TopologyError where it has none.
+
+    Fabrics are immutable, so the last few are kept: the large ones take a second each.
+    """
+    key = repr(section)
+    if key not in _BUILT:
+        if len(_BUILT) == 4:
+            del _BUILT[next(iter(_BUILT))]
+        _BUILT[key] = _fabric_of(section)
+    return _BUILT[key]
+
+
+_BUILT: dict[str, Topology] = {}
+
+
+def _fabric_of(section: dict[str, Any]) -> Topology:
+    job = {"name": "a", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}}
+    found = load_mapping({"name": "x", "topology": section, "jobs": [job]}).scenario.topology
+    names = [name for name in type(found).model_fields if name != "kind"]
+    return build(
+        found.kind,
+        **{name: getattr(found, name) for name in names},
+        host_link_rate_bps=512 * G,
+        host_link_delay_ps=250 * NS,
     )
 
 

@@ -35,7 +35,7 @@ def test_the_text_of_a_zone() -> None:
         (16, 400 * G, Fraction(1), "1:1"),
         (18, 400 * G, Fraction(8, 9), "1:1.125 (more up than down)"),
         (16, 800 * G, Fraction(1, 2), "1:2 (more up than down)"),
-        (6, 400 * G, Fraction(8, 3), "2.666:1 (oversubscribed)"),
+        (6, 400 * G, Fraction(8, 3), "2.667:1 (oversubscribed)"),
     ],
 )
 def test_oversubscription_says_which_side_has_more(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.topology.model import FABRIC, Role, Topology, prefix_of
-from emu.topology.paths import path_set, path_text
+from emu.topology.paths import count_paths, first_paths, path_set, path_text
 from emu.topology.routing import Routes, equal_cost_groups, host_groups, local_ports
 from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
 
@@ -164,6 +164,15 @@ def test_a_nic_on_two_leaves_is_reached_through_both() -> None:
     peers = [fabric.nodes[fabric.ports(number(fabric, "agg-0"))[port].peer].name for port in group]
     assert peers == ["tor-a", "tor-b"]
     assert len(path_set(fabric, number(fabric, "far-nic-0"), target)) == 4
+
+
+@given(zones)
+def test_paths_are_counted_without_being_listed(fabric: Topology) -> None:
+    for target in fabric.nics[1:3] + fabric.nics[-1:]:
+        if target != fabric.nics[0]:
+            paths = path_set(fabric, fabric.nics[0], target)
+            assert count_paths(fabric, fabric.nics[0], target) == len(paths)
+            assert first_paths(fabric, fabric.nics[0], target, 3) == paths[:3]
 
 
 def test_a_path_reads_as_the_devices_on_the_way() -> None:
