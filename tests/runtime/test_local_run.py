@@ -1,0 +1,146 @@
+"""A run in one process: what it tells while it goes on, and how it ends."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.errors import UsageError
+from emu.measure.collected import Sample
+from emu.measure.digest import run_digest
+from tests.runtime.spread_runs import ROOT, plan_of
+
+
+class Notes(Observer):
+    """Writes everything down; `scrape` reads the metrics page at the first progress."""
+
+    def __init__(self, scrape: bool = False) -> None:
+        self.workers: tuple[WorkerRecord, ...] = ()
+        self.progress: list[Progress] = []
+        self.samples: list[Sample] = []
+        self.digests: list[dict[int, int]] = []
+        self.discovered: Any = None
+        self.scrape = scrape
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self.workers = workers
+        if discovery_url:
+            with urllib.request.urlopen(discovery_url) as answer:
+                self.discovered = json.load(answer)
+
+    def progressed(self, progress: Progress) -> None:
+        self.progress.append(progress)
+
+    def sampled(self, sample: Sample, digests: Any) -> None:
+        self.samples.append(sample)
+        self.digests.append(dict(digests))
+
+
+def run_local(name: str, notes: Notes | None = None, **options: Any) -> Outcome:
+    plan = plan_of(name, 1)
+    return run_scenario(plan.scenario, plan.topology, RunOptions(local=True, **options), notes or Notes())
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_local_run_tells_who_hosts_what_and_samples_in_order(parts: int, tmp_path: Path) -> None:
+    notes = Notes()
+    outcome = run_local("tiny_flap", notes, parts=parts, directory=tmp_path, progress_every_s=0.0)
+    assert (outcome.ending, outcome.message, outcome.exit_status) == (Ending.FINISHED, "", 0)
+    (worker,) = notes.workers
+    assert worker.pid == os.getpid()
+    written = json.loads((tmp_path / "workers.json").read_text())
+    assert [one["devices"] for one in written["workers"]] == [list(worker.devices)]
+    assert notes.discovered[0]["targets"] == [worker.metrics_address]
+    assert [record.number for record in outcome.devices] == list(range(len(worker.devices)))
+    times_ps = [sample.virtual_ps for sample in notes.samples]
+    assert times_ps[:2] == [10**8, 2 * 10**8]
+    assert times_ps == sorted(times_ps)
+    assert times_ps[-1] < outcome.virtual_ps
+    for sample in notes.samples:
+        assert list(sample.counters) == list(range(len(worker.devices)))
+    assert notes.digests[0] != notes.digests[1]
+    assert [one.virtual_ps for one in notes.progress] == sorted(one.virtual_ps for one in notes.progress)
+    assert notes.progress[-1].delivered_bytes > 0
+    assert outcome.engine.workers == parts
+    assert outcome.digest == run_digest(outcome.devices)
+
+
+def test_parts_take_samples_that_equal_those_of_one() -> None:
+    one, three = Notes(), Notes()
+    run_local("tiny_flap", one, metrics=False)
+    run_local("tiny_flap", three, parts=3, metrics=False)
+    assert one.samples == three.samples
+    assert one.digests == three.digests
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"parts": 0}, "--parts 0"),
+        ({"workers": 0}, "--workers 0"),
+        ({"placement": "nearby"}, "placement 'nearby'; accepted: packed, node, device"),
+        ({"parts": 1000}, "1000 workers for"),
+        ({"parts": 2, "local": False}, "--parts is for --local"),
+    ],
+)
+def test_option_that_cannot_be_meant_is_refused(options: dict[str, Any], reason: str) -> None:
+    plan = plan_of("tiny_flap", 1)
+    with pytest.raises(UsageError, match=reason):
+        run_scenario(plan.scenario, plan.topology, RunOptions(**({"local": True} | options)))
+
+
+def test_unfinished_job_at_the_time_limit_ends_the_run_as_out_of_time() -> None:
+    plan = plan_of("tiny_flap", 1, {"run.max_time": "50us"})
+    for parts in (1, 2):
+        outcome = run_scenario(
+            plan.scenario, plan.topology, RunOptions(local=True, parts=parts, metrics=False)
+        )
+        assert (outcome.ending, outcome.exit_status) == (Ending.TIME_LIMIT, 3)
+        assert outcome.virtual_ps == 50_000_000
+        assert outcome.message == "run.max_time (50us) passed with a job unfinished"
+        assert len(outcome.digest) == 64
+
+
+LONG_RUN = """
+import sys, threading, time
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Observer, RunOptions
+from tests.runtime.spread_runs import plan_of
+
+class Ready(Observer):
+    def progressed(self, progress):
+        if progress.virtual_ps:
+            print("running", flush=True)
+
+plan = plan_of("permutation", 1, {"jobs[0].workload.size": "1GiB", "run.max_time": "60s"})
+begun = time.monotonic()
+outcome = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, progress_every_s=0.1), Ready())
+print(outcome.ending, outcome.exit_status, len(outcome.devices), repr(outcome.digest), flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_ends_a_run_within_half_a_second_with_what_there_is(number: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG_RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        process.send_signal(number)
+        begun = time.monotonic()
+        lines = process.stdout.readlines()
+        took_s = time.monotonic() - begun
+        assert process.wait() == 0
+    devices = len(plan_of("permutation", 1).topology.nodes)
+    assert lines[-1] == f"interrupted 130 {devices} ''\n"
+    # Half a second to end the run; collecting and the interpreter's own end come on top.
+    assert took_s < 5
