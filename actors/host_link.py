@@ -1,9 +1,9 @@
 """How does a message get from one device of a server to the next, or to the control plane?
 
-A host link carries messages one after the other: each occupies the link for 64 B at its rate, then takes the
-link's delay. Nothing is lost and nothing blocks; a message sent while the link is busy waits its turn, so no two
-arrive at one port at the same time. The management network is one such link from every host to the controller,
-told apart by the sender's number.
+A host link carries messages one after the other: each occupies the link for 64 B at its rate, then takes
+the link's delay. Nothing is lost and nothing blocks; a message sent while the link is busy waits its
+turn, so no two arrive at one port at the same time. The management network is one such link from every
+host to the controller, told apart by the sender's number.
 
 Not modelled: PCIe credits, posted and non-posted ordering.
 """

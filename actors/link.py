@@ -1,14 +1,15 @@
 """How does a frame get from one device to the next?
 
-A port sends one frame at a time. The frame occupies the link for its serialisation time, propagates, and passes
-the receiver's ingress pipeline; it arrives (one event) when its last bit has done all three. A port knows when
-it is free, so an uncongested hop costs that one event; a *serve* event exists only while something waits.
+A port sends one frame at a time. The frame occupies the link for its serialisation time, propagates, and
+passes the receiver's ingress pipeline; it arrives (one event) when its last bit has done all three. A
+port knows when it is free, so an uncongested hop costs that one event; a *serve* event exists only while
+something waits.
 
 A class that flow control blocks is not served. Flow control is the port's hook: whoever implements it (PFC
 here, credits elsewhere) keeps the `blocked` mask and is told when frames wait to be sent on its behalf.
 
-Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any moment of
-its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
+Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any
+moment of its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
 
 Where a link leaves the worker, frames go to an outbox instead of the queue; nothing else differs.
 
@@ -81,8 +82,8 @@ class Outbox:
 class Wire:
     """Where a port's link leads, as numbers: rate, propagation, and the peer's fixed latencies.
 
-    `ingress_latency_ps` is the receiver's pipeline, `pause_response_ps` the time the peer takes from the last bit
-    of a PFC frame to obeying it. `outbox` is None where the peer lives in the same partition.
+    `ingress_latency_ps` is the receiver's pipeline, `pause_response_ps` the time the peer takes from the
+    last bit of a PFC frame to obeying it. `outbox` is None where the peer lives in the same partition.
     """
 
     def __init__(
@@ -108,8 +109,8 @@ class Wire:
 class Port:
     """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
 
-    Bit p of `waiting` is set while a frame of priority p could be taken, bit p of `blocked` while flow control
-    forbids the class. A higher priority number goes first.
+    Bit p of `waiting` is set while a frame of priority p could be taken, bit p of `blocked` while flow
+    control forbids the class. A higher priority number goes first.
     """
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:

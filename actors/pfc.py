@@ -3,13 +3,14 @@
 Priority flow control, IEEE 802.1Qbb: a MAC control frame names classes and, for each, quanta of 512 bit times
 for which the other end must not send it; quanta of zero resume. This file is both halves of one port:
 
-* told by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its quanta end;
-* told to the peer: `stop` and `resume` come from the buffer. The frame goes ahead of everything that waits, but
-  waits for the frame in progress, and one frame carries all classes that changed meanwhile. While a class stays
-  stopped it is told again at half its quanta.
+* told by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its
+  quanta end;
+* told to the peer: `stop` and `resume` come from the buffer. The frame goes ahead of everything that
+  waits, but waits for the frame in progress, and one frame carries all classes that changed meanwhile.
+  While a class stays stopped it is told again at half its quanta.
 
-A stop that was never sent is taken back silently. When the link goes down both halves forget what was said; when
-it comes back, classes that are still stopped are told again.
+A stop that was never sent is taken back silently. When the link goes down both halves forget what was
+said; when it comes back, classes that are still stopped are told again.
 
 Not modelled: link-level (802.3x) pause, asymmetric negotiation.
 """
@@ -109,7 +110,7 @@ class Pfc:
             self._attend(now)
 
     def hear(self, message: Message, now: i64) -> None:
-        """The peer's PFC frame takes effect: a = classes to stop, b = to resume, c = quanta, f = when it was sent."""
+        """The peer's PFC frame takes effect: a = classes to stop, b = to resume, c = quanta, f = sent at."""
         port = self.port
         if port.ever_down and port.was_down(message.f, now):
             return

@@ -1,13 +1,14 @@
 """What does the NIC do with verbs from the host and packets from the fabric?
 
 A POST joins its queue pair; packets leave as the port takes them. As responder the NIC accepts packets in
-order, logs when a message was *delivered* (its last byte is here), tells the host of messages with immediate,
-and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
-completes work requests when acknowledged and goes back on a NAK or when its timer runs out; after `retry_count`
-timeouts without progress the queue pair is in error, its requests are flushed, and the host is told.
+order, logs when a message was *delivered* (its last byte is here), tells the host of messages with
+immediate, and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As
+requester it completes work requests when acknowledged and goes back on a NAK or when its timer runs out;
+after `retry_count` timeouts without progress the queue pair is in error, its requests are flushed, and
+the host is told.
 
-The retransmission timer is one pending event per queue pair, pushed when a packet goes out and looked at again
-when it fires, so that an acknowledgement costs no timer operation.
+The retransmission timer is one pending event per queue pair, pushed when a packet goes out and looked at
+again when it fires, so that an acknowledgement costs no timer operation.
 
 Not modelled: congestion control (the round is paced by the port alone), READ and SEND, atomics, memory keys.
 """
@@ -155,7 +156,12 @@ class Nic(Device):
             self.delivered_bytes += payload
             self.progress += payload
             opcode: i64 = frame.opcode
-            if opcode == WRITE_LAST_IMM or opcode == WRITE_ONLY_IMM or opcode == WRITE_LAST or opcode == WRITE_ONLY:
+            if (
+                opcode == WRITE_LAST_IMM
+                or opcode == WRITE_ONLY_IMM
+                or opcode == WRITE_LAST
+                or opcode == WRITE_ONLY
+            ):
                 self._delivered(pair, frame, now)
             if frame.ack_request:
                 self._answer(pair, expected, SYNDROME_ACK, port, now)
@@ -176,7 +182,9 @@ class Nic(Device):
         pair.messages += 1
         pair.message_bytes = 0
         if frame.opcode == WRITE_LAST_IMM or frame.opcode == WRITE_ONLY_IMM:
-            done = Message(COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+            done = Message(
+                COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
+            )
             self.host.send(done, now)
 
     def _answer(self, pair: QueuePair, psn: i64, syndrome: i64, port: NicPort, now: i64) -> None:
@@ -250,7 +258,7 @@ class Nic(Device):
                 pfc.refresh(subject, now)
 
     def _timeout(self, pair: QueuePair, now: i64) -> None:
-        """The timer of a queue pair fired: nothing outstanding, or early, or the acknowledgement is overdue."""
+        """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue."""
         pair.timer_pending = False
         if pair.una_psn == pair.high_psn or pair.state == ERROR:
             return
@@ -307,7 +315,7 @@ class Nic(Device):
     def save(self) -> list[Plain]:
         pairs: list[Plain] = [pair.save() for pair in self.pairs]
         ports: list[Plain] = [port.save() for port in self._ports]
-        deliveries: list[Plain] = [[value for value in row] for row in self.deliveries]
+        deliveries: list[Plain] = [[*row] for row in self.deliveries]
         return [super().save(), save_fields(self, _COUNTERS), pairs, ports, deliveries, self.host.free_ps]
 
     def load(self, state: list[Plain]) -> None:

@@ -1,9 +1,9 @@
 """Which numbers do queue pairs and flows get?
 
-Real drivers hand out QPNs and UDP source ports in ways that look random to a switch's hash, and a fabric's luck
-depends on them. Here they are drawn from the scenario's seed, so that every worker can compute those of every
-NIC, and counting up never flatters a hash. A QPN's low bits are a random permutation of the NIC's slots, so that
-a NIC finds the queue pair of a packet with one look.
+Real drivers hand out QPNs and UDP source ports in ways that look random to a switch's hash, and a
+fabric's luck depends on them. Here they are drawn from the scenario's seed, so that every worker can
+compute those of every NIC, and counting up never flatters a hash. A QPN's low bits are a random
+permutation of the NIC's slots, so that a NIC finds the queue pair of a packet with one look.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def slots_for(count: int) -> int:
 
 
 def assign_qpns(seed: int, nic: int, count: int) -> list[int]:
-    """The 24-bit numbers of a NIC's queue pairs by index; no two share their low bits within `slots_for(count)`."""
+    """The 24-bit numbers of a NIC's queue pairs by index, all different in low bits (`slots_for(count)`)."""
     slots = slots_for(count)
     assert slots <= 1 << 24, count
     stream = Stream(seed, nic, QPN_PURPOSE)

@@ -1,8 +1,8 @@
 """Which packet does the NIC send next?
 
-Acknowledgements wait as frames, data waits as queue pairs: a data packet is built when its turn comes, so that
-nothing is queued in the NIC that a rollback would have to find. Within a priority acknowledgements go first,
-then queue pairs in turn, one packet each (round-robin). Between priorities the port is strict.
+Acknowledgements wait as frames, data waits as queue pairs: a data packet is built when its turn comes, so
+that nothing is queued in the NIC that a rollback would have to find. Within a priority acknowledgements
+go first, then queue pairs in turn, one packet each (round-robin). Between priorities the port is strict.
 """
 
 from __future__ import annotations

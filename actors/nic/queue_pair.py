@@ -1,10 +1,10 @@
 """What does one reliable connection know, and what is its next packet?
 
-A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they are
-acknowledged) and a responder (the PSN it expects, the message it is receiving). PSNs are unbounded integers
-here and 24 bits on the wire; `unwrap` finds the nearest. Loss recovery is go-back-N: the responder takes packets
-in order only and answers the first one out of order with a NAK; the requester goes back to the PSN that is
-expected, and likewise when its timer runs out.
+A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
+are acknowledged) and a responder (the PSN it expects, the message it is receiving). PSNs are unbounded
+integers here and 24 bits on the wire; `unwrap` finds the nearest. Loss recovery is go-back-N: the
+responder takes packets in order only and answers the first one out of order with a NAK; the requester
+goes back to the PSN that is expected, and likewise when its timer runs out.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.7 and 11.5.
 
@@ -61,7 +61,9 @@ class WorkRequest:
 
     __slots__ = ("first_psn", "flags", "following", "immediate", "number", "packets", "size_bytes")
 
-    def __init__(self, number: i64, size_bytes: i64, flags: i64, immediate: i64, first_psn: i64, packets: i64) -> None:
+    def __init__(
+        self, number: i64, size_bytes: i64, flags: i64, immediate: i64, first_psn: i64, packets: i64
+    ) -> None:
         self.number: i64 = number
         self.size_bytes: i64 = size_bytes
         self.flags: i64 = flags

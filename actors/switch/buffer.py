@@ -4,17 +4,17 @@ One shared pool per switch, accounted at ingress per port and priority group, in
 preamble and gap:
 
 * a *reserve* per group comes first and is never lent out;
-* then the *shared* pool. A group may hold up to a dynamic threshold, XOFF = alpha x (pool - used by all), as it
-  is when a frame arrives. A lossy group's frame that would pass the threshold is dropped. A lossless group's
-  frame that passes it is still charged to the pool, and the group's sender is told to stop;
+* then the *shared* pool. A group may hold up to a dynamic threshold, XOFF = alpha x (pool - used by all). A
+  lossy group's frame that would pass it, or the pool's end, is dropped. A lossless group's frame after which
+  the group holds more than that is still charged to the pool, and the group's sender is told to stop;
 * then, for a lossless group that has stopped its sender, *headroom*: what may still arrive before the sender
   obeys. A frame beyond it is dropped and counted as headroom overrun: the one congestion loss of a lossless
   class, and a sign of misconfiguration.
 
-A frame is released when its transmission begins; headroom empties first, then the shared part, then the reserve.
-The sender may resume once headroom is empty and the shared part is `xon_offset` below the threshold of that
-moment (or empty, so that a threshold of nothing cannot stop a class for ever). A frame that leaves at the
-instant it arrived never occupies the buffer.
+A frame is released when its transmission begins; headroom empties first, then the shared part, then the
+reserve. The sender may resume once headroom is empty and the shared part is `xon_offset` below the
+threshold of that moment (or empty, so that a threshold of nothing cannot stop a class for ever). A frame
+that leaves at the instant it arrived never occupies the buffer.
 
 Sources: IEEE 802.1Qbb; dynamic thresholds after Choudhury and Hahne (1998), as shared-buffer switches do.
 
@@ -181,10 +181,11 @@ def headroom_bytes(
 ) -> int:
     """What may still arrive after XOFF, for one port and class: the least headroom that loses nothing.
 
-    2 x propagation x rate, two largest frames (one already started at each end), the pause frame itself, what
-    arrives during the peer's response time and is still in our own ingress pipeline, and one more largest
-    frame: where the pool is full, the frame that crosses XOFF itself goes whole into headroom.
-    `largest_frame_bytes` is over all classes of the port, with headers and FCS. Source: IEEE 802.1Qbb annex N.
+    2 x propagation x rate, two largest frames (one already started at each end), the pause frame itself,
+    what arrives during the peer's response time and is still in our own ingress pipeline, and one more
+    largest frame: where the pool is full, the frame that crosses XOFF itself goes whole into headroom.
+    `largest_frame_bytes` is over all classes of the port, with headers and FCS. Source: IEEE 802.1Qbb
+    annex N.
     """
     blind_ps = 2 * delay_ps + response_ps + ingress_latency_ps
     return -(-blind_ps * rate_bps // (8 * 10**12)) + 3 * largest_frame_bytes + PAUSE_WIRE_BYTES

@@ -20,7 +20,9 @@ from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 class SwitchPort(Port):
     """A port of a switch: the fabric port with egress queues in the switch's buffer."""
 
-    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer) -> None:
+    def __init__(
+        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, buffer: Buffer
+    ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
         self.buffer: Buffer = buffer
         self.queued_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)

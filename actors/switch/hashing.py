@@ -1,10 +1,10 @@
 """Which member of an equal-cost group does a frame take?
 
-ECMP hashes the 5-tuple (addresses, protocol, ports); protocol and destination port are the same for all RoCEv2,
-so that source and destination address and UDP source port are what tells flows apart. E-ECMP adds the BTH
-destination queue pair, as a user-defined field, so that the queue pairs of one connection spread. The hash is
-non-linear (`mix32`); its high bits choose the member, so no group size is favoured. Seeds differ from switch to
-switch unless the scenario makes them equal, which is how polarisation is shown.
+ECMP hashes the 5-tuple (addresses, protocol, ports); protocol and destination port are the same for all
+RoCEv2, so that source and destination address and UDP source port are what tells flows apart. E-ECMP adds
+the BTH destination queue pair, as a user-defined field, so that the queue pairs of one connection spread.
+The hash is non-linear (`mix32`); its high bits choose the member, so no group size is favoured. Seeds
+differ from switch to switch unless the scenario makes them equal, which is how polarisation is shown.
 
 Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM 2024), section 3.
 """

@@ -1,9 +1,9 @@
 """What does a switch do with a frame?
 
-It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once (the port
-is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues it. The first
-case, an uncongested hop, touches neither buffer nor queue. Store-and-forward: the arrival event is the last bit
-at the end of the ingress pipeline.
+It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once
+(the port is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues
+it. The first case, an uncongested hop, touches neither buffer nor queue. Store-and-forward: the arrival
+event is the last bit at the end of the ingress pipeline.
 
 Groups are recomputed a convergence delay after a link changed; until then frames that choose a dead link are
 lost, as in a real fabric.
@@ -79,7 +79,7 @@ class Routes:
     """Where a switch's groups come from: computed from the graph and the links that are down."""
 
     def groups(self, switch: int, down: list[int]) -> list[Group]:
-        """The group of every prefix, in the order of prefixes, with the links numbered in `down` out of use."""
+        """The group of every prefix, in the order of prefixes, without the links numbered in `down`."""
         raise NotImplementedError
 
 
@@ -216,7 +216,7 @@ class Switch(Device):
 
     def save(self) -> list[Plain]:
         ports: list[Plain] = [port.save() for port in self.ports]
-        down: list[Plain] = [link for link in self.down]
+        down: list[Plain] = [*self.down]
         return [super().save(), self.buffer.save(), down, ports]
 
     def load(self, state: list[Plain]) -> None:
