@@ -5,7 +5,9 @@
     result = emu.run("scenarios/quickstart.yaml", overrides={"ncclx.channels": 2}, local=True)
     print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
 
-`load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations.
+`load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations. In a
+`with emu.session():` Ray and its workers are kept from one run to the next.
+
 Everything that a user can get wrong raises an `EmuError` that says what to do; for a scenario,
 `ScenarioError` with file, line and key. How a run ended is data: see `Result`.
 """
@@ -18,6 +20,7 @@ from pathlib import Path
 
 import emu
 from actors.ncclx.plan import job_plans
+from actors.runtime.crew import session
 from actors.runtime.fabric import shared_pool_bytes
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
@@ -58,6 +61,7 @@ __all__ = [
     "run",
     "run_prepared",
     "scenario_schema",
+    "session",
     "summary_schema",
 ]
 

@@ -5,11 +5,13 @@ blob that repeats it), and the tests marked `soak` run too.
 """
 
 import os
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import emu
+from emu import api
 
 SOAK = bool(os.environ.get("EMU_SOAK"))
 
@@ -26,6 +28,13 @@ settings.register_profile(
     "soak", settings.get_profile("exact"), derandomize=False, max_examples=2000, print_blob=True
 )
 settings.load_profile("soak" if SOAK else "exact")
+
+
+@pytest.fixture(scope="session")
+def kept_workers() -> Iterator[None]:
+    """Ray, started once for all tests, and workers that are kept from run to run."""
+    with api.session():
+        yield
 
 
 def pytest_report_header() -> str:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
+from actors.runtime.crew import crew_of_session
 from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
@@ -69,10 +70,13 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
             plan = spread(blueprint, min(_cluster_cpus(), devices), placement)
         with Interruption() as interruption:
             run = _RayRun(plan, options, observer, interruption, begin_s)
+            whole = False
             try:
-                return run.run()
+                outcome = run.run()
+                whole = outcome.ending is not Ending.FAILED
+                return outcome
             finally:
-                run.close()
+                run.close(keep=whole)
 
 
 class _RayRun:
@@ -118,25 +122,33 @@ class _RayRun:
         virtual_ps = max((report.virtual_ps for report in known), default=0)
         return outcome_of(self._plan, ending, virtual_ps, records, facts, self._records, build_s, message)
 
-    def close(self) -> None:
-        """End every actor."""
+    def close(self, keep: bool) -> None:
+        """Close what the run opened, and end its actors, or leave them to the session if `keep`."""
         import ray  # noqa: PLC0415  Ray only where it is needed
 
         if self._discovery is not None:
             self._discovery.close()
-        closing = [self._actors[worker].close.remote() for worker in self._living()]
+        closing = {self._actors[worker].close.remote(): worker for worker in self._living()}
+        closed: list[Any] = []
         if closing:
-            ray.wait(closing, num_returns=len(closing), timeout=ASK_S)
-        for actor in self._actors:
-            ray.kill(actor)
+            closed, _ = ray.wait(list(closing), num_returns=len(closing), timeout=ASK_S)
+        crew = crew_of_session()
+        kept = sorted(closing[ref] for ref in closed) if keep and crew is not None else []
+        for worker, actor in enumerate(self._actors):
+            if worker not in kept:
+                ray.kill(actor)
+        if crew is not None:
+            crew.give_back([self._actors[worker] for worker in kept])
 
     def _start(self) -> None:
         import ray  # noqa: PLC0415  as above
 
         plan, options = self._plan, self._options
-        share = 1.0 if _cluster_cpus() >= plan.workers else 0.001
+        crew = crew_of_session()
+        share = 1.0 if crew is None and _cluster_cpus() >= plan.workers else 0.001
         actor = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
-        self._actors = [actor.remote() for _ in range(plan.workers)]
+        self._actors = [] if crew is None else crew.take(plan.workers)
+        self._actors += [actor.remote() for _ in range(plan.workers - len(self._actors))]
         self._places = self._all([one.where.remote() for one in self._actors], "start")
         spans_hosts = len({place.host for place in self._places}) > 1
         text, run, secret = to_yaml(plan.scenario), secrets.token_hex(8), secrets.token_bytes(32)

@@ -164,7 +164,7 @@ class Worker:
         return records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
     async def close(self) -> None:
-        """Close and remove everything. May be called again."""
+        """Close, remove and forget everything: the actor is as new. May be called again."""
         await self.stop()
         guest, self._guest = self._guest, None
         if self._exchange is not None:
@@ -175,6 +175,7 @@ class Worker:
             await guest.close()
         if self._hosted is not None:
             self._hosted.scrape.close()
+        self._hosted = self._peers = self._address = self._exchange = self._simulation = None
 
 
 def _build(spec: WorkerSpec) -> _Hosted:

@@ -1,0 +1,49 @@
+"""Does every scenario of the project show what it says, and always the same?"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import emu
+from emu import api
+from tests.scenarios_run.small import ROOT, SCENARIOS, digest_of, path_of
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_expectation_of_a_scenario_holds(name: str) -> None:
+    result = api.run(path_of(name), local=True)
+    verdicts = result.summary.expectations
+    assert verdicts, "a scenario says what it expects"
+    assert [f"{one.value}: {one.reason}" for one in verdicts if not one.passed] == []
+    assert result.exit_status == 0
+
+
+@pytest.fixture(scope="module")
+def digests() -> dict[str, str]:
+    """Every scenario's answer in this interpreter."""
+    return {name: digest_of(name) for name in SCENARIOS}
+
+
+ELSEWHERE = {
+    "compiled, hash seed 0": {"PYTHONHASHSEED": "0", "EMU_INTERPRETED": ""},
+    "compiled, any hash seed": {"PYTHONHASHSEED": "random", "EMU_INTERPRETED": ""},
+    "interpreted, hash seed 1": {"PYTHONHASHSEED": "1", "EMU_INTERPRETED": "1"},
+}
+
+
+@pytest.mark.parametrize("changed", ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_answers_are_the_same_in_every_interpreter(changed: dict[str, str], digests: dict[str, str]) -> None:
+    if changed["EMU_INTERPRETED"] and not emu.is_compiled():
+        pytest.skip("nothing is compiled here, so this interpreter is the interpreted one")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.scenarios_run.small"],
+        cwd=ROOT,
+        env=os.environ | changed,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert dict(line.split() for line in done.stdout.splitlines()) == digests
