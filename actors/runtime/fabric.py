@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import gcd
 from typing import Protocol
 
 from actors.host_link import MessagePort
@@ -20,10 +21,13 @@ from actors.nic.queue_pair import QueuePair
 from actors.pfc import Pfc
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
 from actors.switch.egress import SwitchPort
-from actors.switch.hashing import POLICIES
-from actors.switch.switch import VIA_BRANCH, Group, Routes, Switch
+from actors.switch.groups import VIA_BRANCH, Group, Routes
+from actors.switch.hashing import E_ECMP, POLICIES
+from actors.switch.policies import give_policy
+from actors.switch.switch import Switch
 from emu.errors import Problem, ScenarioError
 from emu.kernel.queue import EventQueue
+from emu.scenario.routing import RoutingSection
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from emu.topology.routing import equal_cost_groups, host_groups, local_ports
@@ -58,8 +62,23 @@ class QueuePairPlan(Protocol):
 class GraphRoutes(Routes):
     """Groups read off the topology, each distinct one shared by the prefixes that have it."""
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, routing: RoutingSection) -> None:
         self._topology = topology
+        self._by_capacity = routing.weights == "capacity"
+        self._weight: dict[int, int] = {
+            link: one.weight for one in routing.link_weights for link in topology.links_named(one.link)
+        }
+
+    def _weighted(self, switch: int, ports: Sequence[int]) -> list[int]:
+        """Each port once for each unit of its weight, in lowest terms."""
+        if (not self._by_capacity and not self._weight) or len(ports) < 2:
+            return list(ports)
+        ends = [self._topology.ports(switch)[port] for port in ports]
+        units = [self._weight.get(end.link, 1) * (end.rate_bps if self._by_capacity else 1) for end in ends]
+        common = gcd(*units)
+        return [
+            port for port, unit in zip(ports, units, strict=True) for _ in range(min(unit // common, 1024))
+        ]
 
     def groups(self, switch: int, down: list[int]) -> list[Group]:
         out_of_use = frozenset(down)
@@ -68,7 +87,7 @@ class GraphRoutes(Routes):
         for ports in equal_cost_groups(self._topology, switch, out_of_use):
             group = shared.get(ports)
             if group is None:
-                group = shared[ports] = Group(list(ports), by_address=False)
+                group = shared[ports] = Group(self._weighted(switch, ports), by_address=False)
             result.append(group)
         by_address: dict[int, dict[int, int]] = {}
         for address, port in local_ports(self._topology, switch, out_of_use).items():
@@ -82,7 +101,7 @@ class GraphRoutes(Routes):
                 count = len(self._topology.prefix_nics(prefix))
                 whole = result[prefix]
                 result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
-            result[prefix].branch_off(address & INDEX_MASK, list(ports))
+            result[prefix].branch_off(address & INDEX_MASK, self._weighted(switch, ports))
         return result
 
 
@@ -162,7 +181,9 @@ def build_switch(
     buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
-    switch = Switch(number, queue, buffer, GraphRoutes(topology), POLICIES[scenario.routing.policy], seed)
+    routes = GraphRoutes(topology, scenario.routing)
+    policy = POLICIES.get(scenario.routing.policy, E_ECMP)
+    switch = Switch(number, queue, buffer, routes, policy, seed)
     for index, end in enumerate(topology.ports(number)):
         port = SwitchPort(
             switch, index, wire_of(scenario, topology, end, outbox_for), section.latency_ps, buffer
@@ -178,6 +199,7 @@ def build_switch(
             group.pfc = port.pfc
             buffer.add(group)
         switch.add_port(port)
+    give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier)
     switch.compute_groups()
     return switch
 

@@ -5,6 +5,8 @@ RoCEv2, so that source and destination address and UDP source port are what tell
 the BTH destination queue pair, as a user-defined field, so that the queue pairs of one connection spread.
 The hash is non-linear (`mix32`); its high bits choose the member, so no group size is favoured. Seeds
 differ from switch to switch unless the scenario makes them equal, which is how polarisation is shown.
+Other hashes and fields are in `actors.switch.hash_functions`; this one is written out because every hop of a
+default run computes it.
 
 Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM 2024), section 3.
 """

@@ -1,9 +1,9 @@
 """What does a switch do with a frame?
 
-It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once
-(the port is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues
-it. The first case, an uncongested hop, touches neither buffer nor queue. Store-and-forward: the arrival
-event is the last bit at the end of the ingress pipeline.
+It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once (the
+port is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues it. The
+first case, an uncongested hop, touches neither buffer nor queue. Store-and-forward: the arrival event is the
+last bit at the end of the ingress pipeline.
 
 Groups are recomputed a convergence delay after a link changed; until then frames that choose a dead link are
 lost, as in a real fabric.
@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.egress import SwitchPort
+from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.hashing import choose, flow_hash
+from actors.switch.policy import RoutingPolicy
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
@@ -41,47 +43,6 @@ DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route")
 """By number; 1 and 2 are congestion. Frames lost to a dead link are counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
-PREFIX_SHIFT: Final[i64] = 10
-INDEX_MASK: Final[i64] = 0x3FF
-
-
-VIA_BRANCH: Final[i64] = -2
-"""In a group by address: -2 - b sends the address to branch b. -1 is no route."""
-
-
-class Group:
-    """The next hops towards one prefix.
-
-    By choice: any of `ports`. By address (the prefix hangs here, or some of its addresses go their own ways):
-    `ports` is indexed by the address's last bits and holds a port, -1, or where to look among `branches`,
-    which are groups by choice.
-    """
-
-    __slots__ = ("branches", "by_address", "count", "ports")
-
-    def __init__(self, ports: list[int], by_address: bool, branches: list[Group] | None = None) -> None:
-        self.ports: vec[i64] = vec[i64](ports)
-        self.count: i64 = len(ports)
-        self.by_address: bool = by_address
-        self.branches: list[Group] = branches or []
-
-    def branch_off(self, index: i64, ports: list[int]) -> None:
-        """Send one address by ports of its own, any of them; none is no route."""
-        while self.count <= index:
-            self.ports = append(self.ports, -1)
-            self.count += 1
-        self.ports[index] = VIA_BRANCH - len(self.branches)
-        self.branches.append(Group(ports, by_address=False))
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Routes:
-    """Where a switch's groups come from: computed from the graph and the links that are down."""
-
-    def groups(self, switch: int, down: list[int]) -> list[Group]:
-        """The group of every prefix, in the order of prefixes, without the links numbered in `down`."""
-        raise NotImplementedError
-
 
 class Switch(Device):
     """One switch."""
@@ -96,6 +57,8 @@ class Switch(Device):
         self.routes: Routes = routes
         self.policy: i64 = policy
         self.hash_seed: i64 = hash_seed
+        self.router: RoutingPolicy | None = None
+        """Chooses among equal paths instead of `policy`, where that is not written out below."""
         self.down: list[int] = []
         """Links that routing knows to be down."""
 
@@ -106,9 +69,13 @@ class Switch(Device):
 
     def compute_groups(self) -> None:
         """Take the groups from the graph, as routing knows it now."""
-        self._groups = vec[Group](self.routes.groups(self.number, self.down))
+        groups = self.routes.groups(self.number, self.down)
+        self._groups = vec[Group](groups)
+        router = self.router
+        if router is not None:
+            router.groups_changed(groups)
 
-    def on_frame(self, frame: Frame, port_number: i64) -> None:
+    def on_frame(self, frame: Frame, port_number: i64) -> None:  # noqa: C901  a call per hop costs 3 %
         now: i64 = self.queue.now_ps
         ports = self.ports
         port = ports[port_number]
@@ -131,7 +98,13 @@ class Switch(Device):
             if group.count == 1:
                 exit_number = group.ports[0]
             elif group.count > 1:
-                exit_number = group.ports[choose(flow_hash(frame, self.policy, self.hash_seed), group.count)]
+                router = self.router
+                if router is None:
+                    choice: i64 = choose(flow_hash(frame, self.policy, self.hash_seed), group.count)
+                    exit_number = group.ports[choice]
+                else:
+                    exit_number = router.choose(frame, group, port_number, now)
+                    assert 0 <= exit_number < len(ports), (self.number, exit_number)
         if exit_number < 0:
             port.dropped[NO_ROUTE] += 1
             return
@@ -216,14 +189,18 @@ class Switch(Device):
 
     def save(self) -> list[Plain]:
         ports: list[Plain] = [port.save() for port in self.ports]
-        down: list[Plain] = [*self.down]
-        return [super().save(), self.buffer.save(), down, ports]
+        down: list[Plain] = list(self.down)
+        router = self.router
+        return [super().save(), self.buffer.save(), down, ports, None if router is None else router.save()]
 
     def load(self, state: list[Plain]) -> None:
-        base, buffer, down, ports = state
+        base, buffer, down, ports, routing = state
         super().load(as_list(base))
         self.buffer.load(buffer)
         self.down = [as_int(link) for link in as_list(down)]
         self.compute_groups()
         for port, saved in zip(self.ports, as_list(ports), strict=True):
             port.load(saved)
+        router = self.router
+        if router is not None:
+            router.load(as_list(routing))

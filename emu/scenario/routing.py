@@ -1,33 +1,89 @@
 """How does a switch choose among equal paths? Section `routing`.
 
 A policy is one line in `POLICIES`: its name and the model of its knobs, which are written beside the common
-ones.
+ones. A policy of one's own is `module:Class`, and brings its model with it.
 
 Sources: Meta (SIGCOMM'24): static ECMP hashes the 5-tuple; E-ECMP adds the destination queue pair of the BTH
-through a user-defined field, and is what their LLM training runs on.
+through a user-defined field, and is what their LLM training runs on; path pinning by destination slice, and
+flowlets of 128 to 512 us, were tried there.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Final, Literal
 
-from emu.scenario.section import OneOf, Section
-from emu.scenario.values import TimePs
+from pydantic import Field
+
+from emu.scenario.plugins import OneOfOrPlugin
+from emu.scenario.section import Refusal, Section
+from emu.scenario.values import LinkName, PositiveTimePs, TimePs
 from emu.units import parse_time
+
+HashField = Literal[
+    "src", "dst", "protocol", "udp_source", "udp_destination", "qpn", "psn", "opcode", "priority"
+]
+FIVE_TUPLE: Final[tuple[HashField, ...]] = ("src", "dst", "protocol", "udp_source", "udp_destination")
+WITH_QPN: Final[tuple[HashField, ...]] = (*FIVE_TUPLE, "qpn")
+HASH_BITS: Final = {"mix": 32, "crc16": 16, "crc32": 32, "xor_fold": 16, "toeplitz": 32}
+
+
+class LinkWeight(Section):
+    """How much of its group's traffic a link takes."""
+
+    link: LinkName
+    """The link, by its ends; parallel links each."""
+    weight: Annotated[int, Field(ge=1, le=64)]
+    """Its share, relative to the other members; those not named have 1."""
 
 
 class RoutingSection(Section):
     """What every policy shares."""
 
+    per_packet: ClassVar[bool] = False
+    """Whether packets of one flow may overtake each other on a fabric where nothing changes."""
+
     policy: str
     """Which policy."""
-    hash: Literal["mix"] = "mix"
-    """Hash over the fields. `mix` is not linear in its seed, so differing seeds cure polarisation."""
+    hash: Literal["mix", "crc16", "crc32", "xor_fold", "toeplitz"] = "mix"
+    """Hash over the fields. All but `mix` are linear: differing seeds do not cure their polarisation."""
+    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=9)] = WITH_QPN
+    """What is hashed, in this order."""
+    polynomial: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)] = ()
+    """Of a CRC: one for every tier, or one for each tier from the leaves up, the last for those above. None:
+    0x1021 and 0x04C11DB7."""
+    bit_offset: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=31)], ...], Field(min_length=1, max_length=8)
+    ] = (0,)
+    """First bit of the hash that counts: one for every tier, or one for each from the leaves up."""
     seed: Literal["per_switch", "equal"] = "per_switch"
     """Whether each switch draws a hash seed of its own, or all have the same."""
+    weights: Literal["equal", "capacity"] = "equal"
+    """Whether members of a group count alike, or by the rate of their links."""
+    link_weights: Annotated[tuple[LinkWeight, ...], Field(max_length=65536)] = ()
+    """Exceptions, link by link."""
     convergence_ps: TimePs = parse_time("1ms")
     """From a link's change of state until groups no longer (or again) hold it. A choice, not a
     measurement."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what the hash does not have."""
+        bits = HASH_BITS[self.hash]
+        if self.polynomial and not self.hash.startswith("crc"):
+            yield Refusal(("polynomial",), f"{self.hash} has no polynomial", "none, or hash: crc16 or crc32")
+        for at, polynomial in enumerate(self.polynomial):
+            if self.hash.startswith("crc") and polynomial >> bits:
+                yield Refusal(("polynomial", at), "is wider than the hash", f"less than 2**{bits}")
+        for at, offset in enumerate(self.bit_offset):
+            if offset >= bits:
+                yield Refusal(("bit_offset", at), "lies beyond the hash", f"less than {bits}")
+        if len(dict.fromkeys(self.fields)) != len(self.fields):
+            yield Refusal(("fields",), "a field is named twice", "each field once")
+
+    @property
+    def reorders(self) -> bool:
+        """Whether this policy, as it is set, sends packets of one flow by different ways at once."""
+        return self.per_packet and not getattr(self, "allow_reordering", False)
 
 
 class Ecmp(RoutingSection):
@@ -35,6 +91,8 @@ class Ecmp(RoutingSection):
 
     policy: Literal["ecmp"] = "ecmp"
     """Hash on addresses, protocol and UDP ports."""
+    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=9)] = FIVE_TUPLE
+    """What is hashed, in this order."""
 
 
 class EEcmp(RoutingSection):
@@ -44,4 +102,67 @@ class EEcmp(RoutingSection):
     """Hash on addresses, protocol, UDP ports and the destination queue pair of the BTH."""
 
 
-POLICIES: Final = OneOf("policy", {"ecmp": Ecmp, "e_ecmp": EEcmp}, default="e_ecmp")
+class PathPinning(RoutingSection):
+    """By destination slice: the downlink of the destination's leaf chooses the path."""
+
+    policy: Literal["path_pinning"] = "path_pinning"
+    """Pin each destination to a path; hash where that path is down."""
+
+
+class Flowlet(RoutingSection):
+    """A flow may take another path after a gap."""
+
+    policy: Literal["flowlet"] = "flowlet"
+    """A random path for each flowlet."""
+    gap_ps: PositiveTimePs = parse_time("128us")
+    """Silence after which a flow takes a new path. Meta tried 128 to 512 us."""
+    entries: Annotated[int, Field(ge=1, le=2**20)] = 4096
+    """Size of the flowlet table; flows that share an entry share their path. A choice."""
+
+
+class Spray(RoutingSection):
+    """Every packet its own way."""
+
+    per_packet: ClassVar[bool] = True
+    policy: Literal["spray"] = "spray"
+    """Each packet takes another member."""
+    order: Literal["round_robin", "random"] = "round_robin"
+    """In turn for each destination prefix, or at random."""
+    allow_reordering: bool = False
+    """Run it although the transport takes every overtaking for a loss, to see the collapse."""
+
+
+class Adaptive(RoutingSection):
+    """The member with the least waiting."""
+
+    policy: Literal["adaptive"] = "adaptive"
+    """By least load of the egress ports."""
+    granularity: Literal["packet", "flowlet"] = "flowlet"
+    """Whether every packet chooses, or every flowlet."""
+    gap_ps: PositiveTimePs = parse_time("128us")
+    """Silence after which a flow takes a new path; for flowlets."""
+    entries: Annotated[int, Field(ge=1, le=2**20)] = 4096
+    """Size of the flowlet table."""
+    allow_reordering: bool = False
+    """Run it although the transport takes every overtaking for a loss, to see the collapse."""
+
+    @property
+    def reorders(self) -> bool:
+        """Whether packets of one flow go by different ways at once."""
+        return self.granularity == "packet" and not self.allow_reordering
+
+
+POLICIES: Final = OneOfOrPlugin(
+    "policy",
+    {
+        "ecmp": Ecmp,
+        "e_ecmp": EEcmp,
+        "path_pinning": PathPinning,
+        "flowlet": Flowlet,
+        "spray": Spray,
+        "adaptive": Adaptive,
+    },
+    default="e_ecmp",
+    base=RoutingSection,
+    methods=("choose",),
+)

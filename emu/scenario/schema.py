@@ -78,6 +78,10 @@ class Scenario(Section):
                 f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
             )
             yield Refusal(("transport", "data_priority"), reason, accepted)
+        if self.routing.reorders and not getattr(self.transport, "out_of_order", False):
+            reason = f"{self.routing.policy} reorders packets, and go-back-N takes that for losses"
+            accepted = "transport.out_of_order, or routing.allow_reordering: true to see it"
+            yield Refusal(("routing", "policy"), reason, accepted)
         for index, expectation in enumerate(self.expect):
             steps = path_steps(expectation.value)
             if steps[0] == "jobs" and len(steps) > 1 and steps[1] not in names:

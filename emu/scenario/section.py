@@ -101,6 +101,10 @@ class OneOf:
         found = value.get(self.key) if isinstance(value, dict) else getattr(value, self.key, None)
         return self.default if found is None else str(found)
 
+    def choice(self, kind: str) -> type[Section] | OneOf | None:
+        """What a kind stands for: a model, or a table of its own kinds; None if there is no such kind."""
+        return self.table.get(kind)
+
     def model(self, kind: str, value: object) -> type[Section] | None:
         """The model that reads `value` of the given kind; None if there is no such kind."""
         choice = self.table.get(kind)

@@ -66,8 +66,7 @@ def shape_at(root: type[Section], location: Location) -> Shape:
     shape: Shape = root
     for step in location:
         if isinstance(shape, OneOf):
-            choice = shape.table.get(str(step)[1:-1]) if is_kind(step) else None
-            shape = choice
+            shape = shape.choice(str(step)[1:-1]) if is_kind(step) else None
         elif isinstance(shape, ListOf) and isinstance(step, int):
             shape = shape.item
         elif isinstance(shape, type) and isinstance(step, str) and step in fields(shape):

@@ -51,7 +51,7 @@ def test_the_schema_accepts_every_scenario_as_written_and_as_dumped(path: Path) 
         (("transport", "mtu", 1500), "$.transport.mtu"),
         (("transport", "timout", 8), "$.transport"),
         (("switch", "latency", "5"), "$.switch.latency"),
-        (("routing", "policy", "spray"), "$.routing"),
+        (("routing", "policy", "sprayed"), "$.routing"),
         (("run", "max_time", 0), "$.run.max_time"),
     ],
 )

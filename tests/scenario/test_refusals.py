@@ -35,7 +35,40 @@ def test_everything_wrong_is_told_at_once() -> None:
             "topology: () is not a mapping; accepted: a mapping with kind: one of " + KINDS,
         ),
         ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
-        ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; accepted: mix"),
+        ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; did you mean 'crc32'?"),
+        ("routing.fields=[src, dts]", "routing.fields[1]: 'dts' is not one of the choices; did you mean 'dst"),
+        ("routing.fields=[src, src]", "routing.fields: a field is named twice; accepted: each field once"),
+        ("routing.fields=[]", "routing.fields: is empty; accepted: at least 1"),
+        ("routing.polynomial=[3]", "routing.polynomial: mix has no polynomial; accepted: none, or hash: crc16"),
+        (
+            "routing={hash: crc16, polynomial: [0x11021]}",
+            "routing.polynomial[0]: is wider than the hash; accepted: less than 2**16",
+        ),
+        (
+            "routing={hash: xor_fold, bit_offset: [0, 16]}",
+            "routing.bit_offset[1]: lies beyond the hash; accepted: less than 16",
+        ),
+        (
+            "routing.link_weights=[{link: 'a:b', weight: 0}]",
+            "routing.link_weights[0].weight: 0 is out of range; accepted: at least 1",
+        ),
+        ("routing.policy=spray", "routing.policy: spray reorders packets, and go-back-N takes that for losses"),
+        (
+            "routing={policy: adaptive, granularity: packet}",
+            "routing.policy: adaptive reorders packets, and go-back-N takes that for losses",
+        ),
+        (
+            "routing.policy=no_such_module:Mine",
+            "routing.policy: 'no_such_module:Mine' does not load: ModuleNotFoundError: No module named 'no_",
+        ),
+        (
+            "routing.policy=emu.errors:Mine",
+            "routing.policy: 'emu.errors:Mine' does not load: emu.errors has no class Mine",
+        ),
+        (
+            "routing.policy=emu.errors:EmuError",
+            "routing.policy: 'emu.errors:EmuError' does not load: it has no method `choose`",
+        ),
         ("transport.mtu=1500", "transport.mtu: 1500 is not an MTU of InfiniBand transport; accepted: 256, "),
         ("transport.mtu=4KB", "transport.mtu: '4KB' is not an MTU of InfiniBand transport"),
         ("transport.timeout=32", "transport.timeout: 32 is out of range; accepted: at most 31"),

@@ -1,0 +1,87 @@
+"""Which class is which routing policy, and how is a switch given one?
+
+The one table of routing policies. A new policy is a class in a file of its own, a line in `MAKERS` and its
+knobs in `emu.scenario.routing`; one from outside needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from actors.switch.flowlet import Flowlets, LeastLoaded
+from actors.switch.hash_functions import FIELDS, FUNCTIONS, FieldHash
+from actors.switch.pinning import PathPinning
+from actors.switch.policy import HashedRouting, RoutingPolicy, SwitchView
+from actors.switch.spray import RandomSpray, RoundRobinSpray
+from actors.switch.switch import Switch
+from emu.kernel.mixing import Stream
+from emu.scenario.plugins import load_plugin
+from emu.scenario.routing import Adaptive, Flowlet, RoutingSection, Spray
+
+ROUTING_PURPOSE: Final = 5
+"""Of the random stream of a switch's routing policy."""
+
+Maker = Callable[[SwitchView, RoutingSection], RoutingPolicy]
+
+
+def _flowlets(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Flowlet), knobs
+    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=False)
+
+
+def _spray(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Spray), knobs
+    return RandomSpray(view, knobs) if knobs.order == "random" else RoundRobinSpray(view, knobs)
+
+
+def _adaptive(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Adaptive), knobs
+    if knobs.granularity == "packet":
+        return LeastLoaded(view, knobs)
+    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=True)
+
+
+MAKERS: Final[dict[str, Maker]] = {
+    "ecmp": HashedRouting,
+    "e_ecmp": HashedRouting,
+    "path_pinning": PathPinning,
+    "flowlet": _flowlets,
+    "spray": _spray,
+    "adaptive": _adaptive,
+}
+
+
+def field_hash(knobs: RoutingSection, tier: int, seed: int) -> FieldHash:
+    """The hash of a switch of this tier."""
+    polynomials = knobs.polynomial or (0,)
+    return FieldHash(
+        FUNCTIONS[knobs.hash],
+        [FIELDS.index(field) for field in knobs.fields],
+        polynomials[min(max(tier, 1), len(polynomials)) - 1],
+        knobs.bit_offset[min(max(tier, 1), len(knobs.bit_offset)) - 1],
+        seed,
+    )
+
+
+def is_written_out(knobs: RoutingSection) -> bool:
+    """Whether the switch has this policy inline: `mix` over the fields of ECMP or E-ECMP."""
+    plain = type(knobs).model_fields["fields"].default
+    return (
+        knobs.policy in ("ecmp", "e_ecmp")
+        and knobs.hash == "mix"
+        and not any(knobs.bit_offset)
+        and knobs.fields == plain
+    )
+
+
+def give_policy(switch: Switch, knobs: RoutingSection, scenario_seed: int, tier: int) -> None:
+    """Let a switch, complete with its ports, route by these knobs; before its groups are computed."""
+    if is_written_out(knobs):
+        return
+    stream = Stream(scenario_seed, switch.number, ROUTING_PURPOSE)
+    view = SwitchView(switch.number, tier, field_hash(knobs, tier, switch.hash_seed), stream)
+    for port in switch.ports:
+        view.add_port(port)
+    make: Maker = MAKERS[knobs.policy] if knobs.policy in MAKERS else load_plugin(knobs.policy)
+    switch.router = make(view, knobs)

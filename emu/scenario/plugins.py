@@ -1,0 +1,141 @@
+"""How does somebody's own policy become a choice of a scenario?
+
+`policy: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
+beside where `emu` was started. The class says in `knobs` which section its knobs are; that section is checked
+like every other. Whatever does not load is refused by name, with Python's own reason.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from emu.scenario.section import OneOf, RefusedError, Section, refused
+
+SEPARATOR = ":"
+
+
+def load_plugin(name: str) -> type[Any]:
+    """The class that `module:Class` names. RefusedError if there is none."""
+    module_name, _, class_name = name.partition(SEPARATOR)
+    accepted = "module:Class, of a module that can be imported"
+    if not all(part.isidentifier() for part in (*module_name.split("."), class_name)):
+        raise RefusedError(f"{name[:80]!r} does not name a class", accepted)
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        reason = f"{name!r} does not load: {type(error).__name__}: {error}"
+        raise RefusedError(" ".join(reason.split())[:400], accepted) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type):
+        raise RefusedError(f"{name!r} does not load: {module_name} has no class {class_name}", accepted)
+    return found
+
+
+class OneOfOrPlugin(OneOf):
+    """A table of kinds, and beside it whatever `module:Class` names.
+
+    The class has the model of its section, a subclass of `base`, in `knobs`, and the methods `methods`.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        table: Mapping[str, type[Section]],
+        default: str,
+        base: type[Section],
+        methods: tuple[str, ...],
+    ) -> None:
+        super().__init__(key, table, default)
+        self.base = base
+        self.methods = methods
+
+    def model(self, kind: str, value: object) -> type[Section] | None:
+        """The model that reads `value` of the given kind; None if there is no such kind."""
+        return self._plugged(kind) if SEPARATOR in kind else super().model(kind, value)
+
+    def choice(self, kind: str) -> type[Section] | OneOf | None:
+        """What a kind stands for; None if there is no such kind, or it does not load."""
+        return self._plugged(kind) if SEPARATOR in kind else super().choice(kind)
+
+    def _plugged(self, kind: str) -> type[Section] | None:
+        try:
+            return self._knobs(kind)
+        except RefusedError:
+            return None
+
+    def _knobs(self, kind: str) -> type[Section]:
+        found = load_plugin(kind)
+        model = getattr(found, "knobs", self.base)
+        if not (isinstance(model, type) and issubclass(model, self.base)):
+            reason = f"{kind!r} does not load: its `knobs` is no subclass of {self.base.__name__}"
+            raise RefusedError(reason, f"a model of {self.base.__module__}")
+        for method in self.methods:
+            if not callable(getattr(found, method, None)):
+                raise RefusedError(f"{kind!r} does not load: it has no method `{method}`", "a routing policy")
+        return model
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        table = super().__get_pydantic_core_schema__(source, handler)
+
+        def validate(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
+            kind = self.chosen(value) if isinstance(value, dict) else ""
+            if isinstance(value, Section) and SEPARATOR in self.chosen(value):
+                return value
+            if SEPARATOR not in kind:
+                return inner(value)
+            try:
+                return self._knobs(kind).model_validate(value)
+            except RefusedError as error:
+                problem = refused(error.reason, error.accepted)
+                details = InitErrorDetails(type=problem, loc=(self.key,), input=kind)
+                raise ValidationError.from_exception_data(kind, [details]) from error
+            except ValidationError as error:
+                raise _under_kind(kind, error) from error
+
+        return core_schema.no_info_wrap_validator_function(
+            validate,
+            table,
+            serialization=core_schema.wrap_serializer_function_ser_schema(_written, schema=table),
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        described = dict(handler(schema))
+        plugin = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"}
+        other = {"type": "object", "properties": {self.key: plugin}, "required": [self.key]}
+        for together in ("oneOf", "anyOf"):
+            if together in described:
+                described[together] = [*described[together], other]
+        return described
+
+
+def _written(value: Any, inner: core_schema.SerializerFunctionWrapHandler) -> Any:
+    if isinstance(value, Section) and SEPARATOR in str(getattr(value, "policy", "")):
+        return value.model_dump(mode="json", by_alias=True)
+    return inner(value)
+
+
+def _under_kind(kind: str, error: ValidationError) -> ValidationError:
+    """The same faults, at locations that name the kind."""
+    details = []
+    for item in error.errors(include_url=False):
+        context = item.get("ctx", {})
+        problem: str | PydanticCustomError = item["type"]
+        if problem == "refused":
+            problem = refused(context["reason"], context["accepted"])
+        one = InitErrorDetails(type=problem, loc=(f"<{kind}>", *item["loc"]), input=item["input"])
+        if context and isinstance(problem, str):
+            one["ctx"] = dict(context)
+        details.append(one)
+    return ValidationError.from_exception_data(kind, details)
