@@ -18,7 +18,6 @@ import queue
 import shutil
 import socket
 import struct
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ import trio
 
 from actors.runtime.exchange import CHUNK_BYTES, PeerGone, Unframer, framed
 from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
+from actors.runtime.short_paths import private_directory
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
 
 HANDSHAKE_S: Final = 5.0
@@ -68,7 +68,7 @@ class Peers:
 
     async def listen(self, host: str, tcp_host: str) -> Address:
         """Open the sockets; `tcp_host` is the address to listen on for other hosts, empty for none."""
-        self._directory = Path(tempfile.mkdtemp(prefix="emu-"))
+        self._directory = private_directory()
         path = self._directory / "peers"
         unix = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await unix.bind(str(path))

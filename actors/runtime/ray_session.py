@@ -16,13 +16,13 @@ import os
 import secrets
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from actors.runtime.short_paths import private_directory
 from emu.errors import RuntimeFailure
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
@@ -46,6 +46,8 @@ _CHOSEN: Final = any(
 @contextmanager
 def ray_session(address: str | None, cpus: int) -> Iterator[None]:
     """Ray, connected. Raises RuntimeFailure in one line if that cannot be had."""
+    if address is not None:
+        _check_reachable(address)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
     import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
 
@@ -56,10 +58,8 @@ def ray_session(address: str | None, cpus: int) -> Iterator[None]:
     umask = os.umask(0o077)
     try:
         if address is None:
-            directory = Path(tempfile.mkdtemp(prefix="emu-"))
+            directory = private_directory()
             _set_token(directory)
-        else:
-            _check_reachable(address)
         try:
             _connect(address, cpus, directory)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:

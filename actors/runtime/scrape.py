@@ -44,6 +44,7 @@ class Scrape:
                 "run": {"scenario": scenario.name, "seed": str(scenario.seed)},
             },
         )
+        self.publish()
         return self._exporter.start()
 
     def answer(self) -> None:

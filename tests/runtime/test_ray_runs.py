@@ -1,0 +1,221 @@
+"""Runs on real Ray actors and real sockets. One Ray session serves all of them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.ray_session import ray_session
+from emu.errors import EmuError, RuntimeFailure, UsageError
+from emu.measure.collected import Sample
+from tests.conftest import SOAK
+from tests.runtime.spread_runs import ROOT, SCENARIOS, plan_of
+
+pytestmark = [
+    pytest.mark.ray,
+    # Ray leaves sockets and files to the collector, and warns of its own future.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
+]
+
+LONG: Mapping[str, object] = {"jobs[0].workload.size": "1GiB"}
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[None]:
+    with ray_session(None, cpus=16):
+        yield
+
+
+class Notes(Observer):
+    """Keeps what is heard; `act` is called at the first progress."""
+
+    def __init__(self, act: Any = None) -> None:
+        self.workers: tuple[WorkerRecord, ...] = ()
+        self.samples: list[tuple[Sample, dict[int, int]]] = []
+        self.progress: list[Progress] = []
+        self.metrics: list[str] = []
+        self.act = act
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self.workers = workers
+        for worker in workers:
+            if worker.metrics_address:
+                with urllib.request.urlopen(f"http://{worker.metrics_address}/metrics") as answer:
+                    self.metrics.append(answer.read().decode())
+
+    def progressed(self, progress: Progress) -> None:
+        self.progress.append(progress)
+        act, self.act = self.act, None
+        if act is not None:
+            act(self)
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        self.samples.append((sample, dict(digests)))
+
+
+def run(
+    name: str, overrides: Mapping[str, object] | None = None, notes: Notes | None = None, **options: Any
+) -> Outcome:
+    plan = plan_of(name, 1, overrides)
+    options.setdefault("metrics", False)
+    return run_scenario(plan.scenario, plan.topology, RunOptions(**options), notes or Notes())
+
+
+SPREADS: list[dict[str, Any]] = [
+    {"workers": 1},
+    {"workers": 2},
+    {"workers": 4},
+    {"workers": 2, "sockets": "tcp"},
+]
+
+
+@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=SCENARIOS)
+def test_workers_give_the_answer_of_one_process(session: None, at: int) -> None:
+    name = SCENARIOS[at]
+    local = run(name, local=True)
+    for spread in SPREADS if SOAK else [SPREADS[at % 4]]:
+        outcome = run(name, **spread)
+        assert (outcome.ending, outcome.digest) == (Ending.FINISHED, local.digest), spread
+        assert outcome.engine.workers == spread["workers"]
+
+
+@pytest.mark.parametrize(("name", "placement"), [("incast_lossy", "node"), ("tiny_all_reduce", "device")])
+def test_every_placement_gives_the_answer_of_one_process(session: None, name: str, placement: str) -> None:
+    local = run(name, local=True)
+    outcome = run(name, placement=placement)
+    assert (outcome.ending, outcome.digest) == (Ending.FINISHED, local.digest)
+    assert outcome.engine.workers > 4
+
+
+def test_workers_say_where_they_are_and_samples_are_whole(session: None, tmp_path: Path) -> None:
+    notes, local = Notes(), Notes()
+    outcome = run("tiny_flap", notes=notes, workers=2, metrics=True, directory=tmp_path)
+    run("tiny_flap", notes=local, local=True)
+    assert notes.samples == local.samples
+    assert (tmp_path / "workers.json").exists()
+    assert len({worker.pid for worker in notes.workers} | {os.getpid()}) == 3
+    names = [name for worker in notes.workers for name in worker.devices]
+    assert sorted(names) == sorted(node.name for node in plan_of("tiny_flap", 1).topology.nodes)
+    for worker, page in zip(notes.workers, notes.metrics, strict=True):
+        (nic,) = (name for name in worker.devices if name.startswith("nic-"))
+        assert f'emu_port_receive_frames_total{{device="{nic}",port="0"}} 0\n' in page
+        assert Path(worker.data_address).name == "peers"
+        assert not Path(worker.data_address).parent.exists()
+    assert outcome.workers == notes.workers
+
+
+def test_killed_worker_is_named_and_the_rest_is_kept(session: None) -> None:
+    notes = Notes(lambda me: os.kill(me.workers[1].pid, signal.SIGKILL))
+    outcome = run("permutation", LONG, notes, workers=3)
+    assert (outcome.ending, outcome.exit_status, outcome.digest) == (Ending.FAILED, 4, "")
+    killed = notes.workers[1]
+    assert outcome.message.startswith(f"worker 1 (pid {killed.pid}, hosting {killed.devices[0]}, ")
+    assert "died" in outcome.message
+    kept = len(notes.workers[0].devices) + len(notes.workers[2].devices)
+    assert len(outcome.devices) == kept
+
+
+def test_interrupt_leaves_what_there_is(session: None) -> None:
+    notes = Notes(lambda me: os.kill(os.getpid(), signal.SIGINT))
+    begun = time.monotonic()
+    outcome = run("permutation", LONG, notes, workers=2)
+    assert (outcome.ending, outcome.exit_status, outcome.digest) == (Ending.INTERRUPTED, 130, "")
+    assert len(outcome.devices) == len(plan_of("permutation", 1).topology.nodes)
+    assert outcome.virtual_ps > 0
+    assert time.monotonic() - begun < 60
+
+
+def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts(session: None) -> None:
+    with pytest.raises(UsageError, match="1000 workers for"):
+        run("tiny_flap", workers=1000)
+    with pytest.raises(EmuError, match="leave no shared pool"):
+        run("tiny_flap", {"switch.buffer.pool": "10KB"}, workers=2)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("127.0.0.1:1", "no Ray cluster at 127.0.0.1:1: Connection refused"),
+        ("ray://127.0.0.1:1", "no Ray cluster at ray://127.0.0.1:1: Connection refused"),
+        ("nowhere", "'nowhere' is no address of a Ray cluster; accepted: auto, HOST:PORT"),
+        ("127.0.0.1:99999", "'127.0.0.1:99999' is no address"),
+    ],
+)
+def test_cluster_that_cannot_be_reached_is_one_clear_line(address: str, reason: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(RuntimeFailure, match=reason):
+        run("tiny_flap", address=address)
+    assert time.monotonic() - begun < 30
+
+
+ALONE = """
+import os
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Observer, RunOptions
+from tests.runtime.spread_runs import plan_of
+
+class Up(Observer):
+    def workers_up(self, workers, discovery_url):
+        print(" ".join(str(worker.pid) for worker in workers), flush=True)
+
+    def progressed(self, progress):
+        print("running", flush=True)
+
+plan = plan_of("permutation", 1, {"jobs[0].workload.size": "1GiB"})
+outcome = run_scenario(plan.scenario, plan.topology, RunOptions(workers=2), Up())
+print(outcome.ending, outcome.exit_status, flush=True)
+"""
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_a_run_that_was_ended_from_outside(number: signal.Signals) -> None:
+    # A short name, so that sockets fit into it.
+    place = Path(tempfile.mkdtemp(prefix="t"))
+    environment = dict(os.environ) | {"TMPDIR": str(place)}
+    with subprocess.Popen(
+        [sys.executable, "-c", ALONE],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        pids = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(pids) == 2
+        assert process.stdout.readline() == "running\n"
+        if number == signal.SIGINT:
+            # As a terminal does it: the whole foreground group is told.
+            os.killpg(process.pid, number)
+        else:
+            os.kill(process.pid, number)
+        rest, errors = process.communicate(timeout=60)
+    deadline = time.monotonic() + 30
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(alive, pids))
+    if number == signal.SIGINT:
+        assert (process.returncode, rest.splitlines()[-1]) == (0, "interrupted 130"), errors
+        assert list(place.iterdir()) == []
+    shutil.rmtree(place)
