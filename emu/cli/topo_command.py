@@ -1,65 +1,86 @@
-"""`emu topo`: what does a scenario's fabric look like, and which ways lead through it?"""
+"""`emu topo`: what does a scenario's fabric look like, which ways lead through it, and who would host it?"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from pathlib import Path
 
 import click
 
-from emu.api import prepare
+from emu.cli import topo_views as views
 from emu.cli.scenario_options import load_scenario, overriding
-from emu.errors import UsageError
-from emu.topology.model import Role, Topology, TopologyError, format_address
-from emu.topology.paths import path_set, path_text
+from emu.errors import ScenarioError, UsageError
+from emu.scenario.resolve import build_topology
+from emu.topology.model import Topology
+from emu.topology.outline import outline
 from emu.topology.render import describe, to_text
+
+PATHS = 64
 
 
 @click.command()
 @click.argument("scenario")
 @overriding
-@click.option("--routes", nargs=2, metavar="SRC DST", help="Print every shortest path between two NICs.")
-@click.option("--json", "as_json", is_flag=True, help="Print all nodes and links as JSON.")
+@click.option("--routes", nargs=2, metavar="SRC DST", help="Print the shortest paths between two NICs.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=PATHS,
+    metavar="N",
+    help=f"Print at most N paths, 0 for all.  [default: {PATHS}]",
+)
+@click.option("--placement", metavar="N", help="Print who hosts what on N workers, or with `node`, `device`.")
+@click.option("--buffers", is_flag=True, help="Print the headroom of every port, and the pool it leaves.")
+@click.option("--svg", metavar="FILE", help="Draw the fabric into an SVG file.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON; alone, all nodes and links.")
 def command(
     scenario: str,
     assignments: tuple[str, ...],
     seed: str | None,
     routes: tuple[str, str] | None,
+    limit: int,
+    placement: str | None,
+    buffers: bool,
+    svg: str | None,
     as_json: bool,
 ) -> None:
     """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO."""
-    topology = prepare(load_scenario(scenario, assignments, seed)).topology
-    if routes is not None:
-        paths = _paths(topology, *routes)
-        click.echo(json.dumps(paths, indent=2) if as_json else "\n".join(" ".join(path) for path in paths))
-    elif as_json:
-        click.echo(json.dumps(_listed(topology), indent=2))
-    else:
-        click.echo(to_text(describe(topology)))
+    loaded = load_scenario(scenario, assignments, seed)
+    try:
+        topology = build_topology(loaded.scenario)
+        shown: list[views.View] = []
+        if routes is not None:
+            shown.append(views.paths(topology, *routes, limit))
+        if placement is not None:
+            shown.append(views.placement(topology, placement))
+        if buffers:
+            shown.append(views.buffers(loaded.scenario, topology))
+    except ScenarioError as error:
+        raise loaded.source.located(error) from error
+    if svg is not None:
+        _draw(topology, svg)
+    if as_json and (shown or svg is None):
+        _print_json(shown or [views.everything(topology)])
+    elif shown:
+        click.echo("\n\n".join(view.text for view in shown))
+    elif svg is None:
+        click.echo(f"{to_text(describe(topology))}\n\n{outline(topology)}")
 
 
-def _paths(topology: Topology, source: str, target: str) -> list[list[str]]:
-    """The devices on every shortest path between two NICs."""
-    ends = []
-    for name in (source, target):
-        try:
-            node = topology.node_named(name)
-        except TopologyError as error:
-            raise UsageError(f"--routes {name}: {error}") from error
-        if node.role is not Role.NIC:
-            raise UsageError(f"--routes {name}: is a {node.role}; accepted: the name of a NIC")
-        ends.append(node.number)
-    if ends[0] == ends[1]:
-        raise UsageError(f"--routes {source} {target}: is one NIC; accepted: two different ones")
-    return [path_text(topology, ends[0], path).split() for path in path_set(topology, ends[0], ends[1])]
+def _print_json(shown: list[views.View]) -> None:
+    """One view as it is, several as a list."""
+    values = [view.value for view in shown]
+    click.echo(json.dumps(values[0] if len(values) == 1 else values, indent=2))
 
 
-def _listed(topology: Topology) -> dict[str, object]:
-    """Nodes, with the addresses of NICs, and links, by number."""
-    nodes = []
-    for node in topology.nodes:
-        listed = asdict(node)
-        if node.role is Role.NIC:
-            listed["address"] = format_address(topology.address_of(node.number))
-        nodes.append(listed)
-    return {"kind": topology.kind, "nodes": nodes, "links": [asdict(link) for link in topology.links]}
+def _draw(topology: Topology, file: str) -> None:
+    """Write the drawing and say where."""
+    from emu.topology.drawing import draw  # noqa: PLC0415 - only for a drawing
+    from emu.topology.svg import to_svg  # noqa: PLC0415
+
+    try:
+        Path(file).write_text(to_svg(draw(topology)), encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"--svg {file}: cannot be written: {reason}") from error
+    click.echo(f"drew {file}", err=True)

@@ -107,13 +107,21 @@ def describe(topology: Topology) -> Description:
     )
 
 
+def summary_line(description: Description) -> str:
+    """How many there are of what."""
+    d = description
+    racks = f" in {counted(d.racks, d.rack_word)}" if d.racks else ""
+    switches = sum(tier.switches for tier in d.tiers)
+    on_the_fabric = (
+        f"{counted(d.nics, 'NIC')}, {counted(switches, 'switch')}, {counted(d.prefixes, 'prefix')}"
+    )
+    return f"{counted(d.gpus, 'GPU')} in {counted(d.hosts, 'host')}{racks}, {on_the_fabric}"
+
+
 def to_text(description: Description) -> str:
     """The description as lines of plain text."""
     d = description
-    racks = f" in {_count(d.racks, d.rack_word)}" if d.racks else ""
-    switches = sum(tier.switches for tier in d.tiers)
-    on_the_fabric = f"{_count(d.nics, 'NIC')}, {_count(switches, 'switch')}, {_count(d.prefixes, 'prefix')}"
-    lines = [f"{d.kind}: {_count(d.gpus, 'GPU')} in {_count(d.hosts, 'host')}{racks}, {on_the_fabric}"]
+    lines = [f"{d.kind}: {summary_line(d)}"]
     if d.tiers:
         rows = [("tier", "switches", "links down", "links up", "rate down", "rate up", "down:up")]
         rows += [
@@ -124,11 +132,11 @@ def to_text(description: Description) -> str:
                 str(tier.up_links),
                 about_rate(tier.down_bps),
                 about_rate(tier.up_bps) if tier.up_links else "-",
-                _ratio(tier.down_to_up),
+                ratio_text(tier.down_to_up),
             )
             for tier in d.tiers
         ]
-        lines += ["", *_table(rows)]
+        lines += ["", *table(rows)]
     cables = [("cable", "links", "rate", "delay")]
     cables += [
         (
@@ -139,15 +147,15 @@ def to_text(description: Description) -> str:
         )
         for cable in d.cables
     ]
-    lines += ["", *_table(cables), ""]
+    lines += ["", *table(cables), ""]
     if d.bisection_bps is not None and d.nics_bps:
         share = 200 * d.bisection_bps // d.nics_bps
         lines.append(f"bisection {about_rate(d.bisection_bps)}, {share} % of what half the NICs send")
     if d.far_paths:
         one, other = d.far_pair
         lines.append(
-            f"paths pass at most {_count(d.most_switches, 'switch')};"
-            f" {_count(d.far_paths, 'equal-cost path')} from {one} to {other}"
+            f"paths pass at most {counted(d.most_switches, 'switch')};"
+            f" {counted(d.far_paths, 'equal-cost path')} from {one} to {other}"
         )
     return "\n".join(lines)
 
@@ -202,7 +210,8 @@ def _bisection_bps(topology: Topology) -> int | None:
     return min(between.values()) // 2 if between and joined else None
 
 
-def _ratio(down_to_up: Fraction | None) -> str:
+def ratio_text(down_to_up: Fraction | None) -> str:
+    """Rate below to rate above in words; `-` where there is nothing above."""
     if down_to_up is None:
         return "-"
     if down_to_up == 1:
@@ -224,12 +233,13 @@ def about_rate(rate_bps: int) -> str:
     return format_rate(round(Fraction(rate_bps * 1000, RATE_BPS[unit])) * RATE_BPS[unit] // 1000)
 
 
-def _count(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """`1 switch`, `24,576 GPUs`."""
     plural = f"{noun}es" if noun.endswith(("ch", "x")) else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Columns padded to their widest cell, the first to the left, figures to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [

@@ -1,0 +1,166 @@
+"""What can `emu topo` show beside the fabric itself: paths, placement, buffers, everything as JSON.
+
+A view is a plain value that JSON can hold, and its text. Only what a view needs is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from emu.errors import ScenarioError, UsageError
+from emu.scenario.schema import Scenario
+from emu.topology.model import Attachment, Role, Topology, TopologyError, format_address
+from emu.topology.paths import count_paths, first_paths, path_text
+from emu.topology.render import about_rate, counted, table
+from emu.units import format_size, format_time
+
+PLACEMENTS = "a number of workers, or one of node, device"
+
+
+class View(NamedTuple):
+    """A view as a value for JSON and as text."""
+
+    value: object
+    text: str
+
+
+def everything(topology: Topology) -> View:
+    """Nodes, with the addresses of NICs, and links, by number."""
+    nodes = []
+    for node in topology.nodes:
+        listed = asdict(node)
+        if node.role is Role.NIC:
+            listed["address"] = format_address(topology.address_of(node.number))
+        nodes.append(listed)
+    listed_links = [asdict(link) for link in topology.links]
+    return View({"kind": topology.kind, "nodes": nodes, "links": listed_links}, "")
+
+
+def paths(topology: Topology, source: str, target: str, most: int) -> View:
+    """The devices on the first `most` shortest paths between two NICs; 0 for all."""
+    ends = []
+    for name in (source, target):
+        try:
+            node = topology.node_named(name)
+        except TopologyError as error:
+            raise UsageError(f"--routes {name}: {error}") from error
+        if node.role is not Role.NIC:
+            raise UsageError(f"--routes {name}: is a {node.role}; accepted: the name of a NIC")
+        ends.append(node.number)
+    if ends[0] == ends[1]:
+        raise UsageError(f"--routes {source} {target}: is one NIC; accepted: two different ones")
+    count = count_paths(topology, ends[0], ends[1])
+    found = first_paths(topology, ends[0], ends[1], most or count)
+    texts = [path_text(topology, ends[0], path) for path in found]
+    lines = texts or [f"no path from {source} to {target}"]
+    if count > len(texts):
+        lines.append(f"and {count - len(texts):,} more of {count:,}; --limit 0 lists them all")
+    return View([text.split() for text in texts], "\n".join(lines))
+
+
+def placement(topology: Topology, wanted: str) -> View:
+    """Which worker hosts how much of the fabric, and how many links that cuts."""
+    from actors.runtime.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
+    from emu.topology.load import expected_loads  # noqa: PLC0415
+
+    loads = expected_loads(topology)
+    if wanted in ("node", "device"):
+        assignment = assign(topology, 1, "node" if wanted == "node" else "device", loads)
+    elif wanted.isascii() and wanted.isdigit() and len(wanted) < 7:
+        assignment = assign(topology, int(wanted), "packed", loads)
+    else:
+        raise UsageError(f"--placement {wanted[:40]}: is no placement; accepted: {PLACEMENTS}")
+    workers: list[dict[str, Any]] = [
+        {"worker": worker, "hosts": 0, "gpus": 0, "nics": 0, "switches": 0, "load": 0}
+        for worker in range(workers_of(assignment))
+    ]
+    columns = {Role.HOST: "hosts", Role.GPU: "gpus", Role.NIC: "nics", Role.SWITCH: "switches"}
+    for node in topology.nodes[:-1]:
+        of_worker = workers[assignment[node.number]]
+        of_worker[columns[node.role]] += 1
+        of_worker["load"] += loads[node.number]
+    whole = max(sum(loads), 1)
+    rows = [("worker", "hosts", "GPUs", "NICs", "switches", "load")]
+    rows += [
+        (
+            str(of["worker"]),
+            str(of["hosts"]),
+            str(of["gpus"]),
+            str(of["nics"]),
+            str(of["switches"]),
+            f"{100 * of['load'] // whole} %",
+        )
+        for of in workers
+    ]
+    cuts = cut_links(topology, assignment)
+    cut = sum(len(links) for links in cuts.values()) // 2
+    share = 100 * cut // max(len(topology.links), 1)
+    lines = [*table(rows), f"{cut:,} of {counted(len(topology.links), 'link')} are cut ({share} %)"]
+    return View({"workers": workers, "cut_links": cut, "links": len(topology.links)}, "\n".join(lines))
+
+
+def buffers(scenario: Scenario, topology: Topology) -> View:
+    """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
+    from actors.runtime.fabric import port_headroom_bytes, shared_pool_bytes  # noqa: PLC0415 - see above
+
+    nodes = topology.nodes
+    ports: dict[tuple[str, str, int, int, int], int] = {}
+    pools: dict[tuple[str, int, int, int], int] = {}
+    for switch in topology.switches:
+        held = 0
+        for end in topology.ports(switch):
+            headroom = port_headroom_bytes(scenario, topology, switch, end)
+            held += headroom
+            kind = _kind(topology, switch, end)
+            ports[*kind, headroom] = ports.get((*kind, headroom), 0) + 1
+        try:
+            shared = shared_pool_bytes(scenario, topology, switch)
+        except ScenarioError:
+            shared = 0
+        pool = nodes[switch].model, len(topology.ports(switch)), held, shared
+        pools[pool] = pools.get(pool, 0) + 1
+    rows = [("port", "ports", "rate", "delay", "headroom per lossless priority")]
+    rows += [
+        (f"{model} - {peer}", str(count), about_rate(rate), format_time(delay), f"{headroom:,} B")
+        for (model, peer, rate, delay, headroom), count in ports.items()
+    ]
+    below = [("switch", "switches", "ports", "headroom of a priority", "shared pool")]
+    below += [
+        (model, str(count), str(many), f"{held:,} B", f"{shared:,} B" if shared else "none left")
+        for (model, many, held, shared), count in pools.items()
+    ]
+    pfc = scenario.switch.pfc
+    lossless = ", ".join(str(priority) for priority in pfc.priorities) if pfc.enabled else "none"
+    pool_text = format_size(scenario.switch.buffer.pool_bytes)
+    lines = [*table(rows), "", *table(below), "", f"pool {pool_text}, lossless priorities {lossless}"]
+    value = {
+        "ports": [
+            {
+                "switch": model,
+                "peer": peer,
+                "rate_bps": rate,
+                "delay_ps": delay,
+                "headroom_bytes": headroom,
+                "ports": count,
+            }
+            for (model, peer, rate, delay, headroom), count in ports.items()
+        ],
+        "switches": [
+            {
+                "switch": model,
+                "ports": many,
+                "headroom_bytes": held,
+                "shared_bytes": shared,
+                "switches": count,
+            }
+            for (model, many, held, shared), count in pools.items()
+        ],
+    }
+    return View(value, "\n".join(lines))
+
+
+def _kind(topology: Topology, switch: int, end: Attachment) -> tuple[str, str, int, int]:
+    """What tells one port's headroom from another's."""
+    nodes = topology.nodes
+    return nodes[switch].model, nodes[end.peer].model, end.rate_bps, end.delay_ps

@@ -1,0 +1,101 @@
+"""Does `emu topo` show paths, placement and buffers, and draw, as asked?"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+
+SCENARIO = """\
+name: small
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 2, spines: 4}
+switch: {buffer: {headroom: 100KB}}
+jobs:
+  - {name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}
+"""
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    return str(path)
+
+
+def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, lines of standard output, lines of standard error."""
+    status = main(["topo", *arguments])
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> None:
+    _, out, _ = told(capsys, small)
+    assert out[-3:] == [
+        "4 ctsw",
+        "└─ 2 racks of 1 rtsw, each 4 x 400Gbps up",
+        "   └─ 2 hosts of 2 GPUs and 2 NICs, each 2 x 400Gbps up",
+    ]
+
+
+def test_paths_beyond_the_limit_are_counted(capsys: Captured, small: str) -> None:
+    ends = ("--routes", "nic-0-0", "nic-3-1")
+    _, out, _ = told(capsys, small, *ends, "--limit", "1")
+    assert out == ["nic-0-0 rtsw-0 ctsw-0 rtsw-1 nic-3-1", "and 3 more of 4; --limit 0 lists them all"]
+    assert len(told(capsys, small, *ends, "--limit", "0")[1]) == 4
+    assert len(json.loads("".join(told(capsys, small, *ends, "--json")[1]))) == 4
+
+
+def test_placement_counts_what_each_worker_hosts(capsys: Captured, small: str) -> None:
+    _, out, _ = told(capsys, small, "--placement", "2")
+    assert [line.split()[:5] for line in out[1:3]] == [list("02443"), list("12443")]
+    assert out[-1] == "8 of 32 links are cut (25 %)"
+    assert len(told(capsys, small, "--placement", "node")[1]) == 1 + 4 + 6 + 1
+    status, _, err = told(capsys, small, "--placement", "some")
+    assert (status, err) == (
+        2,
+        ["emu: --placement some: is no placement; accepted: a number of workers, or one of node, device"],
+    )
+
+
+def test_buffers_show_headroom_for_each_kind_of_port_and_what_is_left(capsys: Captured, small: str) -> None:
+    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+    assert [(port["switch"], port["peer"], port["ports"]) for port in shown["ports"]] == [
+        ("rtsw", "nic", 8),
+        ("rtsw", "ctsw", 8),
+        ("ctsw", "rtsw", 8),
+    ]
+    assert {port["headroom_bytes"] for port in shown["ports"]} == {100_000}
+    text = told(capsys, small, "--buffers")[1]
+    assert text[-1] == "pool 64MB, lossless priorities 3, 6"
+
+
+def test_several_views_are_shown_one_after_the_other(capsys: Captured, small: str) -> None:
+    out = json.loads("\n".join(told(capsys, small, "--placement", "1", "--buffers", "--json")[1]))
+    assert [sorted(view) for view in out] == [["cut_links", "links", "workers"], ["ports", "switches"]]
+
+
+def test_a_drawing_is_written_where_asked(capsys: Captured, small: str, tmp_path: Path) -> None:
+    file = tmp_path / "fabric.svg"
+    assert told(capsys, small, "--svg", str(file)) == (0, [], [f"drew {file}"])
+    assert file.read_text(encoding="utf-8").startswith("<svg ")
+    status, _, err = told(capsys, small, "--svg", str(tmp_path / "no" / "fabric.svg"))
+    assert status == 2
+    assert err[0].endswith("cannot be written: No such file or directory")
+
+
+def test_a_fabric_that_cannot_be_built_is_refused_by_line(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "cut.yaml"
+    path.write_text(
+        "name: cut\ntopology:\n  kind: hpn\n  aggs_per_plane: 0\n"
+        + SCENARIO.partition("headroom: 100KB}}\n")[2],
+        encoding="utf-8",
+    )
+    status, _, err = told(capsys, str(path))
+    assert status == 2
+    assert err == [
+        f"emu: {path}:4: topology.aggs_per_plane: plane 0 has no path between its ToRs without an aggregation"
+        " switch; accepted: a whole number of at least 1"
+    ]
