@@ -3,12 +3,17 @@
 A POST joins its queue pair; packets leave as the port takes them. As responder the NIC accepts packets in
 order, logs when a message was *delivered* (its last byte is here), tells the host of messages with
 immediate, and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As
-requester it completes work requests when acknowledged and goes back on a NAK or when its timer runs out;
-after `retry_count` timeouts without progress the queue pair is in error, its requests are flushed, and
-the host is told.
+requester it completes work requests when acknowledged; after `retry_count` timeouts without progress the
+queue pair is in error, its requests are flushed, and the host is told. What is done about packets that
+are lost, doubled or out of order is the recovery scheme's (`actors.nic.recovery`).
 
 The retransmission timer is one pending event per queue pair, pushed when a packet goes out and looked at
-again when it fires, so that an acknowledgement costs no timer operation.
+again when it fires, so that an acknowledgement costs no timer operation. With adaptive retransmission the
+first timeout is short and each that follows twice as long, up to the configured one, and only those of
+full length count as retries.
+
+`corrupt_every` loses every so many-th data packet at this NIC, as if its ICRC were wrong: a loss that is
+the same in every run, to try recovery schemes on.
 
 Not modelled: congestion control (the round is paced by the port alone), READ and SEND, atomics, memory keys.
 """
@@ -22,7 +27,8 @@ from mypy_extensions import i64
 from actors.host_link import MessagePort
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
-from actors.nic.queue_pair import ERROR, QueuePair, unwrap
+from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
+from actors.nic.recovery import Recovery
 from actors.pfc import port_counters, port_series
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
@@ -33,7 +39,6 @@ from emu.wire.frame import (
     ACKNOWLEDGE,
     PSN_MASK,
     SYNDROME_ACK,
-    SYNDROME_NAK_SEQUENCE,
     WRITE_LAST,
     WRITE_LAST_IMM,
     WRITE_ONLY,
@@ -64,6 +69,7 @@ _COUNTERS: Final = (
     "posted_bytes",
     "unknown_qpn",
 )
+_STATE: Final = (*_COUNTERS, "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
 
 
 class Nic(Device):
@@ -77,8 +83,18 @@ class Nic(Device):
         timeout_ps: int,
         retry_count: int,
         ack_priority: int,
+        recovery: Recovery,
+        first_timeout_ps: int,
+        corrupt_every: int,
     ) -> None:
         super().__init__(number, queue)
+        self.recovery: Recovery = recovery
+        self.first_timeout_ps: i64 = first_timeout_ps
+        self.corrupt_every: i64 = corrupt_every
+        self.data_packets: i64 = 0
+        """Data packets that came, the corrupt ones included."""
+        self.roce_adp_retrans: i64 = 0
+        self.rx_icrc_encapsulated: i64 = 0
         self.host: MessagePort = host
         self.timeout_ps: i64 = timeout_ps
         self.retry_count: i64 = retry_count
@@ -110,6 +126,7 @@ class Nic(Device):
             slot: int = pair.qpn & (slots - 1)
             assert table[slot] is None, (self.number, pair.qpn)
             table[slot] = pair
+            self.recovery.prepare(pair)
         self.pairs = pairs
         self._table = vec[QueuePair | None](table)
         self._mask = slots - 1
@@ -136,6 +153,8 @@ class Nic(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
+            if self.corrupt_every > 0 and self._corrupt():
+                return
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
@@ -149,30 +168,54 @@ class Nic(Device):
         """A request packet: take it if it is the one expected, and answer."""
         expected: i64 = pair.expected_psn
         if frame.psn == expected & PSN_MASK:
-            pair.expected_psn = expected + 1
-            pair.nak_sent = False
-            payload: i64 = frame.payload_bytes
-            pair.message_bytes += payload
-            self.delivered_bytes += payload
-            self.progress += payload
-            opcode: i64 = frame.opcode
-            if (
-                opcode == WRITE_LAST_IMM
-                or opcode == WRITE_ONLY_IMM
-                or opcode == WRITE_LAST
-                or opcode == WRITE_ONLY
-            ):
-                self._delivered(pair, frame, now)
-            if frame.ack_request:
-                self._answer(pair, expected, SYNDROME_ACK, port, now)
-        elif unwrap(frame.psn, expected) > expected:
+            self.accept(pair, frame, now)
+            held = pair.held
+            if held is not None and held.count > 0:
+                self._accept_held(pair, port, now)
+            elif frame.ack_request:
+                self.answer(pair, expected, SYNDROME_ACK, 0, port, now)
+            return
+        psn: i64 = unwrap(frame.psn, expected)
+        if psn > expected:
             self.out_of_sequence += 1
-            if not pair.nak_sent:
-                pair.nak_sent = True
-                self._answer(pair, expected, SYNDROME_NAK_SEQUENCE, port, now)
+            self.recovery.on_gap(self, pair, frame, psn, port, now)
         else:
-            self.duplicate_request += 1
-            self._answer(pair, expected - 1, SYNDROME_ACK, port, now)
+            self.recovery.on_duplicate(self, pair, frame, psn, port, now)
+
+    def accept(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """Take the packet that is expected."""
+        pair.expected_psn += 1
+        pair.nak_sent = False
+        payload: i64 = frame.payload_bytes
+        pair.message_bytes += payload
+        self.delivered_bytes += payload
+        self.progress += payload
+        opcode: i64 = frame.opcode
+        if (
+            opcode == WRITE_LAST_IMM
+            or opcode == WRITE_ONLY_IMM
+            or opcode == WRITE_LAST
+            or opcode == WRITE_ONLY
+        ):
+            self._delivered(pair, frame, now)
+
+    def _accept_held(self, pair: QueuePair, port: NicPort, now: i64) -> None:
+        """A gap was filled: take what is held behind it, and acknowledge all of it."""
+        held = pair.held
+        assert held is not None
+        frame = held.take(pair.expected_psn)
+        while frame is not None:
+            self.accept(pair, frame, now)
+            frame = held.take(pair.expected_psn)
+        self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+
+    def _corrupt(self) -> bool:
+        """Whether the data packet that came now is one to lose."""
+        self.data_packets += 1
+        if self.data_packets % self.corrupt_every != 0:
+            return False
+        self.rx_icrc_encapsulated += 1
+        return True
 
     def _delivered(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """The last packet of a message was taken."""
@@ -181,14 +224,17 @@ class Nic(Device):
             self.deliveries.append([pair.index, pair.messages, now, size])
         pair.messages += 1
         pair.message_bytes = 0
+        pair.message_psn = pair.expected_psn
         if frame.opcode == WRITE_LAST_IMM or frame.opcode == WRITE_ONLY_IMM:
             done = Message(
                 COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
             )
             self.host.send(done, now)
 
-    def _answer(self, pair: QueuePair, psn: i64, syndrome: i64, port: NicPort, now: i64) -> None:
-        """Send an acknowledgement or a NAK for `psn`."""
+    def answer(
+        self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: NicPort, now: i64
+    ) -> None:
+        """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
         answer = Frame(
             ACKNOWLEDGE,
             self.ack_priority,
@@ -201,6 +247,7 @@ class Nic(Device):
             ACK_WIRE_BYTES,
         )
         answer.syndrome = syndrome
+        answer.immediate = selective
         if syndrome == SYNDROME_ACK:
             self.acks_sent += 1
         else:
@@ -217,7 +264,8 @@ class Nic(Device):
         if una > pair.una_psn:
             pair.una_psn = una
             pair.retries = 0
-            pair.deadline_ps = now + self.timeout_ps
+            pair.backoff = 0
+            pair.deadline_ps = now + self.first_timeout_ps
             head = pair.head
             while head is not None and head.first_psn + head.packets <= una:
                 pair.drop_head()
@@ -225,9 +273,13 @@ class Nic(Device):
                 head = pair.head
             if pair.next_psn < una:
                 pair.go_back(una)
-        if nak and una == pair.una_psn:
+            if pair.limit_psn != UNLIMITED_PSN:
+                self.recovery.on_progress(self, pair, now)
+                if pair.has_packets():
+                    self._ports[0].activate(pair, now)
+        if nak and (una == pair.una_psn or self.recovery.selective):
             self.packet_seq_err += 1
-            pair.go_back(una)
+            self.recovery.on_nak(self, pair, frame, now)
             if pair.has_packets():
                 self._ports[0].activate(pair, now)
 
@@ -264,16 +316,23 @@ class Nic(Device):
             return
         overdue: bool = now >= pair.deadline_ps
         if overdue:
-            pair.retries += 1
-            self.local_ack_timeout_err += 1
+            timeout_ps: i64 = self.timeout_ps
+            if self.first_timeout_ps << pair.backoff < timeout_ps:
+                self.roce_adp_retrans += 1
+                pair.backoff += 1
+                if self.first_timeout_ps << pair.backoff < timeout_ps:
+                    timeout_ps = self.first_timeout_ps << pair.backoff
+            else:
+                pair.retries += 1
+                self.local_ack_timeout_err += 1
             if pair.retries > self.retry_count:
                 self._fail(pair)
                 return
-            pair.deadline_ps = now + self.timeout_ps
+            pair.deadline_ps = now + timeout_ps
         pair.timer_pending = True
         self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
         if overdue:
-            pair.go_back(pair.una_psn)
+            self.recovery.on_timeout(self, pair, now)
             self._ports[0].activate(pair, now)
 
     def _fail(self, pair: QueuePair) -> None:
@@ -290,6 +349,10 @@ class Nic(Device):
     def series(self) -> list[Series]:
         rows = [Series("nic_" + name) for name in _COUNTERS]
         rows.append(Series("nic_retransmitted_frames"))
+        if self.corrupt_every > 0:
+            rows.append(Series("nic_rx_icrc_encapsulated"))
+        if self.first_timeout_ps != self.timeout_ps:
+            rows.append(Series("nic_roce_adp_retrans"))
         for port in self._ports:
             rows += port_series(port.number)
         return rows
@@ -297,6 +360,10 @@ class Nic(Device):
     def counters(self) -> list[int]:
         values: list[int] = [getattr(self, name) for name in _COUNTERS]
         values.append(sum([port.retransmitted for port in self._ports]))
+        if self.corrupt_every > 0:
+            values.append(self.rx_icrc_encapsulated)
+        if self.first_timeout_ps != self.timeout_ps:
+            values.append(self.roce_adp_retrans)
         for port in self._ports:
             values += port_counters(port, self.queue.now_ps)
         return values
@@ -316,12 +383,12 @@ class Nic(Device):
         pairs: list[Plain] = [pair.save() for pair in self.pairs]
         ports: list[Plain] = [port.save() for port in self._ports]
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
-        return [super().save(), save_fields(self, _COUNTERS), pairs, ports, deliveries, self.host.free_ps]
+        return [super().save(), save_fields(self, _STATE), pairs, ports, deliveries, self.host.free_ps]
 
     def load(self, state: list[Plain]) -> None:
         base, counters, pairs, ports, deliveries, host_free = state
         super().load(as_list(base))
-        load_fields(self, _COUNTERS, counters)
+        load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
             pair.load(saved)
         for port, saved in zip(self._ports, as_list(ports), strict=True):

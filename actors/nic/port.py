@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
 from actors.nic.queue_pair import QueuePair
+from actors.nic.recovery import Recovery
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_frame, save_event
 from emu.vectors import vec
@@ -22,10 +23,18 @@ class NicPort(Port):
     """A fabric port of a NIC: the port, its acknowledgements and its round of active queue pairs."""
 
     def __init__(
-        self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int, timeout_ps: int
+        self,
+        owner: Device,
+        number: int,
+        wire: Wire,
+        own_ingress_latency_ps: int,
+        timeout_ps: int,
+        recovery: Recovery,
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
         self.timeout_ps: i64 = timeout_ps
+        """How long to wait for the first acknowledgement; 0 for ever."""
+        self.recovery: Recovery = recovery
         self.retransmitted: i64 = 0
         self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
@@ -82,11 +91,16 @@ class NicPort(Port):
         if pair.has_packets():
             if pair.una_psn == pair.next_psn:
                 pair.deadline_ps = now + self.timeout_ps
-            built = pair.next_frame()
-            if pair.next_psn <= pair.high_psn:
+            if pair.resend_psn >= 0:
+                built = pair.frame_again(pair.resend_psn)
+                self.recovery.on_resent(pair)
                 self.retransmitted += 1
             else:
-                pair.high_psn = pair.next_psn
+                built = pair.next_frame()
+                if pair.next_psn <= pair.high_psn:
+                    self.retransmitted += 1
+                else:
+                    pair.high_psn = pair.next_psn
             if pair.has_packets():
                 self._join(pair)
             if not pair.timer_pending and self.timeout_ps > 0:

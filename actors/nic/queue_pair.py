@@ -1,10 +1,11 @@
 """What does one reliable connection know, and what is its next packet?
 
 A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
-are acknowledged) and a responder (the PSN it expects, the message it is receiving). PSNs are unbounded
-integers here and 24 bits on the wire; `unwrap` finds the nearest. Loss recovery is go-back-N: the
-responder takes packets in order only and answers the first one out of order with a NAK; the requester
-goes back to the PSN that is expected, and likewise when its timer runs out.
+are acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a
+gap). PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent
+next is a packet that the recovery scheme wants again (`resend_psn`), else the one with `next_psn`, as
+long as that is below `limit_psn`: window-bound schemes and congestion control move the limit, for the
+others it is out of reach.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.7 and 11.5.
 
@@ -17,8 +18,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.nic.held import HeldPackets
 from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
+from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.vectors import vec
+from emu.wire.event import NEVER_PS
 from emu.wire.frame import (
     PSN_HALF,
     PSN_MASK,
@@ -37,6 +41,9 @@ READY: Final[i64] = 3
 """Ready to send (RTS)."""
 ERROR: Final[i64] = 6
 """In error: everything posted is flushed."""
+NO_PSN: Final[i64] = -1
+UNLIMITED_PSN: Final[i64] = NEVER_PS
+"""A limit that no PSN reaches."""
 
 _REQUEST_FIELDS: Final = ("number", "size_bytes", "flags", "immediate", "first_psn", "packets")
 _FIELDS: Final = (
@@ -52,7 +59,13 @@ _FIELDS: Final = (
     "expected_psn",
     "message_bytes",
     "messages",
+    "message_psn",
     "nak_sent",
+    "limit_psn",
+    "resend_psn",
+    "resent_psn",
+    "sacked_psn",
+    "backoff",
 )
 
 
@@ -110,7 +123,19 @@ class QueuePair:
         self.una_psn: i64 = first_psn
         self.end_psn: i64 = first_psn
         self.high_psn: i64 = first_psn
+        self.limit_psn: i64 = UNLIMITED_PSN
+        """New packets are sent below this PSN."""
+        self.resend_psn: i64 = NO_PSN
+        """The packet to send again before any other."""
+        self.resent_psn: i64 = first_psn
+        """Selective repeat: lost packets below this PSN were sent again already."""
+        self.sacked_psn: i64 = first_psn
+        """Selective repeat: the end of what the responder is known to have or to hold."""
+        self.sacked: vec[i64] = vec[i64]()
+        """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
         self.retries: i64 = 0
+        self.backoff: i64 = 0
+        """Adaptive retransmission: how often the timer ran out since there was progress."""
         self.deadline_ps: i64 = 0
         self.timer_pending: bool = False
         self.active: bool = False
@@ -120,7 +145,11 @@ class QueuePair:
         self.expected_psn: i64 = remote_first_psn
         self.message_bytes: i64 = 0
         self.messages: i64 = 0
+        self.message_psn: i64 = remote_first_psn
+        """With which PSN the message being received began."""
         self.nak_sent: bool = False
+        self.held: HeldPackets | None = None
+        """Packets beyond a gap, for schemes that keep them."""
 
     def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> None:
         """Queue a WRITE of `size_bytes` (0 is one empty packet)."""
@@ -140,13 +169,27 @@ class QueuePair:
 
     def has_packets(self) -> bool:
         """Whether a packet waits to be sent."""
-        return self.sending is not None
+        return (self.sending is not None and self.next_psn < self.limit_psn) or self.resend_psn >= 0
 
     def next_frame(self) -> Frame:
         """Build the packet with `next_psn` and step over it; there is one to send."""
         request = self.sending
         assert request is not None, self.qpn
         psn: i64 = self.next_psn
+        self.next_psn = psn + 1
+        if psn + 1 == request.first_psn + request.packets:
+            self.sending = request.following
+        return self._packet(request, psn)
+
+    def frame_again(self, psn: i64) -> Frame:
+        """Build the packet with a PSN that was sent before and is not acknowledged."""
+        request = self.head
+        while request is not None and request.first_psn + request.packets <= psn:
+            request = request.following
+        assert request is not None and request.first_psn <= psn < self.next_psn, (self.qpn, psn)
+        return self._packet(request, psn)
+
+    def _packet(self, request: WorkRequest, psn: i64) -> Frame:
         at: i64 = psn - request.first_psn
         payload: i64 = self.mtu_bytes
         last: bool = at == request.packets - 1
@@ -157,7 +200,6 @@ class QueuePair:
                 opcode = WRITE_ONLY_IMM if at == 0 else WRITE_LAST_IMM
             else:
                 opcode = WRITE_ONLY if at == 0 else WRITE_LAST
-            self.sending = request.following
         elif at == 0:
             opcode = WRITE_FIRST
         frame = Frame(
@@ -178,7 +220,6 @@ class QueuePair:
             frame.ack_request = 1
         if at == 0:
             frame.message_bytes = request.size_bytes
-        self.next_psn = psn + 1
         return frame
 
     def go_back(self, psn: i64) -> None:
@@ -208,11 +249,12 @@ class QueuePair:
         while request is not None:
             requests.append(save_fields(request, _REQUEST_FIELDS))
             request = request.following
-        return [save_fields(self, _FIELDS), requests]
+        held: Plain = None if self.held is None else self.held.save()
+        return [save_fields(self, _FIELDS), requests, held, save_integers(self.sacked)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests = as_list(state)
+        fields, requests, held, sacked = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.head = None
         self.tail = None
@@ -229,6 +271,9 @@ class QueuePair:
             tail = request
         self.tail = tail
         self.go_back(self.next_psn)
+        self.sacked = load_integers(sacked)
+        if self.held is not None:
+            self.held.load(held)
 
 
 def unwrap(psn: i64, near: i64) -> i64:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from actors.host_link import MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
+from actors.nic.assembly import first_timeout_ps, recovery_of
 from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn, hash_seed
 from actors.nic.port import NicPort
@@ -226,11 +227,22 @@ def build_nic(
         0,
         outbox_for(host_end.peer),
     )
-    nic = Nic(number, queue, host, transport.timeout_ps, transport.retry_count, transport.ack_priority)
+    recovery = recovery_of(transport)
+    nic = Nic(
+        number,
+        queue,
+        host,
+        transport.timeout_ps,
+        transport.retry_count,
+        transport.ack_priority,
+        recovery,
+        first_timeout_ps(transport),
+        scenario.nic.corrupt_every,
+    )
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
-        port = NicPort(nic, index, wire, scenario.nic.latency_ps, transport.timeout_ps)
+        port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
         if scenario.switch.pfc.enabled:
             port.pfc = Pfc(port, scenario.switch.pfc.quanta)
         ports.append(port)

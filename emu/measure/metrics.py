@@ -188,6 +188,20 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     _counter(
         "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."
     ),
+    _counter(
+        "nic_roce_adp_retrans",
+        "nic_roce_adp_retrans",
+        Unit.COUNT,
+        DEVICE,
+        "Times a timer of adaptive retransmission expired before the full timeout.",
+    ),
+    _counter(
+        "nic_rx_icrc_encapsulated",
+        "nic_rx_icrc_encapsulated",
+        Unit.FRAMES,
+        DEVICE,
+        "Data packets lost because their ICRC was wrong.",
+    ),
     _counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
     _counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
     _counter(

@@ -8,14 +8,15 @@ queue pairs of a pair.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.section import Section
+from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.switch import pause_response_ps
-from emu.scenario.values import AutoTimePs, MtuBytes, Priority, TimePs
-from emu.units import parse_time
+from emu.scenario.values import AutoTimePs, MtuBytes, PositiveSizeBytes, PositiveTimePs, Priority, TimePs
+from emu.units import format_time, parse_size, parse_time
 
 
 class NicSection(Section):
@@ -27,13 +28,77 @@ class NicSection(Section):
     pfc_response_ps: AutoTimePs = None
     """Time a NIC takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
+    corrupt_every: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is
+    the same in every run, to try `transport.recovery` on.
+    """
+
     def response_at(self, rate_bps: int) -> int:
         """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""
         return pause_response_ps(self.pfc_response_ps, rate_bps)
 
 
+class RecoverySection(Section):
+    """What a queue pair does about packets that are lost or out of order."""
+
+    scheme: str
+    """Which scheme."""
+
+
+class GoBackN(RecoverySection):
+    """After a loss, everything from the lost packet on is sent again."""
+
+    scheme: Literal["go_back_n"] = "go_back_n"
+    """Go back to the packet that is missing."""
+    placement: Literal["in_order", "out_of_order"] = "in_order"
+    """Whether a responder keeps only what is in sequence, or also what overtook within `window`."""
+    reorder: Annotated[int, Field(ge=1, le=65536)] = 128
+    """With `out_of_order`: a packet counts as lost, and is asked for, once one that is more than so many
+    later has come. A choice: what 8 sprayed paths with 16 packets of difference reorder.
+    """
+    window_bytes: PositiveSizeBytes = parse_size("1MB")
+    """With `out_of_order`: what a responder keeps beyond a gap."""
+
+
+class GoBack0(RecoverySection):
+    """After a loss, the whole message is sent again."""
+
+    scheme: Literal["go_back_0"] = "go_back_0"
+    """Go back to the first packet of the message."""
+
+
+class SelectiveRepeat(RecoverySection):
+    """After a loss, only what was lost is sent again."""
+
+    scheme: Literal["selective_repeat"] = "selective_repeat"
+    """Repeat what is missing."""
+    reorder: Annotated[int, Field(ge=0, le=65536)] = 0
+    """A packet counts as lost once one that is more than so many later has come; more than 0 where paths
+    reorder."""
+    window_bytes: PositiveSizeBytes = parse_size("1MB")
+    """At most so much of a queue pair is in flight: the bandwidth-delay product (IRN, SIGCOMM'18). 1 MB
+    is 20 us at 400G.
+    """
+
+
+RECOVERIES: Final = OneOf(
+    "scheme",
+    {"go_back_n": GoBackN, "go_back_0": GoBack0, "selective_repeat": SelectiveRepeat},
+    default="go_back_n",
+)
+
+
+class AdaptiveSection(Section):
+    """Adaptive retransmission: a short first timeout that doubles, up to the configured one."""
+
+    enabled: bool = False
+    """Whether a queue pair sends again before `timeout` has passed. Shorter timeouts are no retries."""
+    least_ps: PositiveTimePs = parse_time("64us")
+    """The first timeout. A choice: three unloaded round trips of a deep-buffer fabric (22 us each)."""
+
+
 class TransportSection(Section):
-    """Reliable-connection queue pairs: go-back-N with a timeout."""
+    """Reliable-connection queue pairs."""
 
     mtu_bytes: MtuBytes = 4096
     """Payload of a full packet."""
@@ -41,6 +106,10 @@ class TransportSection(Section):
     """Local ACK timeout 4.096 us x 2^timeout; 0 waits for ever."""
     retry_count: Annotated[int, Field(ge=0, le=7)] = 7
     """Retries before the queue pair goes into error."""
+    recovery: Annotated[RecoverySection, RECOVERIES] = GoBackN()
+    """What is done about loss and reordering."""
+    adaptive_retransmission: AdaptiveSection = AdaptiveSection()
+    """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1
     """Packets per ACK; the last packet of a message is always acknowledged."""
     udp_source_port: Literal["per_qp", "per_pair"] = "per_qp"
@@ -51,6 +120,17 @@ class TransportSection(Section):
     """Priority of the library's control messages (clear-to-send)."""
     ack_priority: Priority = Field(default_factory=lambda known: int(known["control_priority"]))
     """Priority of ACK and NAK. Default: that of `control_priority`."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a window without a packet, and a first timeout beyond the last."""
+        recovery = self.recovery
+        if isinstance(recovery, (GoBackN, SelectiveRepeat)) and recovery.window_bytes < self.mtu_bytes:
+            reason = f"the window of {recovery.window_bytes} bytes holds no packet of {self.mtu_bytes}"
+            yield Refusal(("recovery", "window"), reason, "at least `mtu`")
+        adaptive = self.adaptive_retransmission
+        if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
+            reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
+            yield Refusal(("adaptive_retransmission", "least"), reason, "at most 4.096 us x 2^timeout")
 
     @property
     def timeout_ps(self) -> int:

@@ -83,7 +83,14 @@ def test_every_section_is_reached_and_documented() -> None:
     def subclasses(model: type[Section]) -> list[type[Section]]:
         return [model, *(deeper for child in model.__subclasses__() for deeper in subclasses(child))]
 
-    bases = {"Section", "TopologySection", "RoutingSection", "FlowsWorkload", "FaultSection"}
+    bases = {
+        "Section",
+        "TopologySection",
+        "RoutingSection",
+        "FlowsWorkload",
+        "FaultSection",
+        "RecoverySection",
+    }
     declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}
     assert declared - bases == {part.model.__name__ for part in parts()}
     assert all(part.model.__doc__ for part in parts())
