@@ -15,6 +15,7 @@ from actors.runtime.build import Blueprint, build_kernel, crossings
 from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
 from actors.runtime.partition import Partition
 from actors.runtime.placement import Assignment, Placement, assign, workers_of
+from actors.runtime.reach import check_connections
 from actors.runtime.sync import SyncGrid
 from actors.runtime.window import WindowMachine
 from emu.scenario.resolve import resolve
@@ -78,7 +79,9 @@ class RunPlan:
 def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     """The blueprint on a fabric that was built already. Raises ScenarioError."""
     resolved = resolve(scenario, topology)
-    return Blueprint(scenario, topology, resolved, plan_jobs(scenario, topology, resolved))
+    plan = plan_jobs(scenario, topology, resolved)
+    check_connections(scenario, topology, plan)
+    return Blueprint(scenario, topology, resolved, plan)
 
 
 def spread(blueprint: Blueprint, workers: int, placement: Placement = "packed") -> RunPlan:
