@@ -1,4 +1,4 @@
-"""Runs on real Ray actors and real sockets. One Ray session serves all of them."""
+"""Runs on real Ray actors and real sockets: over TCP, with workers that die, with users who lose patience."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +16,19 @@ import pytest
 
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from actors.runtime.ray_session import ray_session
 from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Sample
-from tests.conftest import SOAK
-from tests.runtime.spread_runs import ROOT, SCENARIOS, plan_of
+from tests.runtime.spread_runs import ROOT, plan_of
 
 pytestmark = [
     pytest.mark.ray,
+    pytest.mark.usefixtures("kept_workers"),
     # Ray leaves sockets and files to the collector, and warns of its own future.
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 
 LONG: Mapping[str, object] = {"jobs[0].workload.size": "1GiB"}
-
-
-@pytest.fixture(scope="module")
-def session() -> Iterator[None]:
-    with ray_session(None, cpus=16):
-        yield
 
 
 class Notes(Observer):
@@ -73,33 +66,15 @@ def run(
     return run_scenario(plan.scenario, plan.topology, RunOptions(**options), notes or Notes())
 
 
-SPREADS: list[dict[str, Any]] = [
-    {"workers": 1},
-    {"workers": 2},
-    {"workers": 4},
-    {"workers": 2, "sockets": "tcp"},
-]
+@pytest.mark.parametrize(("name", "workers"), [("incast_lossy", 2), ("tiny_all_reduce", 3), ("tiny_flap", 6)])
+def test_workers_on_tcp_give_the_answer_of_one_process(name: str, workers: int) -> None:
+    notes = Notes()
+    outcome = run(name, notes=notes, workers=workers, sockets="tcp")
+    assert (outcome.ending, outcome.digest) == (Ending.FINISHED, run(name, local=True).digest)
+    assert all(worker.data_address.startswith("127.0.0.1:") for worker in notes.workers)
 
 
-@pytest.mark.parametrize("at", range(len(SCENARIOS)), ids=SCENARIOS)
-def test_workers_give_the_answer_of_one_process(session: None, at: int) -> None:
-    name = SCENARIOS[at]
-    local = run(name, local=True)
-    for spread in SPREADS if SOAK else [SPREADS[at % 4]]:
-        outcome = run(name, **spread)
-        assert (outcome.ending, outcome.digest) == (Ending.FINISHED, local.digest), spread
-        assert outcome.engine.workers == spread["workers"]
-
-
-@pytest.mark.parametrize(("name", "placement"), [("incast_lossy", "node"), ("tiny_all_reduce", "device")])
-def test_every_placement_gives_the_answer_of_one_process(session: None, name: str, placement: str) -> None:
-    local = run(name, local=True)
-    outcome = run(name, placement=placement)
-    assert (outcome.ending, outcome.digest) == (Ending.FINISHED, local.digest)
-    assert outcome.engine.workers > 4
-
-
-def test_workers_say_where_they_are_and_samples_are_whole(session: None, tmp_path: Path) -> None:
+def test_workers_say_where_they_are_and_samples_are_whole(tmp_path: Path) -> None:
     notes, local = Notes(), Notes()
     outcome = run("tiny_flap", notes=notes, workers=2, metrics=True, directory=tmp_path)
     run("tiny_flap", notes=local, local=True)
@@ -116,7 +91,7 @@ def test_workers_say_where_they_are_and_samples_are_whole(session: None, tmp_pat
     assert outcome.workers == notes.workers
 
 
-def test_killed_worker_is_named_and_the_rest_is_kept(session: None) -> None:
+def test_killed_worker_is_named_and_the_rest_is_kept() -> None:
     notes = Notes(lambda me: os.kill(me.workers[1].pid, signal.SIGKILL))
     outcome = run("permutation", LONG, notes, workers=3)
     assert (outcome.ending, outcome.exit_status, outcome.digest) == (Ending.FAILED, 4, "")
@@ -127,7 +102,7 @@ def test_killed_worker_is_named_and_the_rest_is_kept(session: None) -> None:
     assert len(outcome.devices) == kept
 
 
-def test_interrupt_leaves_what_there_is(session: None) -> None:
+def test_interrupt_leaves_what_there_is() -> None:
     notes = Notes(lambda me: os.kill(os.getpid(), signal.SIGINT))
     begun = time.monotonic()
     outcome = run("permutation", LONG, notes, workers=2)
@@ -137,7 +112,7 @@ def test_interrupt_leaves_what_there_is(session: None) -> None:
     assert time.monotonic() - begun < 60
 
 
-def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts(session: None) -> None:
+def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts() -> None:
     with pytest.raises(UsageError, match="1000 workers for"):
         run("tiny_flap", workers=1000)
     with pytest.raises(EmuError, match="leave no shared pool"):
