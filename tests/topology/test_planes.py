@@ -1,0 +1,166 @@
+"""Do all NICs meet, do planes stay apart, and does a NIC of two leaves survive the loss of one?"""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from emu.topology.blocks import planes
+from emu.topology.model import FABRIC, Topology, TopologyError
+from emu.topology.paths import count_paths, first_paths, path_set
+from tests.topology.fabrics import PlannedLink, drawn, fabric_of, server, switches
+
+small = st.integers(1, 3)
+
+
+@st.composite
+def hpns(draw: st.DrawFn, least_planes: int = 1) -> Topology:
+    """Small HPNs of any shape."""
+    uplinks, aggs = draw(small), draw(small)
+    section = {
+        "pods": draw(small),
+        "segments_per_pod": draw(small),
+        "hosts_per_segment": draw(small),
+        "gpus_per_host": draw(small),
+        "planes": draw(st.integers(least_planes, 2)),
+        "aggs_per_plane": aggs,
+        "core_uplinks_per_agg": uplinks,
+        "cores_per_plane": draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
+    }
+    return fabric_of(kind="hpn", **section)
+
+
+@st.composite
+def dcn_pluses(draw: st.DrawFn) -> Topology:
+    """Small DCN+ fabrics of any shape."""
+    uplinks, aggs = draw(small), draw(small)
+    return fabric_of(
+        kind="dcn_plus",
+        pods=draw(small),
+        segments_per_pod=draw(small),
+        hosts_per_segment=draw(small),
+        gpus_per_host=draw(small),
+        aggs_per_pod=aggs,
+        links_per_tor_agg=draw(small),
+        core_uplinks_per_agg=uplinks,
+        cores=draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
+    )
+
+
+@st.composite
+def single_homed(draw: st.DrawFn) -> Topology:
+    """Small fabrics of the kinds whose NICs have one port."""
+    uplinks, aggs = draw(small), draw(small)
+    kind = draw(st.sampled_from(["llama3", "megascale", "fat_tree", "star"]))
+    if kind == "llama3":
+        section: dict[str, Any] = {
+            "pods": draw(small),
+            "racks_per_pod": draw(small),
+            "hosts_per_rack": draw(small),
+            "gpus_per_host": draw(small),
+            "ctsws_per_pod": draw(small),
+            "atsws": draw(small),
+        }
+    elif kind == "megascale":
+        section = {
+            "pods": draw(small),
+            "blocks_per_pod": draw(small),
+            "hosts_per_block": draw(small),
+            "gpus_per_host": draw(small),
+            "aggs_per_pod": aggs,
+            "core_uplinks_per_agg": uplinks,
+            "cores": draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
+        }
+    elif kind == "fat_tree":
+        section = {"k": 2 * draw(small)}
+    else:
+        section = {"hosts": draw(small), "gpus_per_host": draw(small)}
+    return fabric_of(kind=kind, **section)
+
+
+fabrics = hpns() | dcn_pluses() | single_homed()
+
+
+@settings(max_examples=60)
+@given(fabrics, st.data())
+def test_every_pair_of_nics_is_joined(fabric: Topology, data: st.DataObject) -> None:
+    source, target = data.draw(st.sampled_from(fabric.nics)), data.draw(st.sampled_from(fabric.nics))
+    if source != target:
+        count = count_paths(fabric, source, target)
+        assert count > 0
+        paths = first_paths(fabric, source, target, 50)
+        assert len(paths) == len(dict.fromkeys(paths)) == min(count, 50)
+        for path in paths:
+            assert fabric.nodes[fabric.links[path[0]].a].number == source
+            assert fabric.nodes[fabric.links[path[-1]].a].number == target
+
+
+@settings(max_examples=60)
+@given(fabrics)
+def test_a_switch_never_sends_a_packet_back_to_where_paths_began(fabric: Topology) -> None:
+    source, target = fabric.nics[0], fabric.nics[-1]
+    if source == target:
+        return
+    for path in first_paths(fabric, source, target, 20):
+        tiers = [fabric.nodes[fabric.links[link].b].tier for link in path[:-1]]
+        top = tiers.index(max(tiers))
+        assert tiers[: top + 1] == sorted(tiers[: top + 1])
+        assert tiers[top:] == sorted(tiers[top:], reverse=True)
+
+
+@settings(max_examples=60)
+@given(hpns(least_planes=2), st.data())
+def test_what_leaves_port_0_arrives_on_port_0(fabric: Topology, data: st.DataObject) -> None:
+    source, target = data.draw(st.sampled_from(fabric.nics)), data.draw(st.sampled_from(fabric.nics))
+    if source != target:
+        for path in first_paths(fabric, source, target, 200):
+            assert fabric.links[path[0]].a_port == fabric.links[path[-1]].a_port
+            leaves = {fabric.nodes[fabric.links[link].b].name.split("-")[-1] for link in (path[0], path[-1])}
+            assert leaves == {str(fabric.links[path[0]].a_port)}
+
+
+@settings(max_examples=60)
+@given(hpns() | dcn_pluses(), st.data())
+def test_losing_one_leaf_of_a_pair_keeps_every_nic_reachable(fabric: Topology, data: st.DataObject) -> None:
+    leaf = data.draw(st.sampled_from([s for s in fabric.switches if fabric.nodes[s].tier == 1]))
+    down = frozenset(port.link for port in fabric.ports(leaf))
+    source, target = fabric.nics[0], data.draw(st.sampled_from(fabric.nics))
+    if source != target:
+        paths = path_set(fabric, source, target, down)
+        assert paths
+        for path in paths:
+            assert not down & frozenset(path)
+
+
+@settings(max_examples=60)
+@given(hpns() | dcn_pluses(), st.data())
+def test_losing_one_port_of_a_nic_keeps_it_reachable_from_every_port_of_its_plane(
+    fabric: Topology, data: st.DataObject
+) -> None:
+    target = data.draw(st.sampled_from(fabric.nics))
+    lost = data.draw(st.integers(0, 1))
+    port = fabric.ports(target)[lost]
+    assert port.kind == FABRIC
+    down = frozenset([port.link])
+    for source in fabric.nics[:4]:
+        if source == target:
+            continue
+        ends = {fabric.links[path[0]].a_port for path in path_set(fabric, source, target, down)}
+        apart = len(dict.fromkeys(planes(fabric).values()))
+        assert ends == ({1 - lost} if apart == 2 else {0, 1})
+
+
+def test_a_plane_that_is_cut_is_refused_by_its_leaf_though_the_other_plane_joins_everybody() -> None:
+    nodes = [*server("a"), *server("b"), *switches("left-a", "left-b", "left-top", "right-a", "right-b")]
+    links = [PlannedLink(f"{host}-nic-0", f"{side}-{host}") for host in "ab" for side in ("left", "right")]
+    links += [PlannedLink(f"left-{host}", "left-top") for host in "ab"]
+    with pytest.raises(TopologyError) as error:
+        drawn(nodes, links)
+    assert str(error.value) == (
+        "links: the plane of right-a is cut: no path from the port of a-nic-0 there to b-nic-0;"
+        " links that lead from right-a to b-nic-0"
+    )
+    links.append(PlannedLink("right-a", "right-b"))
+    fabric = drawn(nodes, links)
+    assert count_paths(fabric, fabric.nics[0], fabric.nics[1]) == 2
