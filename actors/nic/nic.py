@@ -357,6 +357,9 @@ class Nic(Device):
             rows += port_series(port.number)
         return rows
 
+    def steady(self) -> bool:
+        return not any([port.blocked for port in self._ports])
+
     def counters(self) -> list[int]:
         values: list[int] = [getattr(self, name) for name in _COUNTERS]
         values.append(sum([port.retransmitted for port in self._ports]))

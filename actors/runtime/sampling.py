@@ -25,12 +25,20 @@ class Sampler:
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._shares: deque[Share] = deque()
+        self._executed: dict[int, int] = {}
+        self._last: dict[int, tuple[int, ...]] = {}
+        """What was read of each device when it had executed so many events; idle devices are not read again."""
 
     def act(self, sync: SyncPoint) -> None:
         """Take a share if this sync point is for sampling."""
         if sync.sample:
             devices = self._partition.devices
-            counters = {device.number: tuple(device.counters()) for device in devices}
+            for device in devices:
+                number, executed = device.number, device.executed
+                if self._executed.get(number) != executed:
+                    self._last[number] = tuple(device.counters())
+                    self._executed[number] = executed if device.steady() else -1
+            counters = dict(self._last)
             self._shares.append(Share(sync.time_ps, counters, {one.number: one.digest for one in devices}))
 
     def drain(self) -> list[Share]:

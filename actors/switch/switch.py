@@ -175,6 +175,9 @@ class Switch(Device):
             rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
         return rows
 
+    def steady(self) -> bool:
+        return not any([port.blocked for port in self.ports])
+
     def counters(self) -> list[int]:
         buffer = self.buffer
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]

@@ -82,6 +82,10 @@ class Device:
         """The value of each counter of `series`, now."""
         return []
 
+    def steady(self) -> bool:
+        """Whether the counters stay as they are while the device executes nothing: no time is being counted."""
+        return True
+
     def end_states(self) -> list[int]:
         """What else the run's digest covers: queue pairs' sequence numbers, job results."""
         return []
