@@ -1,0 +1,44 @@
+"""A sample holds what the counters say at that virtual time, also of devices that stood still."""
+
+from actors.runtime.build import build_kernel, draw
+from actors.runtime.partition import Partition
+from actors.runtime.sampling import Sampler
+from actors.runtime.sync import SyncPoint
+from emu.scenario.load import load_mapping
+from emu.wire.batch import BatchReader
+
+INCAST = {
+    "name": "paused",
+    "topology": {
+        "kind": "ai_zone",
+        "racks": 2,
+        "hosts_per_rack": 8,
+        "gpus_per_host": 1,
+        "spines": 2,
+        "link": "400G",
+    },
+    "switch": {"buffer": {"pool": "4MB"}},
+    "jobs": [
+        {
+            "name": "incast",
+            "ranks": "all",
+            "workload": {"kind": "flows", "pattern": "incast", "fan_in": 12, "size": "1MiB"},
+        }
+    ],
+}
+
+
+def test_sample_equals_the_counters_of_every_device_also_while_a_class_is_paused() -> None:
+    blueprint = draw(load_mapping(INCAST).scenario)
+    kernel, outboxes = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
+    partition = Partition(0, kernel, outboxes, BatchReader([], 2047, 4096))
+    sampler = Sampler(partition)
+    partition.start()
+    paused = 0
+    for at_us in range(1, 400):
+        partition.run(at_us * 10**6, 10**9)
+        sampler.act(SyncPoint(at_us * 10**6, sample=True, stall_check=False, requested=False))
+        (share,) = sampler.drain()
+        assert share.counters == {one.number: tuple(one.counters()) for one in partition.devices}, at_us
+        paused += sum(not device.steady() for device in partition.devices)
+    assert paused > 0, "nothing was paused: the scenario no longer tests what it is for"
