@@ -24,9 +24,10 @@ from actors.runtime.placement import Placement
 from actors.runtime.plain_records import from_plain
 from actors.runtime.plan import RunPlan, blueprint_of, spread
 from actors.runtime.ray_session import ray_session
-from actors.runtime.result import outcome_of
+from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger
 from actors.runtime.simulation import Fault, Report
+from actors.runtime.waiting import Wait
 from actors.runtime.worker import Place, Prepared, Worker, WorkerSpec
 from actors.runtime.workers_file import write_workers
 from emu.errors import EmuError, RuntimeFailure
@@ -120,7 +121,13 @@ class _RayRun:
             peak_rss_bytes=peak_rss_bytes,
         )
         virtual_ps = max((report.virtual_ps for report in known), default=0)
-        return outcome_of(self._plan, ending, virtual_ps, records, facts, self._records, build_s, message)
+        waits: list[Wait] = []
+        if ending in UNFINISHED:
+            asked = [self._actors[worker].waits.remote() for worker in self._living()]
+            waits = sorted(Wait(*one) for found in self._ask(asked) for one in found)
+        return outcome_of(
+            self._plan, ending, virtual_ps, records, facts, self._records, build_s, message, waits
+        )
 
     def close(self, keep: bool) -> None:
         """Close what the run opened, and end its actors, or leave them to the session if `keep`."""

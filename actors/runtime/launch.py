@@ -19,10 +19,11 @@ from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, Worker
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.placement import PLACEMENTS
 from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.result import outcome_of
+from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger, Sampler
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import quiet_collector
+from actors.runtime.waiting import waits_of
 from actors.runtime.workers_file import write_workers
 from emu.errors import UsageError
 from emu.measure.collected import EngineFacts
@@ -102,7 +103,11 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
     )
     virtual_ps = participants[0].virtual_ps if ending is not None else scrape.virtual_ps()
-    return outcome_of(plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s)
+    devices = [device for partition in partitions for device in partition.devices]
+    waits = waits_of(devices, topology) if ending in UNFINISHED else []
+    return outcome_of(
+        plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s, waits=sorted(waits)
+    )
 
 
 class _Watch:

@@ -1,7 +1,7 @@
 """What is asked of a run, what is heard while it runs, and what is left when it has ended?
 
-Plain records, so that the command, the public API and the tests read the same things whether the devices ran
-in one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
+Plain records, so that the command, the public API and the tests read the same things whether the devices
+ran in one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Outcome:
 
     ending: Ending
     message: str
-    """One line that says why, unless FINISHED."""
+    """Why, unless FINISHED: a line, and after a stall more of them, which say who waits for whom."""
     virtual_ps: int
     digest: str
     """Empty if partial: where an interrupted run stops is nobody's answer."""

@@ -89,7 +89,7 @@ class Partition:
         return total
 
     def outlook(self) -> tuple[int, int]:
-        """How many pending events are work (not upkeep), and how many of these promise that something goes on.
+        """How many pending events are work, not upkeep, and how many of these promise that something goes on.
 
         A job or flow that has yet to begin, and a copy that is under way, are such promises: while there is
         one, no progress is not a stall.

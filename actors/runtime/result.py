@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from actors.runtime.outcome import Ending, Outcome, WorkerRecord
 from actors.runtime.plan import RunPlan
+from actors.runtime.waiting import Wait, explain
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
 from emu.scenario.schema import Scenario
 from emu.units import format_time
+
+UNFINISHED: Final = (Ending.STALLED, Ending.TIME_LIMIT)
+"""The run came to its end, and a job did not."""
 
 
 def outcome_of(
@@ -21,13 +26,19 @@ def outcome_of(
     workers: tuple[WorkerRecord, ...],
     build_s: float,
     message: str = "",
+    waits: Sequence[Wait] = (),
 ) -> Outcome:
-    """What is left of a run, with its digest if it came to its end."""
-    whole = ending in (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
+    """What is left of a run, with its digest if it came to its end.
+
+    `waits` are what was found where a job was unfinished.
+    """
+    whole = ending is Ending.FINISHED or ending in UNFINISHED
     assert not whole or len(records) == len(plan.topology.nodes), (len(records), len(plan.topology.nodes))
     return Outcome(
         ending=ending,
-        message=message or ending_message(plan.scenario, ending, virtual_ps),
+        message="\n".join(
+            [message or ending_message(plan.scenario, ending, virtual_ps), *explain(waits, plan.topology)]
+        ),
         virtual_ps=virtual_ps,
         digest=run_digest(records) if whole else "",
         devices=tuple(records),
@@ -42,7 +53,7 @@ def ending_message(scenario: Scenario, ending: Ending, virtual_ps: int) -> str:
     when = format_time(virtual_ps)
     if ending is Ending.STALLED:
         after = format_time(scenario.stall_after_ps)
-        return f"the fabric stalled: at {when} a job was unfinished and nothing had moved for {after}"
+        return f"the fabric stalled: at {when} a job was unfinished and nothing moved (stall_after {after})"
     if ending is Ending.TIME_LIMIT:
         return f"run.max_time ({when}) passed with a job unfinished"
     return "interrupted" if ending is Ending.INTERRUPTED else ""

@@ -32,8 +32,10 @@ from actors.runtime.plan import spread
 from actors.runtime.sampling import Sampler, Share
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import Report, Simulation
+from actors.runtime.waiting import waits_of
 from emu.errors import EmuError
 from emu.scenario.load import load_text
+from emu.topology.model import Topology
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -83,6 +85,7 @@ class _Hosted:
     """What a worker has built."""
 
     spec: WorkerSpec
+    topology: Topology
     partition: Partition
     sampler: Sampler
     participant: Participant
@@ -163,6 +166,12 @@ class Worker:
         records = [to_plain(record) for record in records_of(self._hosted.partition)]
         return records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
+    async def waits(self) -> list[tuple[int, int, str, bool]]:
+        """What the devices wait for, where a job is unfinished: see `actors.runtime.waiting`."""
+        assert self._hosted is not None, "prepare comes first"
+        found = waits_of(self._hosted.partition.devices, self._hosted.topology)
+        return [(one.device, one.waits_for, one.why, one.paused) for one in found]
+
     async def close(self) -> None:
         """Close, remove and forget everything: the actor is as new. May be called again."""
         await self.stop()
@@ -186,7 +195,7 @@ def _build(spec: WorkerSpec) -> _Hosted:
     participant = Participant(partition, plan.machine(spec.worker), sampler.act)
     scrape = Scrape(plan.topology, [partition], lambda: participant.machine.round)
     metrics_address = scrape.start(scenario) if spec.metrics else ""
-    return _Hosted(spec, partition, sampler, participant, scrape, metrics_address)
+    return _Hosted(spec, plan.topology, partition, sampler, participant, scrape, metrics_address)
 
 
 def host_identity() -> str:

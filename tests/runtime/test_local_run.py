@@ -106,7 +106,9 @@ def test_unfinished_job_at_the_time_limit_ends_the_run_as_out_of_time() -> None:
         )
         assert (outcome.ending, outcome.exit_status) == (Ending.TIME_LIMIT, 3)
         assert outcome.virtual_ps == 50_000_000
-        assert outcome.message == "run.max_time (50us) passed with a job unfinished"
+        first, *waits = outcome.message.splitlines()
+        assert first == "run.max_time (50us) passed with a job unfinished"
+        assert all(line.startswith(("nic-0-0 waits for nic-1-0", "nic-1-0 waits")) for line in waits)
         assert len(outcome.digest) == 64
 
 

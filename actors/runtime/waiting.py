@@ -1,0 +1,147 @@
+"""Who waits for whom, when nothing moves any more?
+
+Asked once, at a stall. Each worker names what its devices wait for; put together, the waits of a deadlock
+close a circle. Three kinds:
+
+* a port holds frames of a class that the device at the other end has paused, or whose link is down;
+* a queue pair has packets that the NIC at the other end has not acknowledged;
+* a rank of a collective waits for data from the rank before it, for a clear-to-send from the rank after it,
+  or for an acknowledgement.
+
+A circle of pauses is the reason by itself, so it comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from actors.host.host import Host
+from actors.link import Port
+from actors.ncclx.channel import Channel
+from actors.ncclx.rank import RankProgram
+from actors.ncclx.ring import RECEIVES
+from actors.nic.nic import Nic
+from actors.switch.switch import Switch
+from emu.kernel.device import Device
+from emu.topology.model import Topology
+
+MOST_SHOWN: Final = 8
+
+
+class Wait(NamedTuple):
+    """One device waits for another (-1 where it cannot be named); `paused` if it is because of PFC."""
+
+    device: int
+    waits_for: int
+    why: str
+    paused: bool
+
+
+def waits_of(devices: Iterable[Device], topology: Topology) -> list[Wait]:
+    """What these devices wait for, in their order."""
+    nics = {topology.address_of(nic): nic for nic in topology.nics}
+    found: list[Wait] = []
+    for device in devices:
+        if isinstance(device, Switch):
+            found += _waits_of_ports(device.number, list(device.ports))
+        elif isinstance(device, Nic):
+            found += _waits_of_ports(device.number, list(device.ports()))
+            found += _waits_of_pairs(device, nics)
+        elif isinstance(device, Host):
+            for program in device.programs:
+                if isinstance(program, RankProgram) and program.running:
+                    found += _waits_of_rank(device.number, program)
+    return found
+
+
+def explain(waits: Sequence[Wait], topology: Topology) -> list[str]:
+    """The waits in words: a circle of pauses first, then the others, at most `MOST_SHOWN` of them."""
+    names = [node.name for node in topology.nodes]
+    lines: list[str] = []
+    circle = circle_of({(wait.device, wait.waits_for) for wait in waits if wait.paused})
+    if circle:
+        lines.append("a circle of pauses: " + " -> ".join(names[device] for device in [*circle, circle[0]]))
+    for wait in waits[:MOST_SHOWN]:
+        towards = f" for {names[wait.waits_for]}" if wait.waits_for >= 0 else ""
+        lines.append(f"{names[wait.device]} waits{towards}: {wait.why}")
+    if len(waits) > MOST_SHOWN:
+        lines.append(f"and {len(waits) - MOST_SHOWN} more")
+    return lines
+
+
+def circle_of(edges: Iterable[tuple[int, int]]) -> list[int]:
+    """The devices of one circle, from the least of them on; empty if there is none."""
+    onwards: dict[int, list[int]] = {}
+    for device, waits_for in sorted(edges):
+        onwards.setdefault(device, []).append(waits_for)
+    done: dict[int, bool] = {}
+    for start in onwards:
+        path: list[int] = []
+        places: dict[int, int] = {}
+        stack: list[tuple[int, int]] = [(start, 0)]
+        while stack:
+            device, taken = stack.pop()
+            if taken == 0:
+                if device in places:
+                    circle = path[places[device] :]
+                    least = circle.index(min(circle))
+                    return circle[least:] + circle[:least]
+                if device in done:
+                    continue
+                places[device] = len(path)
+                path.append(device)
+            following = onwards.get(device, [])
+            if taken < len(following):
+                stack += [(device, taken + 1), (following[taken], 0)]
+            else:
+                done[device] = True
+                del places[path.pop()]
+    return []
+
+
+def _waits_of_ports(device: int, ports: Sequence[Port]) -> list[Wait]:
+    found: list[Wait] = []
+    for port in ports:
+        held = [priority for priority in range(8) if (port.waiting >> priority) & 1]
+        paused = [priority for priority in held if (port.blocked >> priority) & 1]
+        if paused:
+            why = f"port {port.number} is told to hold priority {', '.join(map(str, paused))}"
+            found.append(Wait(device, int(port.wire.peer), why, paused=True))
+        elif held and not port.up:
+            found.append(
+                Wait(device, int(port.wire.peer), f"the link of port {port.number} is down", paused=False)
+            )
+    return found
+
+
+def _waits_of_pairs(nic: Nic, nics: dict[int, int]) -> list[Wait]:
+    found: list[Wait] = []
+    for pair in nic.pairs:
+        if pair.head is None:
+            continue
+        sent = int(pair.next_psn - pair.una_psn)
+        left = int(pair.end_psn - pair.una_psn)
+        why = f"queue pair {pair.qpn} has {left} packets unacknowledged, {sent} of them sent"
+        found.append(Wait(int(nic.number), nics.get(int(pair.remote_address), -1), why, paused=False))
+    return found
+
+
+def _waits_of_rank(host: int, program: RankProgram) -> list[Wait]:
+    for channel in program.channels:
+        what = _wait_of_channel(channel)
+        if what:
+            where = f"rank {program.rank} of job {program.job}, operation {program.operation}"
+            return [Wait(host, -1, f"{where}: channel {channel.number} waits for {what}", paused=False)]
+    return []
+
+
+def _wait_of_channel(channel: Channel) -> str:
+    if channel.admitted and channel.posted < channel.filled and channel.posted == channel.granted:
+        return f"a clear-to-send from the next rank (slice {channel.posted})"
+    issuing = channel.issuing
+    if not issuing.done and issuing.flags & RECEIVES and channel.taken == channel.ready:
+        return f"data from the previous rank (slice {channel.ready})"
+    if channel.freed < channel.posted:
+        return f"an acknowledgement (slice {channel.freed})"
+    return ""
