@@ -11,9 +11,9 @@ from tests.tidy.tracked import text_of, tracked_files
 
 QUOTABLE_HOSTS = {
     *("127.0.0.1", "localhost", "json-schema.org", "www.apache.org"),
-    *("arxiv.org", "doi.org", "www.rfc-editor.org"),
+    *("arxiv.org", "doi.org", "www.rfc-editor.org", "www.w3.org"),
 }
-"""Hosts a file may name: this machine, and where a licence, a schema, a paper or a standard is identified."""
+"""Hosts a file may name: this machine, and where a licence, schema, paper, standard or namespace is identified."""
 
 URL = re.compile(r"[a-z]+://([A-Za-z0-9.-]*[A-Za-z0-9])")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|Users|opt|mnt)/|/home/(?!ray\b)\w")
