@@ -64,8 +64,8 @@ def random_switch(random: Random) -> dict[str, Any]:
     }
 
 
-def random_fabric(seed: int, lossy: bool = False) -> Fabric:
-    """A fabric with connections and posts. `lossy` drops instead of pausing."""
+def random_fabric(seed: int, lossy: bool = False, lossless: tuple[int, ...] = (3, 6)) -> Fabric:
+    """A fabric with connections and posts at priorities 3 and 6, of which `lossless` are; `lossy`: neither."""
     random = Random(seed)
     topology, nics = random_topology(random)
     switch = random_switch(random)
@@ -77,9 +77,10 @@ def random_fabric(seed: int, lossy: bool = False) -> Fabric:
         "transport": {
             "mtu": random.choice(MTUS),
             "ack_every": random.choice((1, 1, 2, 7, 64)),
-            "timeout": 4 if lossy else 14,
+            "timeout": 4 if lossy else 14 if 6 in lossless else 6,
         },
     }
+    switch["pfc"]["priorities"] = list(lossless)
     if lossy:
         switch["pfc"]["enabled"] = False
         switch["buffer"]["reserve"] = random.choice(("4KiB", "8KiB"))

@@ -251,9 +251,9 @@ class Conversation(RuleBasedStateMachine):
     @rule()
     def change_link(self) -> None:
         self.up = not self.up
+        self.up_since_ps = self.now_ps
         self.sides.fabric.set_link("nic-0:switch", self.now_ps, self.up, converge=False)
         self.pass_time(1)
-        self.up_since_ps = self.now_ps
 
     @invariant()
     def nobody_is_forgotten(self) -> None:
