@@ -13,7 +13,7 @@ QUOTABLE_HOSTS = {
     *("127.0.0.1", "localhost", "json-schema.org", "www.apache.org"),
     *("arxiv.org", "doi.org", "www.rfc-editor.org", "www.w3.org"),
 }
-"""Hosts a file may name: this machine, and where a licence, schema, paper, standard or namespace is identified."""
+"""Hosts a file may name: this machine, and where a licence, schema, paper, standard or name is identified."""
 
 URL = re.compile(r"[a-z]+://([A-Za-z0-9.-]*[A-Za-z0-9])")
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:work|root|Users|opt|mnt)/|/home/(?!ray\b)\w")
