@@ -192,7 +192,11 @@ class Routes:
 
 
 _RECENT: WeakKeyDictionary[Topology, dict[tuple[int, ...], Routes]] = WeakKeyDictionary()
-_KEPT = 4
+_LEAST_KEPT = 4
+_MOST_KEPT = 256
+_KEPT_LINKS = 1 << 20
+"""Sets are kept until their fabrics have so many links together: a switch that goes down takes its links one
+by one, and every switch asks for each of these sets in turn."""
 
 
 def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
@@ -204,7 +208,8 @@ def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
     found = kept.pop(key, None)
     if found is None:
         found = Routes(topology, relevant)
-        if len(kept) >= _KEPT:
+        most = min(max(_KEPT_LINKS // (len(topology.links) + 1), _LEAST_KEPT), _MOST_KEPT)
+        if len(kept) >= most:
             del kept[next(iter(kept))]
     kept[key] = found
     return found

@@ -1,0 +1,58 @@
+"""Is the page on topologies true?"""
+
+import re
+from pathlib import Path
+
+from emu.scenario.load import load_text
+from emu.scenario.resolve import build_topology
+from emu.scenario.topology import TOPOLOGIES
+from emu.topology.generators import GENERATORS
+from emu.topology.outline import outline
+from emu.topology.render import describe, to_text
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")
+JOB = "name: x\njobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}]\n"
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert isinstance(found, str)
+    return found
+
+
+def test_the_page_lists_every_kind() -> None:
+    table = PAGE.partition("\n\n```")[0].partition("|---")[2]
+    kinds = re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)
+    assert kinds == list(TOPOLOGIES.table) == [*GENERATORS, "file"]
+
+
+def test_the_figures_on_the_page_are_those_of_its_fabric() -> None:
+    fabric = build_topology(load_text(JOB + block("yaml")).scenario)
+    assert block("text-topo") == f"{to_text(describe(fabric))}\n\n{outline(fabric)}\n"
+
+
+def test_the_file_on_the_page_is_read() -> None:
+    loaded = load_text(JOB + block("yaml-file"), directory=ROOT / "scenarios")
+    assert len(build_topology(loaded.scenario).gpus) == 4
+
+
+def test_the_names_on_the_page_are_those_that_are_given() -> None:
+    small = {
+        "ai_zone": "racks: 2, hosts_per_rack: 1, spines: 1",
+        "llama3": "pods: 2, racks_per_pod: 1",
+        "hpn": "pods: 2, hosts_per_segment: 1",
+        "dcn_plus": "pods: 2",
+        "megascale": "pods: 2, hosts_per_block: 1",
+        "fat_tree": "k: 4",
+        "rail_only": "segments: 2, hosts_per_segment: 1, aggs_per_rail: 1",
+    }
+    rows = re.findall(r"^\| `(\w+)` \| (`\w+-<.*>`.*) \|$", PAGE, re.MULTILINE)
+    assert [kind for kind, _ in rows] == list(small)
+    for kind, cells in rows:
+        fabric = build_topology(load_text(f"{JOB}topology: {{kind: {kind}, {small[kind]}}}\n").scenario)
+        shapes = dict.fromkeys(
+            re.sub(r"[0-9]+", "#", fabric.nodes[switch].name) for switch in fabric.switches
+        )
+        shown = [re.sub(r"<\w+>", "#", cell.strip(" `")) for cell in cells.split("|")]
+        assert list(shapes) == [name for name in shown if name]
