@@ -48,6 +48,8 @@ from emu.wire.event import NEVER_PS
 
 STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
+LONGEST_WINDOW_PS: Final = 50_000_000
+"""However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
 EXTRA_MINIMA: Final = 2
 TOTALS: Final = 3
 
@@ -251,6 +253,8 @@ class WindowMachine:
             limit_ps = due_ps
         elif request_ps > self.sync_ps:
             limit_ps = min(limit_ps, request_ps)
+        if self.workers > 1:
+            limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
         self._next_ps, self._limit_ps = next_ps, limit_ps
         bound_ps = min(map(add, next_ps, self._towards_me))
         return Step(batches, sync, min(bound_ps, limit_ps))

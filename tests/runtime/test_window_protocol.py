@@ -80,6 +80,14 @@ def test_gap_of_four_seconds_costs_one_round(workers: int) -> None:
     assert all(step.until_ps > FOUR_SECONDS for step in steps)
 
 
+def test_window_has_an_end_however_far_apart_the_workers_are() -> None:
+    far = [Crossing(0, 1, FOUR_SECONDS), Crossing(1, 0, FOUR_SECONDS)]
+    steps = one_round(machines(far, 2), [idle(2, 7 * US), idle(2, 9 * US)])
+    assert bounds(steps) == [57 * US, 57 * US]
+    alone = one_round(machines([], 1, SyncGrid(FOUR_SECONDS, 0)), [idle(1, 7 * US)])
+    assert bounds(alone) == [FOUR_SECONDS]
+
+
 def test_bound_is_the_nearest_event_that_can_reach_a_worker() -> None:
     group = machines(line(3, 10), 3)
     steps = one_round(group, [idle(3, 1000), idle(3, 2000), idle(3, 1005)])
