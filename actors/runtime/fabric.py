@@ -21,18 +21,24 @@ from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
 from actors.pfc import Pfc
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
+from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.groups import VIA_BRANCH, Group, Routes
 from actors.switch.hashing import E_ECMP, POLICIES
 from actors.switch.policies import give_policy
+from actors.switch.scheduling import WeightedPort
 from actors.switch.switch import Switch
 from emu.errors import Problem, ScenarioError
+from emu.kernel.mixing import Stream
 from emu.kernel.queue import EventQueue
 from emu.scenario.routing import RoutingSection
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from emu.topology.routing import equal_cost_groups, host_groups, local_ports
-from emu.wire.frame import LARGEST_HEADERS_BYTES
+from emu.wire.frame import LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
+
+ECN_PURPOSE = 1 << 20
+"""Of the random streams of queues that mark: this, plus the queue's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -145,11 +151,38 @@ def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for:
 def port_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
     """Headroom of one lossless priority group of a switch port: as configured, or by the formula."""
     configured = scenario.switch.buffer.headroom_bytes
-    if configured is not None:
-        return configured
+    return needed_headroom_bytes(scenario, topology, switch, end) if configured is None else configured
+
+
+def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
+    """The least headroom with which this port loses nothing in a lossless class."""
     response = pause_response_ps(scenario, topology, end.peer, end.rate_bps)
     ingress = ingress_latency_ps(scenario, topology, switch)
     return headroom_bytes(end.rate_bps, end.delay_ps, largest_frame_bytes(scenario), response, ingress)
+
+
+def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line if the configured headroom is less than some port needs: it drops, counted, in the run."""
+    configured = scenario.switch.buffer.headroom_bytes
+    pfc = scenario.switch.pfc
+    if configured is None or not pfc.enabled or not pfc.priorities:
+        return []
+    worst, worst_bytes, short = "", configured, 0
+    for switch in topology.switches:
+        for end in topology.ports(switch):
+            needed = needed_headroom_bytes(scenario, topology, switch, end)
+            short += needed > configured
+            if needed > worst_bytes:
+                worst = f"{topology.nodes[switch].name} to {topology.nodes[end.peer].name}"
+                worst_bytes = needed
+    if not short:
+        return []
+    return [
+        (
+            f"switch.buffer.headroom: {configured}B is too small for {short} ports of switches"
+            f" ({worst} needs {worst_bytes}B): lossless classes may drop; use auto"
+        )
+    ]
 
 
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
@@ -186,9 +219,8 @@ def build_switch(
     policy = POLICIES.get(scenario.routing.policy, E_ECMP)
     switch = Switch(number, queue, buffer, routes, policy, seed)
     for index, end in enumerate(topology.ports(number)):
-        port = SwitchPort(
-            switch, index, wire_of(scenario, topology, end, outbox_for), section.latency_ps, buffer
-        )
+        wire = wire_of(scenario, topology, end, outbox_for)
+        port = _switch_port(scenario, switch, index, wire, buffer)
         if pfc.enabled:
             port.pfc = Pfc(port, pfc.quanta)
         headroom = port_headroom_bytes(scenario, topology, number, end)
@@ -203,6 +235,28 @@ def build_switch(
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier)
     switch.compute_groups()
     return switch
+
+
+def _switch_port(scenario: Scenario, switch: Switch, index: int, wire: Wire, buffer: Buffer) -> SwitchPort:
+    """A port with its scheduler, its egress limit and what it marks."""
+    section = scenario.switch
+    port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
+    if section.scheduling.weighted:
+        weighted = WeightedPort(switch, index, wire, section.latency_ps, buffer)
+        quantum = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
+        strict = sum(1 << priority for priority in section.scheduling.strict)
+        weighted.set_weights(strict, [weight * quantum for weight in section.scheduling.weights])
+        port = weighted
+    port.egress_limit_bytes = section.buffer.egress_limit_bytes
+    ecn = section.ecn
+    if ecn.enabled:
+        kmin, kmax = ecn.thresholds_at(wire.rate_bps)
+        first = index * PRIORITIES
+        for priority in range(PRIORITIES):
+            stream = Stream(scenario.seed, switch.number, ECN_PURPOSE + first + priority)
+            port.reds.append(Red(kmin, kmax, int(ecn.pmax * ONE), stream))
+        port.marking = sum(1 << priority for priority in ecn.priorities)
+    return port
 
 
 def build_nic(

@@ -11,10 +11,11 @@ from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
 from actors.switch.buffer import Buffer
+from actors.switch.ecn import Red
 from emu.kernel.device import Device, Plain
-from emu.kernel.state import as_list, load_frame, load_integers, save_event, save_integers
+from emu.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
 from emu.vectors import vec
-from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
 
 
 class SwitchPort(Port):
@@ -27,8 +28,14 @@ class SwitchPort(Port):
         self.buffer: Buffer = buffer
         self.queued_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.queue_peak_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
-        self.dropped: vec[i64] = vec[i64]([0] * 4)
+        self.dropped: vec[i64] = vec[i64]([0] * 5)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
+        self.egress_limit_bytes: i64 = 0
+        """What a lossy queue may hold, in bytes on the wire; 0 for no limit of its own."""
+        self.marking: i64 = 0
+        """The priorities whose queues mark frames."""
+        self.reds: list[Red] = []
+        """By priority, if any queue marks."""
         self._heads: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
 
@@ -59,9 +66,18 @@ class SwitchPort(Port):
         else:
             frame.queue_next = None
         size: i64 = frame.wire_bytes
+        if (self.marking >> priority) & 1:
+            self._mark(frame, priority)
         self.queued_bytes[priority] -= size
         self.buffer.release(frame.ingress, size - PREAMBLE_GAP_BYTES, now)
         return frame
+
+    def _mark(self, frame: Frame, priority: i64) -> None:
+        """Mark a frame that leaves by what waits, itself included; not one that is lost with its link."""
+        if not self.up or frame.ecn != ECN_CAPABLE:
+            return
+        if self.reds[priority].marks(self.queued_bytes[priority]):
+            frame.ecn = ECN_CONGESTED
 
     def link_lost(self, now: i64) -> None:
         """Frames that wait for a link that went down are dropped."""
@@ -71,6 +87,12 @@ class SwitchPort(Port):
                 self.take(priority, now)
                 self.lost_link_down += 1
             priority += 1
+
+    def head_bytes(self, priority: i64) -> i64:
+        """The size on the wire of the first frame of a priority that has one."""
+        frame = self._heads[priority]
+        assert frame is not None, (self.number, priority)
+        return frame.wire_bytes
 
     def queued_frames(self) -> int:
         """How many frames wait here."""
@@ -93,13 +115,17 @@ class SwitchPort(Port):
                 frame = frame.queue_next
             queues.append(frames)
         own: list[Plain] = [queues, save_integers(self.queue_peak_bytes), save_integers(self.dropped)]
+        for red in self.reds:
+            own += [red.marked, red.stream.counter]
         return [super().save(), own]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
         base, own = as_list(state)
         super().load(base)
-        queues, peaks, dropped = as_list(own)
+        queues, peaks, dropped, *marks = as_list(own)
+        for place, red in enumerate(self.reds):
+            red.marked, red.stream.counter = as_int(marks[2 * place]), as_int(marks[2 * place + 1])
         waiting: i64 = self.waiting
         self._heads = vec[Frame | None]([None] * PRIORITIES)
         self._tails = vec[Frame | None]([None] * PRIORITIES)

@@ -8,7 +8,7 @@ last bit at the end of the ingress pipeline.
 Groups are recomputed a convergence delay after a link changed; until then frames that choose a dead link are
 lost, as in a real fabric.
 
-Not modelled: cut-through, TTL, egress buffer limits, multicast.
+Not modelled: TTL, multicast.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from emu.wire.event import (
 from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 NO_ROUTE: Final[i64] = 3
-DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route")
-"""By number; 1 and 2 are congestion. Frames lost to a dead link are counted by the port."""
+EGRESS_LIMIT: Final[i64] = 4
+DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route", "egress_limit")
+"""By number; 1, 2 and 4 are congestion. Frames lost to a dead link are counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
 
@@ -123,6 +124,9 @@ class Switch(Device):
             out.lost_link_down += 1
             return
         frame.ingress = (port_number << 3) | priority
+        if out.egress_limit_bytes > 0 and self._over_limit(out, frame):
+            port.dropped[EGRESS_LIMIT] += 1
+            return
         verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.dropped[verdict] += 1
@@ -130,6 +134,12 @@ class Switch(Device):
         out.enqueue(frame)
         if not out.serve_pending:
             out.kick(now)
+
+    def _over_limit(self, out: SwitchPort, frame: Frame) -> bool:
+        """Whether a frame would take a lossy egress queue over its limit."""
+        if self.buffer.groups[frame.ingress].lossless:
+            return False
+        return out.queued_bytes[frame.priority] + frame.wire_bytes > out.egress_limit_bytes
 
     def on_pause(self, message: Message, port: i64) -> None:
         pfc = self.ports[port].pfc
@@ -169,7 +179,8 @@ class Switch(Device):
         for port in self.ports:
             n: int = port.number
             rows += port_series(n)
-            rows += [Series("port_dropped_frames", n, -1, reason) for reason in DROP_REASONS[1:]]
+            rows += [Series("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in _reasons(port)]
+            rows += [Series("queue_marked_frames", n, p) for p in range(len(port.reds))]
             rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
@@ -183,7 +194,8 @@ class Switch(Device):
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
         for port in self.ports:
             values += port_counters(port, self.queue.now_ps)
-            values += [port.dropped[reason] for reason in range(1, len(DROP_REASONS))]
+            values += [port.dropped[reason] for reason in _reasons(port)]
+            values += [red.marked for red in port.reds]
             values += list(port.queue_peak_bytes)
             first: int = port.number * PRIORITIES
             values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]
@@ -207,3 +219,8 @@ class Switch(Device):
         router = self.router
         if router is not None:
             router.load(as_list(routing))
+
+
+def _reasons(port: SwitchPort) -> list[int]:
+    """The reasons for which this port, as it is configured, can drop."""
+    return [1, 2, 3, 4] if port.egress_limit_bytes > 0 else [1, 2, 3]

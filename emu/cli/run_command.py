@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 import emu
+from actors.runtime.fabric import headroom_warnings
 from actors.runtime.launch import check_options
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from actors.runtime.placement import PLACEMENTS
@@ -128,6 +129,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     return (
         f"{counts}; seed {prepared.scenario.seed}",
         f"run {where}; packet path {emu.compiled_state()}",
+        *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
     )
 
 

@@ -74,10 +74,11 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_route": "no egress port leads to the destination",
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
+    "egress_limit": "a lossy egress queue was at its limit",
 }
 """Why a frame can be dropped."""
 
-CONGESTION_REASONS: Final = frozenset({"no_shared_room", "headroom_overrun"})
+CONGESTION_REASONS: Final = frozenset({"no_shared_room", "headroom_overrun", "egress_limit"})
 """Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
 
 DEVICE_METRICS: Final[tuple[Metric, ...]] = (
@@ -130,6 +131,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.PS,
         PRIORITY,
         "Virtual time during which the peer had told this port to stop this priority.",
+    ),
+    _counter(
+        "queue_marked_frames",
+        "queue_marked_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "Frames that left this egress queue marked as having met congestion (ECN).",
     ),
     _gauge(
         "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."

@@ -39,6 +39,9 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.pfc.enabled and fabric.pause_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
         yield Unfired(feature="switch.pfc", reason=reason)
+    if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
+        reason = "no ECN-capable frame left a queue above Kmin"
+        yield Unfired(feature="switch.ecn", reason=reason)
     headroom_bytes = scenario.switch.buffer.headroom_bytes
     if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")

@@ -1,4 +1,4 @@
-"""What is inside a switch? Section `switch`: latency, buffer, PFC.
+"""What is inside a switch? Section `switch`: latency, buffer, PFC, ECN, scheduling.
 
 Sources: the buffer's numbers are the defaults on which simulators of lossless RoCE fabrics agree (pool 64
 MB, alpha 1/8, reserve 4 KiB, XON 2 MTU below XOFF); they are not Meta's. PFC is IEEE 802.1Qbb: quanta of
@@ -21,6 +21,7 @@ from emu.scenario.values import (
     PositiveFraction,
     PositiveSizeBytes,
     Priority,
+    RateBps,
     SizeBytes,
     TimePs,
 )
@@ -56,6 +57,9 @@ class BufferSection(Section):
     xon_offset_bytes: AutoSizeBytes = None
     """XON lies this far below XOFF. `auto`: two largest frames."""
 
+    egress_limit_bytes: SizeBytes = 0
+    """What a lossy egress queue may hold, with preamble and gap; 0: no limit but the shared pool's."""
+
     def check(self) -> Iterator[Refusal]:
         """Refuse parts larger than the whole."""
         for key, part_bytes in (("reserve", self.reserve_bytes), ("headroom", self.headroom_bytes or 0)):
@@ -85,6 +89,72 @@ class PfcSection(Section):
         return pause_response_ps(self.response_ps, rate_bps)
 
 
+class EcnSection(Section):
+    """Explicit congestion notification: RED on egress queues, at dequeue."""
+
+    enabled: bool = False
+    """Whether queues mark."""
+    kmin_bytes: SizeBytes = parse_size("800KB")
+    """Up to here nothing is marked, at the reference rate. What simulators of 400G fabrics use (DCQCN at 40G: 5
+    KB)."""
+    kmax_bytes: PositiveSizeBytes = parse_size("3200KB")
+    """From here on everything is marked. At the reference rate (DCQCN at 40G: 200 KB)."""
+    pmax: PositiveFraction = Fraction(1, 5)
+    """Probability just below Kmax (DCQCN at 40G: 1/100)."""
+    reference_bps: RateBps = parse_rate("400G")
+    """Rate for which the thresholds hold."""
+    scaled: bool = True
+    """Whether thresholds scale with the rate of the port."""
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)] = (3,)
+    """Whose queues mark."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse thresholds in the wrong order, and more than certainty."""
+        if self.kmin_bytes > self.kmax_bytes:
+            yield Refusal(("kmin",), "lies above kmax", "at most `kmax`")
+        if self.pmax > 1:
+            yield Refusal(("pmax",), "is more than certain", "at most 1")
+        if self.kmax_bytes >= 2**30:
+            yield Refusal(("kmax",), "is too large", "less than 1GiB")
+
+    def thresholds_at(self, rate_bps: int) -> tuple[int, int]:
+        """Kmin and Kmax in bytes of a port of this rate."""
+        if not self.scaled:
+            return self.kmin_bytes, self.kmax_bytes
+        return (
+            self.kmin_bytes * rate_bps // self.reference_bps,
+            self.kmax_bytes * rate_bps // self.reference_bps,
+        )
+
+
+class SchedulingSection(Section):
+    """Which priority an egress port serves next."""
+
+    strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (0, 1, 2, 3, 4, 5, 6, 7)
+    """Priorities that go before all others, the highest number first. The rest share by weight."""
+    weights: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(min_length=8, max_length=8)] = (
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    )
+    """Share of each priority in what the strict ones leave (deficit round robin)."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        if len(dict.fromkeys(self.strict)) != len(self.strict):
+            yield Refusal(("strict",), "a priority is listed twice", "each priority once")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any priority shares by weight."""
+        return len(self.strict) < 8
+
+
 class SwitchSection(Section):
     """Every switch of the fabric."""
 
@@ -94,3 +164,7 @@ class SwitchSection(Section):
     """Shared buffer."""
     pfc: PfcSection = PfcSection()
     """Which priorities are lossless, and how they are paused."""
+    ecn: EcnSection = EcnSection()
+    """Which frames are marked."""
+    scheduling: SchedulingSection = SchedulingSection()
+    """Which priority goes next."""

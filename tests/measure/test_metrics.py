@@ -53,8 +53,8 @@ def test_time_becomes_seconds_exactly() -> None:
 
 
 def test_congestion_is_told_apart_from_other_drops() -> None:
-    assert {"no_shared_room", "headroom_overrun"} == CONGESTION_REASONS
-    assert set(DROP_REASONS) == {"link_down", "no_route", "no_shared_room", "headroom_overrun"}
+    assert {"no_shared_room", "headroom_overrun", "egress_limit"} == CONGESTION_REASONS
+    assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route"}
 
 
 def test_label_values_are_escaped() -> None:

