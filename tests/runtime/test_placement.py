@@ -13,10 +13,20 @@ from actors.runtime.placement import (
     workers_of,
 )
 from emu.errors import UsageError
+from emu.topology.load import expected_loads
 from emu.topology.model import Topology
-from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
+from tests.topology.fabrics import (
+    dcn_pluses,
+    dual_tor,
+    fabric_of,
+    hpns,
+    single_homed,
+    switch_graphs,
+    zone,
+    zones,
+)
 
-fabrics = zones | switch_graphs()
+fabrics = zones | switch_graphs() | hpns() | dcn_pluses() | single_homed()
 
 
 def hosted(fabric: Topology, assignment: tuple[int, ...], worker: int) -> str:
@@ -164,3 +174,17 @@ def test_the_controller_speaks_with_every_worker_that_has_a_host() -> None:
 def test_more_workers_than_devices_are_refused(workers: int) -> None:
     with pytest.raises(UsageError, match="workers for 14 devices; accepted: from 1 to 14"):
         assign(zone(), workers)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("kind", ["llama3", "hpn", "dcn_plus", "megascale"])
+def test_the_large_fabrics_are_packed_evenly_with_few_links_cut(kind: str, workers: int) -> None:
+    fabric = fabric_of(kind=kind, pods=2)
+    loads = expected_loads(fabric)
+    assignment = assign(fabric, workers, "packed", loads)
+    share = [0] * workers
+    for node, worker in enumerate(assignment):
+        share[worker] += loads[node]
+    assert max(share) * workers * 100 < sum(share) * 105
+    cut = sum(len(links) for links in cut_links(fabric, assignment).values()) // 2
+    assert 4 * cut <= len(fabric.links)

@@ -1,7 +1,5 @@
 """Do all NICs meet, do planes stay apart, and does a NIC of two leaves survive the loss of one?"""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,75 +7,7 @@ from hypothesis import strategies as st
 from emu.topology.blocks import planes
 from emu.topology.model import FABRIC, Topology, TopologyError
 from emu.topology.paths import count_paths, first_paths, path_set
-from tests.topology.fabrics import PlannedLink, drawn, fabric_of, server, switches
-
-small = st.integers(1, 3)
-
-
-@st.composite
-def hpns(draw: st.DrawFn, least_planes: int = 1) -> Topology:
-    """Small HPNs of any shape."""
-    uplinks, aggs = draw(small), draw(small)
-    section = {
-        "pods": draw(small),
-        "segments_per_pod": draw(small),
-        "hosts_per_segment": draw(small),
-        "gpus_per_host": draw(small),
-        "planes": draw(st.integers(least_planes, 2)),
-        "aggs_per_plane": aggs,
-        "core_uplinks_per_agg": uplinks,
-        "cores_per_plane": draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
-    }
-    return fabric_of(kind="hpn", **section)
-
-
-@st.composite
-def dcn_pluses(draw: st.DrawFn) -> Topology:
-    """Small DCN+ fabrics of any shape."""
-    uplinks, aggs = draw(small), draw(small)
-    return fabric_of(
-        kind="dcn_plus",
-        pods=draw(small),
-        segments_per_pod=draw(small),
-        hosts_per_segment=draw(small),
-        gpus_per_host=draw(small),
-        aggs_per_pod=aggs,
-        links_per_tor_agg=draw(small),
-        core_uplinks_per_agg=uplinks,
-        cores=draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
-    )
-
-
-@st.composite
-def single_homed(draw: st.DrawFn) -> Topology:
-    """Small fabrics of the kinds whose NICs have one port."""
-    uplinks, aggs = draw(small), draw(small)
-    kind = draw(st.sampled_from(["llama3", "megascale", "fat_tree", "star"]))
-    if kind == "llama3":
-        section: dict[str, Any] = {
-            "pods": draw(small),
-            "racks_per_pod": draw(small),
-            "hosts_per_rack": draw(small),
-            "gpus_per_host": draw(small),
-            "ctsws_per_pod": draw(small),
-            "atsws": draw(small),
-        }
-    elif kind == "megascale":
-        section = {
-            "pods": draw(small),
-            "blocks_per_pod": draw(small),
-            "hosts_per_block": draw(small),
-            "gpus_per_host": draw(small),
-            "aggs_per_pod": aggs,
-            "core_uplinks_per_agg": uplinks,
-            "cores": draw(st.sampled_from([n for n in range(1, 10) if aggs * uplinks % n == 0])),
-        }
-    elif kind == "fat_tree":
-        section = {"k": 2 * draw(small)}
-    else:
-        section = {"hosts": draw(small), "gpus_per_host": draw(small)}
-    return fabric_of(kind=kind, **section)
-
+from tests.topology.fabrics import PlannedLink, dcn_pluses, drawn, hpns, server, single_homed, switches
 
 fabrics = hpns() | dcn_pluses() | single_homed()
 
