@@ -7,15 +7,10 @@ requester it completes work requests when acknowledged; after `retry_count` time
 queue pair is in error, its requests are flushed, and the host is told. What is done about packets that
 are lost, doubled or out of order is the recovery scheme's (`actors.nic.recovery`).
 
-The retransmission timer is one pending event per queue pair, pushed when a packet goes out and looked at
-again when it fires, so that an acknowledgement costs no timer operation. With adaptive retransmission the
-first timeout is short and each that follows twice as long, up to the configured one, and only those of
-full length count as retries.
-
 `corrupt_every` loses every so many-th data packet at this NIC, as if its ICRC were wrong: a loss that is
 the same in every run, to try recovery schemes on.
 
-Not modelled: congestion control (the round is paced by the port alone), READ and SEND, atomics, memory keys.
+Not modelled: READ and SEND, atomics, memory keys.
 """
 
 from __future__ import annotations
@@ -25,18 +20,30 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
+from actors.nic.counting import STATE, nic_counters, nic_series
+from actors.nic.notification import lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
 from actors.nic.recovery import Recovery
-from actors.pfc import port_counters, port_series
+from actors.nic.timeout import timed_out
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.vectors import vec
-from emu.wire.event import LINK_STATE, PAUSE_EXPIRY, PAUSE_REFRESH, RETRANSMIT, SERVE, Message
+from emu.wire.event import (
+    LINK_STATE,
+    PAUSE_EXPIRY,
+    PAUSE_REFRESH,
+    RATE_TIMER,
+    RETRANSMIT,
+    SERVE,
+    Message,
+)
 from emu.wire.frame import (
     ACKNOWLEDGE,
+    CNP,
+    ECN_CONGESTED,
     PSN_MASK,
     SYNDROME_ACK,
     WRITE_LAST,
@@ -51,25 +58,11 @@ from emu.wire.message import (
     COMPLETION,
     POST,
     STATUS_FLUSHED,
-    STATUS_RETRY_EXCEEDED,
     STATUS_SUCCESS,
 )
 
 ACK_WIRE_BYTES: Final[i64] = 86
 """Headers 62 B, AETH 4 B, preamble and gap 20 B."""
-
-_COUNTERS: Final = (
-    "out_of_sequence",
-    "packet_seq_err",
-    "local_ack_timeout_err",
-    "duplicate_request",
-    "acks_sent",
-    "naks_sent",
-    "delivered_bytes",
-    "posted_bytes",
-    "unknown_qpn",
-)
-_STATE: Final = (*_COUNTERS, "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
 
 
 class Nic(Device):
@@ -93,6 +86,13 @@ class Nic(Device):
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
+        self.controlled: bool = False
+        """Whether queue pairs have congestion control."""
+        self.cnp_interval_ps: i64 = 0
+        self.cnp_priority: i64 = 0
+        self.np_cnp_sent: i64 = 0
+        self.np_ecn_marked_roce_packets: i64 = 0
+        self.rp_cnp_handled: i64 = 0
         self.roce_adp_retrans: i64 = 0
         self.rx_icrc_encapsulated: i64 = 0
         self.host: MessagePort = host
@@ -131,6 +131,12 @@ class Nic(Device):
         self._table = vec[QueuePair | None](table)
         self._mask = slots - 1
 
+    def set_control(self, cnp_interval_ps: int, cnp_priority: int) -> None:
+        """The queue pairs have congestion control, and marked packets are told of."""
+        self.controlled = True
+        self.cnp_interval_ps = cnp_interval_ps
+        self.cnp_priority = cnp_priority
+
     def ports(self) -> list[NicPort]:
         """The NIC's fabric ports in order."""
         return list(self._ports)
@@ -139,11 +145,15 @@ class Nic(Device):
         assert message.op == POST, message.op
         pair = self.pairs[message.a]
         if pair.state == ERROR:
-            self._complete(pair, message.b, message.c, STATUS_FLUSHED)
+            self.complete(pair, message.b, message.c, STATUS_FLUSHED)
             return
         self.posted_bytes += message.c
         pair.post(message.b, message.c, message.d, message.e)
-        self._ports[0].activate(pair, self.queue.now_ps)
+        self.activate(pair, self.queue.now_ps)
+
+    def activate(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair has packets to send."""
+        self._ports[0].activate(pair, now)
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
@@ -162,6 +172,11 @@ class Nic(Device):
         if frame.opcode == ACKNOWLEDGE:
             self._acknowledged(pair, frame, now)
         elif pair.state != ERROR:  # a queue pair in error drops what arrives, silently
+            if frame.opcode == CNP:
+                notified(self, pair, now)
+                return
+            if frame.ecn == ECN_CONGESTED and self.controlled:
+                notify(self, pair, port, now)
             self._respond(pair, frame, port, now)
 
     def _respond(self, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
@@ -262,6 +277,7 @@ class Nic(Device):
         if una > pair.high_psn or pair.state == ERROR:
             return
         if una > pair.una_psn:
+            packets: i64 = una - pair.una_psn
             pair.una_psn = una
             pair.retries = 0
             pair.backoff = 0
@@ -269,21 +285,25 @@ class Nic(Device):
             head = pair.head
             while head is not None and head.first_psn + head.packets <= una:
                 pair.drop_head()
-                self._complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
+                self.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
                 head = pair.head
             if pair.next_psn < una:
                 pair.go_back(una)
             if pair.limit_psn != UNLIMITED_PSN:
                 self.recovery.on_progress(self, pair, now)
-                if pair.has_packets():
-                    self._ports[0].activate(pair, now)
+            control = pair.control
+            if control is not None:
+                progressed(self, pair, control, packets, now)
+            if pair.limit_psn != UNLIMITED_PSN and pair.has_packets():
+                self.activate(pair, now)
         if nak and (una == pair.una_psn or self.recovery.selective):
             self.packet_seq_err += 1
+            lost(self, pair, now)
             self.recovery.on_nak(self, pair, frame, now)
             if pair.has_packets():
-                self._ports[0].activate(pair, now)
+                self.activate(pair, now)
 
-    def _complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
+    def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
         """Tell the host that a work request ended."""
         done = Message(COMPLETION, pair.index, number, size_bytes, COMPLETED_SEND, status, 0)
         self.host.send(done, self.queue.now_ps)
@@ -296,9 +316,14 @@ class Nic(Device):
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
         if kind == SERVE:
-            self._ports[port].on_serve(now)
+            if subject == 0:
+                self._ports[port].on_serve(now)
+            else:
+                self._ports[port].on_turn(self.pairs[subject - 1], now)
         elif kind == RETRANSMIT:
-            self._timeout(self.pairs[subject], now)
+            timed_out(self, self.pairs[subject], now)
+        elif kind == RATE_TIMER:
+            timer_came(self, self.pairs[subject], now)
         elif kind == LINK_STATE:
             self._ports[port].set_link(subject == 1, now)
         else:
@@ -309,67 +334,14 @@ class Nic(Device):
             else:
                 pfc.refresh(subject, now)
 
-    def _timeout(self, pair: QueuePair, now: i64) -> None:
-        """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue."""
-        pair.timer_pending = False
-        if pair.una_psn == pair.high_psn or pair.state == ERROR:
-            return
-        overdue: bool = now >= pair.deadline_ps
-        if overdue:
-            timeout_ps: i64 = self.timeout_ps
-            if self.first_timeout_ps << pair.backoff < timeout_ps:
-                self.roce_adp_retrans += 1
-                pair.backoff += 1
-                if self.first_timeout_ps << pair.backoff < timeout_ps:
-                    timeout_ps = self.first_timeout_ps << pair.backoff
-            else:
-                pair.retries += 1
-                self.local_ack_timeout_err += 1
-            if pair.retries > self.retry_count:
-                self._fail(pair)
-                return
-            pair.deadline_ps = now + timeout_ps
-        pair.timer_pending = True
-        self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
-        if overdue:
-            self.recovery.on_timeout(self, pair, now)
-            self._ports[0].activate(pair, now)
-
-    def _fail(self, pair: QueuePair) -> None:
-        """Retries are used up: the queue pair is in error and everything posted is flushed."""
-        pair.state = ERROR
-        pair.sending = None
-        status: i64 = STATUS_RETRY_EXCEEDED
-        while pair.head is not None:
-            request = pair.drop_head()
-            pair.sending = None
-            self._complete(pair, request.number, request.size_bytes, status)
-            status = STATUS_FLUSHED
-
     def series(self) -> list[Series]:
-        rows = [Series("nic_" + name) for name in _COUNTERS]
-        rows.append(Series("nic_retransmitted_frames"))
-        if self.corrupt_every > 0:
-            rows.append(Series("nic_rx_icrc_encapsulated"))
-        if self.first_timeout_ps != self.timeout_ps:
-            rows.append(Series("nic_roce_adp_retrans"))
-        for port in self._ports:
-            rows += port_series(port.number)
-        return rows
+        return nic_series(self)
 
     def steady(self) -> bool:
         return not any([port.blocked for port in self._ports])
 
     def counters(self) -> list[int]:
-        values: list[int] = [getattr(self, name) for name in _COUNTERS]
-        values.append(sum([port.retransmitted for port in self._ports]))
-        if self.corrupt_every > 0:
-            values.append(self.rx_icrc_encapsulated)
-        if self.first_timeout_ps != self.timeout_ps:
-            values.append(self.roce_adp_retrans)
-        for port in self._ports:
-            values += port_counters(port, self.queue.now_ps)
-        return values
+        return nic_counters(self)
 
     def end_states(self) -> list[int]:
         """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
@@ -386,12 +358,12 @@ class Nic(Device):
         pairs: list[Plain] = [pair.save() for pair in self.pairs]
         ports: list[Plain] = [port.save() for port in self._ports]
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
-        return [super().save(), save_fields(self, _STATE), pairs, ports, deliveries, self.host.free_ps]
+        return [super().save(), save_fields(self, STATE), pairs, ports, deliveries, self.host.free_ps]
 
     def load(self, state: list[Plain]) -> None:
         base, counters, pairs, ports, deliveries, host_free = state
         super().load(as_list(base))
-        load_fields(self, _STATE, counters)
+        load_fields(self, STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
             pair.load(saved)
         for port, saved in zip(self._ports, as_list(ports), strict=True):

@@ -10,12 +10,14 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
-from actors.nic.queue_pair import QueuePair
+from actors.nic.congestion import CongestionControl
+from actors.nic.queue_pair import NO_PSN, QueuePair
 from actors.nic.recovery import Recovery
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_frame, save_event
+from emu.units import serialisation_ps
 from emu.vectors import vec
-from emu.wire.event import RETRANSMIT
+from emu.wire.event import RETRANSMIT, SERVE
 from emu.wire.frame import Frame
 
 
@@ -62,10 +64,16 @@ class NicPort(Port):
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""
-        if not pair.active:
+        if not pair.active and not pair.paced:
             self._join(pair)
         if not self.serve_pending:
             self.kick(now)
+
+    def on_turn(self, pair: QueuePair, now: i64) -> None:
+        """The time has come at which congestion control lets a queue pair send again."""
+        pair.paced = False
+        if pair.has_packets():
+            self.activate(pair, now)
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
@@ -101,7 +109,10 @@ class NicPort(Port):
                     self.retransmitted += 1
                 else:
                     pair.high_psn = pair.next_psn
-            if pair.has_packets():
+            control = pair.control
+            if control is not None:
+                self._paced(pair, control, built, now)
+            if pair.has_packets() and not pair.paced:
                 self._join(pair)
             if not pair.timer_pending and self.timeout_ps > 0:
                 pair.timer_pending = True
@@ -109,6 +120,20 @@ class NicPort(Port):
         if self._round[priority] is None:
             self.waiting &= ~(1 << priority)
         return built
+
+    def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
+        """A packet of a controlled queue pair leaves now: when may the next one?"""
+        size: i64 = frame.wire_bytes
+        control.on_send(size, now)
+        if control.wants_rtt and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
+            pair.timed_psn = pair.next_psn - 1
+            pair.timed_ps = now
+        if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:
+            return
+        pair.next_send_ps = now + serialisation_ps(size, control.rate_bps)
+        if pair.next_send_ps > now + self.serialisation(size):
+            pair.paced = True
+            self.owner.push_timer(pair.next_send_ps, SERVE, self.number, pair.index + 1)
 
     def link_lost(self, now: i64) -> None:
         """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""

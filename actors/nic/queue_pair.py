@@ -18,12 +18,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.nic.congestion import CongestionControl
 from actors.nic.held import HeldPackets
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.event import NEVER_PS
 from emu.wire.frame import (
+    ECN_NOT_CAPABLE,
     PSN_HALF,
     PSN_MASK,
     WRITE_FIRST,
@@ -66,6 +68,12 @@ _FIELDS: Final = (
     "resent_psn",
     "sacked_psn",
     "backoff",
+    "next_send_ps",
+    "paced",
+    "timed_psn",
+    "timed_ps",
+    "control_timer_ps",
+    "cnp_from_ps",
 )
 
 
@@ -133,6 +141,19 @@ class QueuePair:
         """Selective repeat: the end of what the responder is known to have or to hold."""
         self.sacked: vec[i64] = vec[i64]()
         """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
+        self.control: CongestionControl | None = None
+        """What paces it; None for the port alone."""
+        self.ecn: i64 = ECN_NOT_CAPABLE
+        """What its packets say of ECN."""
+        self.next_send_ps: i64 = 0
+        self.paced: bool = False
+        """Whether it waits for `next_send_ps`, with an event pending."""
+        self.timed_psn: i64 = NO_PSN
+        self.timed_ps: i64 = 0
+        """Which packet in flight is timed, and since when."""
+        self.control_timer_ps: i64 = 0
+        self.cnp_from_ps: i64 = 0
+        """As receiver: when the next CNP may go out."""
         self.retries: i64 = 0
         self.backoff: i64 = 0
         """Adaptive retransmission: how often the timer ran out since there was progress."""
@@ -213,6 +234,7 @@ class QueuePair:
             payload,
             wire_size(opcode, payload),
         )
+        frame.ecn = self.ecn
         if last:
             frame.ack_request = 1
             frame.immediate = request.immediate
@@ -250,11 +272,12 @@ class QueuePair:
             requests.append(save_fields(request, _REQUEST_FIELDS))
             request = request.following
         held: Plain = None if self.held is None else self.held.save()
-        return [save_fields(self, _FIELDS), requests, held, save_integers(self.sacked)]
+        control: Plain = None if self.control is None else self.control.save()
+        return [save_fields(self, _FIELDS), requests, held, save_integers(self.sacked), control]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests, held, sacked = as_list(state)
+        fields, requests, held, sacked, control = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.head = None
         self.tail = None
@@ -274,6 +297,8 @@ class QueuePair:
         self.sacked = load_integers(sacked)
         if self.held is not None:
             self.held.load(held)
+        if self.control is not None:
+            self.control.load(as_list(control))
 
 
 def unwrap(psn: i64, near: i64) -> i64:

@@ -210,6 +210,15 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Data packets lost because their ICRC was wrong.",
     ),
+    _counter("nic_np_cnp_sent", "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
+    _counter(
+        "nic_np_ecn_marked_roce_packets",
+        "nic_np_ecn_marked_roce_packets",
+        Unit.FRAMES,
+        DEVICE,
+        "Packets received that a switch had marked.",
+    ),
+    _counter("nic_rp_cnp_handled", "nic_rp_cnp_handled", Unit.FRAMES, DEVICE, "CNPs handled by the sender."),
     _counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
     _counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
     _counter(

@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.scenario.congestion import CONTROLS, CongestionSection, NoControl, misfits
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.switch import pause_response_ps
 from emu.scenario.values import AutoTimePs, MtuBytes, PositiveSizeBytes, PositiveTimePs, Priority, TimePs
@@ -108,6 +109,8 @@ class TransportSection(Section):
     """Retries before the queue pair goes into error."""
     recovery: Annotated[RecoverySection, RECOVERIES] = GoBackN()
     """What is done about loss and reordering."""
+    congestion_control: Annotated[CongestionSection, CONTROLS] = NoControl()
+    """What sets the pace of a queue pair."""
     adaptive_retransmission: AdaptiveSection = AdaptiveSection()
     """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -127,10 +130,19 @@ class TransportSection(Section):
         if isinstance(recovery, (GoBackN, SelectiveRepeat)) and recovery.window_bytes < self.mtu_bytes:
             reason = f"the window of {recovery.window_bytes} bytes holds no packet of {self.mtu_bytes}"
             yield Refusal(("recovery", "window"), reason, "at least `mtu`")
+        yield from misfits(self.congestion_control, self.mtu_bytes)
         adaptive = self.adaptive_retransmission
         if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
             reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
             yield Refusal(("adaptive_retransmission", "least"), reason, "at most 4.096 us x 2^timeout")
+
+    @property
+    def out_of_order(self) -> bool:
+        """Whether packets may overtake each other without being taken for lost."""
+        recovery = self.recovery
+        if isinstance(recovery, SelectiveRepeat):
+            return recovery.reorder > 0
+        return isinstance(recovery, GoBackN) and recovery.placement == "out_of_order"
 
     @property
     def timeout_ps(self) -> int:

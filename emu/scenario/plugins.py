@@ -81,11 +81,18 @@ class OneOfOrPlugin(OneOf):
             raise RefusedError(reason, f"a model of {self.base.__module__}")
         for method in self.methods:
             if not callable(getattr(found, method, None)):
-                raise RefusedError(f"{kind!r} does not load: it has no method `{method}`", "a routing policy")
+                raise RefusedError(
+                    f"{kind!r} does not load: it has no method `{method}`", self.base.__module__
+                )
         return model
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         table = super().__get_pydantic_core_schema__(source, handler)
+
+        def written(value: Any, inner: core_schema.SerializerFunctionWrapHandler) -> Any:
+            if isinstance(value, Section) and SEPARATOR in self.chosen(value):
+                return value.model_dump(mode="json", by_alias=True)
+            return inner(value)
 
         def validate(value: Any, inner: core_schema.ValidatorFunctionWrapHandler) -> Any:
             kind = self.chosen(value) if isinstance(value, dict) else ""
@@ -105,7 +112,7 @@ class OneOfOrPlugin(OneOf):
         return core_schema.no_info_wrap_validator_function(
             validate,
             table,
-            serialization=core_schema.wrap_serializer_function_ser_schema(_written, schema=table),
+            serialization=core_schema.wrap_serializer_function_ser_schema(written, schema=table),
         )
 
     def __get_pydantic_json_schema__(
@@ -118,12 +125,6 @@ class OneOfOrPlugin(OneOf):
             if together in described:
                 described[together] = [*described[together], other]
         return described
-
-
-def _written(value: Any, inner: core_schema.SerializerFunctionWrapHandler) -> Any:
-    if isinstance(value, Section) and SEPARATOR in str(getattr(value, "policy", "")):
-        return value.model_dump(mode="json", by_alias=True)
-    return inner(value)
 
 
 def _under_kind(kind: str, error: ValidationError) -> ValidationError:

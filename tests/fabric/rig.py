@@ -426,7 +426,7 @@ class Fabric:
         for nic in self.nics:
             data = sum(pair.high_psn for pair in nic.pairs) - self._first_psns[nic.number]
             for port in nic.ports():
-                answers = nic.acks_sent + nic.naks_sent - len(queued(port))
+                answers = nic.acks_sent + nic.naks_sent + nic.np_cnp_sent - len(queued(port))
                 lost = data + port.retransmitted + answers - port.sent_frames
                 if not 0 <= lost <= port.lost_link_down:
                     found.append(

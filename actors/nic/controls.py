@@ -1,0 +1,68 @@
+"""Which class is which congestion control, and how is a queue pair given one?
+
+The one table of algorithms. A new one is a class in a file of its own, a line in `MAKERS` and its knobs in
+`emu.scenario.congestion`; one from outside needs neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from actors.nic.congestion import CongestionControl
+from actors.nic.dcqcn import Dcqcn
+from actors.nic.hybrid import Hybrid
+from actors.nic.swift import Swift
+from emu.scenario import congestion as knobs_of
+from emu.scenario.congestion import CongestionSection
+from emu.scenario.plugins import load_plugin
+
+Maker = Callable[[int, int, CongestionSection], CongestionControl]
+
+
+def _rates(knobs: knobs_of.Dcqcn) -> tuple[int, int, int, int, int, int, int, int]:
+    return (
+        knobs.gain_bits,
+        knobs.alpha_timer_ps,
+        knobs.increase_timer_ps,
+        knobs.byte_counter_bytes,
+        knobs.fast_recovery,
+        knobs.additive_bps,
+        knobs.hyper_bps,
+        knobs.least_bps,
+    )
+
+
+def _dcqcn(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
+    assert isinstance(knobs, knobs_of.Dcqcn), knobs
+    return Dcqcn(line_bps, mtu_bytes, *_rates(knobs))
+
+
+def _swift(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
+    assert isinstance(knobs, knobs_of.Swift), knobs
+    return Swift(
+        line_bps,
+        mtu_bytes,
+        knobs.target_ps,
+        knobs.additive_thousandths,
+        knobs.beta_thousandths,
+        knobs.most_decrease_thousandths,
+        knobs.window_bytes // mtu_bytes,
+    )
+
+
+def _hybrid(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
+    assert isinstance(knobs, knobs_of.Hybrid), knobs
+    delay = (knobs.target_ps, knobs.beta_thousandths, knobs.most_decrease_thousandths)
+    return Hybrid(line_bps, mtu_bytes, *_rates(knobs), *delay)
+
+
+MAKERS: Final[dict[str, Maker]] = {"dcqcn": _dcqcn, "swift": _swift, "hybrid": _hybrid}
+
+
+def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> CongestionControl | None:
+    """A control for one queue pair on a port of this rate; None for PFC only."""
+    if section.algorithm == "none":
+        return None
+    make: Maker = MAKERS[section.algorithm] if section.algorithm in MAKERS else load_plugin(section.algorithm)
+    return make(line_bps, mtu_bytes, section)

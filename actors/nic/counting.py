@@ -1,0 +1,60 @@
+"""What does a NIC count, and under which names?
+
+A counter of a feature that is off is not there, so that a scenario without it has the digest it had before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from actors.pfc import port_counters, port_series
+from emu.kernel.device import Series
+
+if TYPE_CHECKING:
+    from actors.nic.nic import Nic
+
+PLAIN: Final = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "duplicate_request",
+    "acks_sent",
+    "naks_sent",
+    "delivered_bytes",
+    "posted_bytes",
+    "unknown_qpn",
+)
+CONTROL: Final = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
+STATE: Final = (*PLAIN, *CONTROL, "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
+"""What a snapshot keeps, on or off."""
+
+
+def _optional(nic: Nic) -> list[str]:
+    names: list[str] = []
+    if nic.corrupt_every > 0:
+        names.append("rx_icrc_encapsulated")
+    if nic.first_timeout_ps != nic.timeout_ps:
+        names.append("roce_adp_retrans")
+    if nic.controlled:
+        names += list(CONTROL)
+    return names
+
+
+def nic_series(nic: Nic) -> list[Series]:
+    """The counters of a NIC, in the order of `nic_counters`."""
+    rows = [Series("nic_" + name) for name in PLAIN]
+    rows.append(Series("nic_retransmitted_frames"))
+    rows += [Series("nic_" + name) for name in _optional(nic)]
+    for port in nic.ports():
+        rows += port_series(port.number)
+    return rows
+
+
+def nic_counters(nic: Nic) -> list[int]:
+    """Their values now."""
+    values: list[int] = [getattr(nic, name) for name in PLAIN]
+    values.append(sum([port.retransmitted for port in nic.ports()]))
+    values += [getattr(nic, name) for name in _optional(nic)]
+    for port in nic.ports():
+        values += port_counters(port, nic.queue.now_ps)
+    return values
