@@ -1,8 +1,8 @@
 """Which tables does the packet path keep its records in?
 
-Compiled, `vec` is a native array: integers unboxed, records without a type check. Interpreted, the same name is
-a list, whose subscripts the interpreter has its own instructions for. Both have value semantics as used here:
-a table is replaced by what `append` and `pop` return, and the old name is not used again.
+Compiled, `vec` is a native array: integers unboxed, records without a type check. Interpreted, the same name
+is a list, whose subscripts the interpreter has its own instructions for. Both have value semantics as used
+here: a table is replaced by what `append` and `pop` return, and the old name is not used again.
 """
 
 from __future__ import annotations

@@ -338,7 +338,7 @@ class Nic(Device):
         return nic_series(self)
 
     def steady(self) -> bool:
-        return not any([port.blocked for port in self._ports])
+        return not any(port.blocked for port in self._ports)
 
     def counters(self) -> list[int]:
         return nic_counters(self)

@@ -1,13 +1,13 @@
 """How does a scenario become the devices of one partition?
 
 A *blueprint* is what every worker works out for itself from the scenario's text: topology, ranks and flows,
-connections, link changes. It is pure, so all workers hold the same one and nothing of it is shipped. From it each
-worker builds the devices that the assignment gives it, with an outbox towards every worker that a link of its own
-leads to.
+connections, link changes. It is pure, so all workers hold the same one and nothing of it is shipped. From it
+each worker builds the devices that the assignment gives it, with an outbox towards every worker that a link
+of its own leads to.
 
 What breaks is in the blueprint too: every worker replicates the journal of link changes and gives its own
-devices their part. Both ends change state at the journal's time, and each switch recomputes its groups after the
-convergence delay.
+devices their part. Both ends change state at the journal's time, and each switch recomputes its groups after
+the convergence delay.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def draw(scenario: Scenario) -> Blueprint:
 def build_kernel(
     blueprint: Blueprint, assignment: Sequence[int], worker: int
 ) -> tuple[Kernel, list[Outbox | None]]:
-    """The kernel of one worker with its devices, and its outbox towards each worker (None where there is none)."""
+    """The kernel of one worker with its devices, and its outbox towards each worker.
+
+    None where no link leads.
+    """
     topology = blueprint.topology
     outboxes: list[Outbox | None] = [None] * (max(assignment) + 1)
 
@@ -72,7 +75,7 @@ def build_kernel(
 
 
 def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]:
-    """Both directions of every link between two workers, and of the management network, with their lookahead."""
+    """Both directions of what joins two workers: links and the management network, with their lookahead."""
     scenario, topology, _, _ = blueprint
     found: list[Crossing] = []
     for link in topology.links:

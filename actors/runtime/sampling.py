@@ -27,7 +27,7 @@ class Sampler:
         self._shares: deque[Share] = deque()
         self._executed: dict[int, int] = {}
         self._last: dict[int, tuple[int, ...]] = {}
-        """What was read of each device when it had executed so many events; idle devices are not read again."""
+        """What was read of each device after so many events; idle devices are not read again."""
 
     def act(self, sync: SyncPoint) -> None:
         """Take a share if this sync point is for sampling."""

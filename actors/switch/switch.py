@@ -187,7 +187,7 @@ class Switch(Device):
         return rows
 
     def steady(self) -> bool:
-        return not any([port.blocked for port in self.ports])
+        return not any(port.blocked for port in self.ports)
 
     def counters(self) -> list[int]:
         buffer = self.buffer

@@ -21,7 +21,8 @@ Plain = int | str | bytes | bool | None | list["Plain"]
 class Series:
     """One counter of a device: the metric it belongs to and what tells it from its siblings.
 
-    `metric` is a name of `emu.measure`'s declaration; `port` is -1 and `priority` is -1 where they do not apply.
+    `metric` is a name of `emu.measure`'s declaration; `port` is -1 and `priority` is -1 where they do not
+    apply.
     """
 
     __slots__ = ("metric", "port", "priority", "reason")
@@ -63,7 +64,7 @@ class Device:
         raise AssertionError(f"device {self.number} takes no messages: op {message.op}, port {port}")
 
     def on_pause(self, message: Message, port: i64) -> None:
-        """A PFC frame arrived and the response time has passed: a = classes to stop, b = to resume, c = quanta."""
+        """A PFC frame arrived and the response time has passed: a stops classes, b resumes, c is quanta."""
         raise AssertionError(f"device {self.number} takes no pauses: port {port}")
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
@@ -83,7 +84,7 @@ class Device:
         return []
 
     def steady(self) -> bool:
-        """Whether the counters stay as they are while the device executes nothing: no time is being counted."""
+        """Whether the counters stand still while the device executes nothing: no time is being counted."""
         return True
 
     def end_states(self) -> list[int]:

@@ -1,8 +1,8 @@
 """Which event is next, where the interpreter runs?
 
-The wheel of `emu.kernel.queue` is made of operations that cost a nanosecond compiled and a hundred interpreted.
-Here the standard library's heap of (time, key, event) does the same, in C: an interpreted run is a third
-faster, in the same order. A property test runs both against each other.
+The wheel of `emu.kernel.queue` is made of operations that cost a nanosecond compiled and a hundred
+interpreted. Here the standard library's heap of (time, key, event) does the same, in C: an interpreted run is
+a third faster, in the same order. A property test runs both against each other.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ class HeapQueue(EventQueue):
         self._heap: list[tuple[int, int, Event]] = []
 
     def __len__(self) -> int:
+        """How many events are pending."""
         return len(self._heap)
 
     def push(self, event: Event) -> None:
+        """Make an event pending."""
         try:
             heappush(self._heap, (event.time_ps, event.key, event))
         except TypeError:  # the heap came to compare two events: their time and key are equal
             raise AssertionError(self._doubled()) from None
 
     def pop(self, limit_ps: int) -> Event | None:
+        """Take the first event before `limit_ps`."""
         heap = self._heap
         try:
             if heap and heap[0][0] < limit_ps:
@@ -39,12 +42,15 @@ class HeapQueue(EventQueue):
         return None
 
     def next_time_ps(self) -> int:
+        """The first pending event's time; NEVER_PS if none is pending."""
         return self._heap[0][0] if self._heap else NEVER_PS
 
     def pending(self) -> list[Event]:
+        """Every pending event in order."""
         return [event for _, _, event in sorted(self._heap, key=lambda entry: entry[:2])]
 
     def clear(self) -> None:
+        """Forget every pending event."""
         self._heap = []
 
     def _doubled(self) -> str:

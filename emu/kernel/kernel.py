@@ -2,8 +2,8 @@
 
 `run` takes events in order until a time or until a budget of events is used up, whichever comes first. The
 budget is what makes slices: compiled code neither sees signals nor hands over the interpreter lock, so the
-caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice ends
-is invisible to the model.
+caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice
+ends is invisible to the model.
 
 Every event is mixed into the digest of the device that executes it; for a frame also its opcode, queue pair,
 PSN, size and ECN bits.
@@ -42,7 +42,7 @@ def new_queue() -> EventQueue:
     """The queue that suits how this process runs; both give one order."""
     if is_compiled():
         return EventQueue()
-    from emu.kernel.heap_queue import HeapQueue  # an interpreted class, which compiled code cannot import
+    from emu.kernel.heap_queue import HeapQueue  # noqa: PLC0415  an interpreted class, which compiled code cannot import
 
     return HeapQueue()
 
@@ -137,5 +137,5 @@ class Kernel:
         return done
 
     def work_pending(self) -> bool:
-        """Whether anything but upkeep is pending: pause refreshes, rate timers and watchdogs move no payload."""
+        """Whether anything but upkeep (pause refreshes, rate timers, watchdogs) is pending."""
         return any(key_kind(event.key) < FIRST_UPKEEP for event in self.queue.pending())

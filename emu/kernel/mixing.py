@@ -1,8 +1,9 @@
 """How are integers mixed, for digests, random streams and hashes, with the same result in every build?
 
 Native integers wrap at 64 bits and Python's do not, so every product here is masked: to 62 bits for digests
-and streams (a wider constant would not be native), to 32 bits for the hashes that switches compute. Multipliers are odd constants with well spread
-bits; the shifts bring the high bits, where a product mixes best, back down.
+and streams (a wider constant would not be native), to 32 bits for the hashes that switches compute.
+Multipliers are odd constants with well spread bits; the shifts bring the high bits, where a product mixes
+best, back down.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Which event is next?
 
-Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in a short table,
-sorted so that the next one is last: taking it moves nothing. Events of the next 32,767 slots (about 17 us) hang
-in chains on a wheel: putting one there costs two stores. Whatever lies beyond is in a 4-ary heap. A slot's chain
-moves into the table when the queue reaches it, by insertion: a busy fabric has a few events in a slot. A
-slot in which very many devices act at once is sorted by the library instead.
+Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in a short
+table, sorted so that the next one is last: taking it moves nothing. Events of the next 32,767 slots (about 17
+us) hang in chains on a wheel: putting one there costs two stores. Whatever lies beyond is in a 4-ary heap. A
+slot's chain moves into the table when the queue reaches it, by insertion: a busy fabric has a few events in a
+slot. A slot in which very many devices act at once is sorted by the library instead.
 
 Order is by (time, key) alone; where an event waited never shows. The queue does not look beyond the limit it
 is asked for: if it moved its base past the end of a window, the packets that arrive for that window would all
@@ -82,8 +82,8 @@ def _sink(heap: vec[Event], event: Event) -> None:
 class EventQueue:
     """The pending events of one partition, and its clock.
 
-    `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane has
-    announced it.
+    `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane
+    has announced it.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """How does a device's state become plain lists, and lists a state again?
 
 A snapshot holds integers, strings, bytes, booleans, None and lists of these, so that msgpack carries it and
-another build, placement or number of workers reads it. Frames and messages become lists of integers. Each class
-names its fields once; a test checks that no field is forgotten.
+another build, placement or number of workers reads it. Frames and messages become lists of integers. Each
+class names its fields once; a test checks that no field is forgotten.
 """
 
 from __future__ import annotations
@@ -43,10 +43,7 @@ def as_int(value: Plain) -> int:
 
 def save_integers(values: vec[i64]) -> list[Plain]:
     """A table of integers as a list."""
-    result: list[Plain] = []
-    for value in values:
-        result.append(value)
-    return result
+    return list(values)
 
 
 def load_integers(values: Plain) -> vec[i64]:

@@ -95,7 +95,8 @@ class EcnSection(Section):
     enabled: bool = False
     """Whether queues mark."""
     kmin_bytes: SizeBytes = parse_size("800KB")
-    """Up to here nothing is marked, at the reference rate. What simulators of 400G fabrics use (DCQCN at 40G: 5
+    """Up to here nothing is marked, at the reference rate. What simulators of 400G fabrics use (DCQCN at 40G:
+    5
     KB)."""
     kmax_bytes: PositiveSizeBytes = parse_size("3200KB")
     """From here on everything is marked. At the reference rate (DCQCN at 40G: 200 KB)."""

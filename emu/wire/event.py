@@ -133,7 +133,8 @@ class Event:
 
 @mypyc_attr(acyclic=True)
 class Message(Event):
-    """A record between devices of one server, or to and from the control plane: an operation and six integers.
+    """A record between devices of one server, or to and from the control plane: an operation and six
+    integers.
 
     `op` is one of the operations of `emu.wire.message`; what `a` to `f` mean is said there.
     """

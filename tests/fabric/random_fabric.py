@@ -11,7 +11,7 @@ from typing import Any
 
 from actors.runtime.fabric import shared_pool_bytes
 from emu.scenario.resolve import build_topology
-from tests.fabric.rig import Fabric, Section, graph, scenario, star, zone
+from tests.fabric.rig import Fabric, graph, scenario, star, zone
 
 RATES = ("40G", "100G", "100G", "200G", "400G", "400G", "400G", "56G")
 DELAYS = ("1ns", "100ns", "500ns", "500ns", "777777ps", "3us")
@@ -64,12 +64,36 @@ def random_switch(random: Random) -> dict[str, Any]:
     }
 
 
-def random_fabric(seed: int, lossy: bool = False, lossless: tuple[int, ...] = (3, 6)) -> Fabric:
-    """A fabric with connections and posts at priorities 3 and 6, of which `lossless` are; `lossy`: neither."""
+def random_ways(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A routing policy and a scheme of recovery that go together; packets of one flow may overtake."""
+    schemes: tuple[dict[str, Any], ...] = (
+        {"scheme": "go_back_n"},
+        {"scheme": "go_back_0"},
+        {"scheme": "go_back_n", "placement": "out_of_order", "reorder": random.choice((1, 16, 128))},
+        {"scheme": "selective_repeat", "reorder": random.choice((0, 8, 64))},
+    )
+    recovery = random.choice(schemes)
+    overtake = {"allow_reordering": True}
+    flowlets = {"gap": random.choice(("100ns", "5us")), "entries": random.choice((1, 16, 4096))}
+    policies: tuple[dict[str, Any], ...] = (
+        {"policy": "e_ecmp"},
+        {"policy": "ecmp", "hash": random.choice(("crc16", "crc32", "xor_fold", "toeplitz"))},
+        {"policy": "path_pinning"},
+        {"policy": "flowlet", **flowlets},
+        {"policy": "spray", "order": random.choice(("round_robin", "random")), **overtake},
+        {"policy": "adaptive", "granularity": random.choice(("packet", "flowlet")), **flowlets, **overtake},
+    )
+    return random.choice(policies), recovery
+
+
+def random_fabric(
+    seed: int, lossy: bool = False, lossless: tuple[int, ...] = (3, 6), varied: bool = False
+) -> Fabric:
+    """A fabric with connections and posts at priorities 3 and 6: `lossless` are, with `lossy` neither is."""
     random = Random(seed)
     topology, nics = random_topology(random)
     switch = random_switch(random)
-    sections: dict[str, Section] = {
+    sections: dict[str, dict[str, Any]] = {
         "nic": {
             "latency": random.choice((0, 0, "200ns")),
             "pfc_response": random.choice((0, "auto", "100ns", "1us")),
@@ -81,6 +105,13 @@ def random_fabric(seed: int, lossy: bool = False, lossless: tuple[int, ...] = (3
         },
     }
     switch["pfc"]["priorities"] = list(lossless)
+    if varied:
+        ways = Random(seed + 2_000_000)
+        sections["routing"], recovery = random_ways(ways)
+        sections["routing"]["convergence"] = ways.choice(("1us", "1ms"))
+        sections["transport"]["recovery"] = recovery
+        sections["transport"]["adaptive_retransmission"] = {"enabled": ways.random() < 0.3, "least": "10us"}
+        sections["nic"]["corrupt_every"] = ways.choice((0, 0, 50))
     if lossy:
         switch["pfc"]["enabled"] = False
         switch["buffer"]["reserve"] = random.choice(("4KiB", "8KiB"))

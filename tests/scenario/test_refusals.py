@@ -36,10 +36,16 @@ def test_everything_wrong_is_told_at_once() -> None:
         ),
         ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
         ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; did you mean 'crc32'?"),
-        ("routing.fields=[src, dts]", "routing.fields[1]: 'dts' is not one of the choices; did you mean 'dst"),
+        (
+            "routing.fields=[src, dts]",
+            "routing.fields[1]: 'dts' is not one of the choices; did you mean 'dst",
+        ),
         ("routing.fields=[src, src]", "routing.fields: a field is named twice; accepted: each field once"),
         ("routing.fields=[]", "routing.fields: is empty; accepted: at least 1"),
-        ("routing.polynomial=[3]", "routing.polynomial: mix has no polynomial; accepted: none, or hash: crc16"),
+        (
+            "routing.polynomial=[3]",
+            "routing.polynomial: mix has no polynomial; accepted: none, or hash: crc16",
+        ),
         (
             "routing={hash: crc16, polynomial: [0x11021]}",
             "routing.polynomial[0]: is wider than the hash; accepted: less than 2**16",
@@ -52,7 +58,10 @@ def test_everything_wrong_is_told_at_once() -> None:
             "routing.link_weights=[{link: 'a:b', weight: 0}]",
             "routing.link_weights[0].weight: 0 is out of range; accepted: at least 1",
         ),
-        ("routing.policy=spray", "routing.policy: spray reorders packets, and go-back-N takes that for losses"),
+        (
+            "routing.policy=spray",
+            "routing.policy: spray reorders packets, and go-back-N takes that for losses",
+        ),
         (
             "routing={policy: adaptive, granularity: packet}",
             "routing.policy: adaptive reorders packets, and go-back-N takes that for losses",
