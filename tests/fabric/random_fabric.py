@@ -11,7 +11,8 @@ from typing import Any
 
 from actors.runtime.fabric import shared_pool_bytes
 from emu.scenario.resolve import build_topology
-from tests.fabric.rig import Fabric, graph, scenario, star, zone
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import graph, scenario, star, zone
 
 RATES = ("40G", "100G", "100G", "200G", "400G", "400G", "400G", "56G")
 DELAYS = ("1ns", "100ns", "500ns", "500ns", "777777ps", "3us")

@@ -11,9 +11,9 @@ otherwise, so that times can be worked out by hand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from actors.link import Port
 from actors.nic.nic import Nic
@@ -25,7 +25,6 @@ from emu.kernel.device import Device, Plain
 from emu.kernel.kernel import Kernel
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
-from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.topology.model import HOST, Topology
@@ -44,74 +43,10 @@ from emu.wire.frame import Frame
 from emu.wire.message import COMPLETION, POST, POST_WITH_IMMEDIATE
 from tests.fabric.invariants import broken, pairs_disagree, queued
 
-Section = Mapping[str, Any]
 Lose = Callable[[Frame], bool]
 """Whether a frame that passes is to be lost."""
 
 SLICE = 50_000
-
-
-def zone(racks: int, hosts: int, spines: int, **more: Any) -> dict[str, Any]:
-    """An AI Zone with one GPU and one NIC a host."""
-    return {
-        "kind": "ai_zone",
-        "racks": racks,
-        "hosts_per_rack": hosts,
-        "gpus_per_host": 1,
-        "spines": spines,
-        **more,
-    }
-
-
-def graph(
-    links: Sequence[tuple[str, str]], rates: Mapping[int, str] | None = None, **delays: str
-) -> dict[str, Any]:
-    """A fabric from its cables: what is called `nic...` is a NIC with a host of its own, the rest switches.
-
-    Every link is 400G and 500 ns; `rates` (by the link's number) and `delays` (by `d<number>`) have the
-    exceptions.
-    """
-    names = list(dict.fromkeys(name for link in links for name in link))
-    nodes: list[dict[str, Any]] = []
-    for name in names:
-        if name.startswith("nic"):
-            host = name.replace("nic", "host")
-            nodes += [{"name": host, "role": "host"}, {"name": name, "role": "nic", "host": host}]
-        else:
-            nodes.append({"name": name, "role": "switch"})
-    rates = rates or {}
-    return {
-        "kind": "graph",
-        "nodes": nodes,
-        "links": [
-            {"a": a, "b": b, "rate": rates.get(number, "400G"), "delay": delays.get(f"d{number}", "500ns")}
-            for number, (a, b) in enumerate(links)
-        ],
-    }
-
-
-def star(nics: int, rates: Mapping[int, str] | None = None, **delays: str) -> dict[str, Any]:
-    """NICs around one switch; NIC n is at port n of it, over link n."""
-    return graph([(f"nic-{number}", "switch") for number in range(nics)], rates, **delays)
-
-
-def scenario(topology: Section, seed: int = 7, **sections: Section) -> Scenario:
-    """A scenario on this fabric without latencies or response times, except as `sections` say."""
-    quiet: dict[str, dict[str, Any]] = {
-        "switch": {"latency": 0, "pfc": {"response": 0}},
-        "nic": {"latency": 0, "pfc_response": 0},
-    }
-    for name, section in sections.items():
-        merged = dict(quiet.get(name, {}))
-        for key, value in section.items():
-            before = merged.get(key)
-            merged[key] = {**before, **value} if isinstance(before, dict) else value
-        quiet[name] = merged
-    flow = {"src": 0, "dst": 1, "size": "1KiB"}
-    job = {"name": "unused", "workload": {"kind": "flows", "pattern": "list", "flows": [flow]}}
-    return load_mapping(
-        {"name": "rig", "seed": seed, "topology": dict(topology), "jobs": [job], **quiet}
-    ).scenario
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ wait for the one in progress. When that frame began is what is varied.
 import pytest
 
 from actors.switch.buffer import headroom_bytes
-from tests.fabric.rig import Fabric, Section, scenario, star
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import Section, scenario, star
 
 REVERSE_OFFSETS_PS = range(0, 84_000, 6_000)
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 
 import emu
-from tests.fabric.rig import Fabric, Section, scenario, star, zone
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import Section, scenario, star, zone
 
 SENDERS = range(8, 24)
 MIB = 1 << 20

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 
 from emu.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
-from tests.fabric.rig import Fabric, scenario, star, zone
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star, zone
 
 SENT_PS = 83_880
 AT_SWITCH_PS = 583_880

@@ -14,7 +14,8 @@ import pytest
 import emu
 from emu.wire.frame import ECN_CONGESTED, Frame
 from tests.fabric.random_fabric import random_fabric
-from tests.fabric.rig import Fabric, graph, scenario
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import graph, scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 

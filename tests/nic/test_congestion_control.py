@@ -14,7 +14,8 @@ from actors.nic.swift import Swift
 from emu.errors import ScenarioError
 from emu.scenario.congestion import CongestionSection
 from emu.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
-from tests.fabric.rig import Fabric, Tap, scenario, star
+from tests.fabric.rig import Fabric, Tap
+from tests.fabric.sections import scenario, star
 
 LINE = 40_000_000_000
 US = 1_000_000

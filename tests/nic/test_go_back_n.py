@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from actors.nic.queue_pair import ERROR
 from emu.wire.frame import ACKNOWLEDGE, Frame
 from emu.wire.message import COMPLETED_SEND, STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
-from tests.fabric.rig import Fabric, Tap, graph, scenario
+from tests.fabric.rig import Fabric, Tap
+from tests.fabric.sections import graph, scenario
 
 TIMEOUT_PS = 8_192_000
 WIRE = graph([("nic-0", "nic-1")])

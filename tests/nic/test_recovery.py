@@ -13,7 +13,8 @@ from emu._finder import is_compiled
 from emu.errors import ScenarioError
 from emu.wire.event import NEVER_PS
 from emu.wire.frame import ACKNOWLEDGE, Frame
-from tests.fabric.rig import Fabric, scenario, star
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star
 
 MESSAGE = 4 * 2**20
 PACKETS = 4096

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from emu.wire.frame import ACKNOWLEDGE
-from tests.fabric.rig import Fabric, graph, scenario
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import graph, scenario
 
 WIRE = graph([("nic-0", "nic-1")])
 

@@ -17,7 +17,8 @@ from emu.kernel.mixing import Stream
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.wire.frame import WRITE_MIDDLE, Frame, wire_size
-from tests.fabric.rig import Fabric, scenario, zone
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, zone
 
 ROOT = Path(__file__).parents[2]
 SPINES = 4

@@ -17,7 +17,8 @@ from actors.nic.numbers import assign_qpns, assign_udp_source, hash_seed
 from actors.switch.hashing import E_ECMP, ECMP, choose, flow_hash
 from emu.scenario.resolve import build_topology
 from emu.wire.frame import WRITE_MIDDLE, Frame
-from tests.fabric.rig import Fabric, scenario, zone
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, zone
 
 FLOWS = UPLINKS = 16
 SEEDS = range(200)

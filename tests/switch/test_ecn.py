@@ -9,7 +9,8 @@ from emu.kernel.mixing import Stream
 from emu.scenario.switch import EcnSection
 from emu.units import parse_rate, parse_size
 from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
-from tests.fabric.rig import Fabric, scenario, star
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star
 from tests.switch.frames import frame_arrives
 
 FULL_WIRE = 4194

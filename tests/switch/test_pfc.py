@@ -14,7 +14,8 @@ from actors.link import Port
 from actors.pfc import Pfc
 from emu.wire.event import PAUSE, Message, key_device, key_kind
 from tests.fabric.invariants import Pending, _pauses
-from tests.fabric.rig import Fabric, Section, scenario, star
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import Section, scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
 
 FLIGHT_PS = 501_680

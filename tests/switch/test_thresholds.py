@@ -9,7 +9,7 @@ import pytest
 from actors.runtime.fabric import headroom_warnings
 from actors.switch.thresholds import dcqcn_thresholds
 from emu.scenario.resolve import build_topology
-from tests.fabric.rig import scenario, star, zone
+from tests.fabric.sections import scenario, star, zone
 
 
 def test_the_12_mb_32_port_switch_of_the_paper() -> None:
