@@ -51,6 +51,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.port",
     "actors.nic.notification",
     "actors.nic.timeout",
+    "actors.nic.bond",
     "actors.nic.nic",
     "actors.gpu.gpu",
     "actors.host.program",

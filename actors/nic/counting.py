@@ -25,7 +25,7 @@ PLAIN: Final = (
     "unknown_qpn",
 )
 CONTROL: Final = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
-STATE: Final = (*PLAIN, *CONTROL, "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
+STATE: Final = (*PLAIN, *CONTROL, "failovers", "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
 """What a snapshot keeps, on or off."""
 
 
@@ -35,6 +35,8 @@ def _optional(nic: Nic) -> list[str]:
         names.append("rx_icrc_encapsulated")
     if nic.first_timeout_ps != nic.timeout_ps:
         names.append("roce_adp_retrans")
+    if len(nic.ports()) > 1:
+        names.append("failovers")
     if nic.controlled:
         names += list(CONTROL)
     return names

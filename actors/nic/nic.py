@@ -20,6 +20,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
+from actors.nic.bond import rebond
 from actors.nic.counting import STATE, nic_counters, nic_series
 from actors.nic.notification import lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
@@ -66,7 +67,7 @@ ACK_WIRE_BYTES: Final[i64] = 86
 
 
 class Nic(Device):
-    """One RDMA NIC. Port 0 is its fabric port."""
+    """One RDMA NIC; its fabric ports are one bond."""
 
     def __init__(
         self,
@@ -86,6 +87,8 @@ class Nic(Device):
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
+        self.failovers: i64 = 0
+        """Queue pairs that went on through another port because theirs was down."""
         self.controlled: bool = False
         """Whether queue pairs have congestion control."""
         self.cnp_interval_ps: i64 = 0
@@ -153,7 +156,7 @@ class Nic(Device):
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send."""
-        self._ports[0].activate(pair, now)
+        self._ports[pair.port].activate(pair, now)
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
@@ -319,13 +322,17 @@ class Nic(Device):
             if subject == 0:
                 self._ports[port].on_serve(now)
             else:
-                self._ports[port].on_turn(self.pairs[subject - 1], now)
+                pair = self.pairs[subject - 1]
+                pair.paced = False
+                if pair.has_packets():
+                    self.activate(pair, now)
         elif kind == RETRANSMIT:
             timed_out(self, self.pairs[subject], now)
         elif kind == RATE_TIMER:
             timer_came(self, self.pairs[subject], now)
         elif kind == LINK_STATE:
             self._ports[port].set_link(subject == 1, now)
+            rebond(self, now)
         else:
             pfc = self._ports[port].pfc
             assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind

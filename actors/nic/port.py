@@ -69,11 +69,21 @@ class NicPort(Port):
         if not self.serve_pending:
             self.kick(now)
 
-    def on_turn(self, pair: QueuePair, now: i64) -> None:
-        """The time has come at which congestion control lets a queue pair send again."""
-        pair.paced = False
-        if pair.has_packets():
-            self.activate(pair, now)
+    def drain_round(self) -> None:
+        """Take all queue pairs out of the round; acknowledgements stay."""
+        priority: i64 = 0
+        while priority < 8:
+            pair = self._round[priority]
+            while pair is not None:
+                following = pair.active_next
+                pair.active_next = None
+                pair.active = False
+                pair = following
+            self._round[priority] = None
+            self._round_tails[priority] = None
+            if self._frames[priority] is None:
+                self.waiting &= ~(1 << priority)
+            priority += 1
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""

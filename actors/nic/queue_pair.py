@@ -74,6 +74,7 @@ _FIELDS: Final = (
     "timed_ps",
     "control_timer_ps",
     "cnp_from_ps",
+    "port",
 )
 
 
@@ -97,7 +98,7 @@ class WorkRequest:
 class QueuePair:
     """One end of a reliable connection."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  a line for each field
         self,
         index: int,
         qpn: int,
@@ -141,6 +142,10 @@ class QueuePair:
         """Selective repeat: the end of what the responder is known to have or to hold."""
         self.sacked: vec[i64] = vec[i64]()
         """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
+        self.home_port: i64 = 0
+        """Through which port of the NIC it sends as long as that is up."""
+        self.port: i64 = 0
+        """Through which port it sends now."""
         self.control: CongestionControl | None = None
         """What paces it; None for the port alone."""
         self.ecn: i64 = ECN_NOT_CAPABLE

@@ -15,6 +15,7 @@ from typing import Protocol
 from actors.host_link import MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
 from actors.nic.assembly import first_timeout_ps, give_control, recovery_of
+from actors.nic.bond import set_homes
 from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn, hash_seed
 from actors.nic.port import NicPort
@@ -320,6 +321,7 @@ def build_nic(
             for plan in pairs
         ]
     )
+    set_homes(nic, spread=scenario.nic.bond == "per_qp")
     give_control(nic, transport, fabric[0].rate_bps)
     return nic
 

@@ -210,6 +210,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Data packets lost because their ICRC was wrong.",
     ),
+    _counter(
+        "nic_failovers",
+        "nic_bond_failovers",
+        Unit.COUNT,
+        DEVICE,
+        "Queue pairs that went on through another port because theirs was down.",
+    ),
     _counter("nic_np_cnp_sent", "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
     _counter(
         "nic_np_ecn_marked_roce_packets",

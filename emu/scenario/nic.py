@@ -29,10 +29,12 @@ class NicSection(Section):
     pfc_response_ps: AutoTimePs = None
     """Time a NIC takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
+    bond: Literal["per_qp", "first"] = "per_qp"
+    """Of a NIC with several ports: whether queue pairs use them in turn, or all use the first that is up
+    (HPN, SIGCOMM'24)."""
     corrupt_every: Annotated[int, Field(ge=0, le=2**31)] = 0
-    """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is
-    the same in every run, to try `transport.recovery` on.
-    """
+    """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
+    same in every run, to try `transport.recovery` on."""
 
     def response_at(self, rate_bps: int) -> int:
         """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""

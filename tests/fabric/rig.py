@@ -360,13 +360,12 @@ class Fabric:
                 found += pairs_disagree(one, other, at_rest=at_rest)
         for nic in self.nics:
             data = sum(pair.high_psn for pair in nic.pairs) - self._first_psns[nic.number]
-            for port in nic.ports():
-                answers = nic.acks_sent + nic.naks_sent + nic.np_cnp_sent - len(queued(port))
-                lost = data + port.retransmitted + answers - port.sent_frames
-                if not 0 <= lost <= port.lost_link_down:
-                    found.append(
-                        f"nic {nic.number}: {data} packets, {answers} answers, {port.sent_frames} sent"
-                    )
+            data += sum(port.retransmitted for port in nic.ports())
+            waiting = sum(len(queued(port)) for port in nic.ports())
+            answers = nic.acks_sent + nic.naks_sent + nic.np_cnp_sent - waiting
+            sent = sum(port.sent_frames for port in nic.ports())
+            if not 0 <= data + answers - sent <= sum(port.lost_link_down for port in nic.ports()):
+                found.append(f"nic {nic.number}: {data} packets, {answers} answers, {sent} sent")
         return found
 
     def digest(self) -> list[list[int]]:

@@ -1,0 +1,104 @@
+"""What becomes of queue pairs when one of their NIC's two ports is lost?
+
+Two NICs, each on the same two switches, which are joined. Links are 400G and 500 ns long.
+"""
+
+from typing import Any
+
+import pytest
+
+from tests.fabric.rig import Fabric, graph, scenario
+
+LINKS = [("nic-0", "left"), ("nic-0", "right"), ("nic-1", "left"), ("nic-1", "right"), ("left", "right")]
+US = 1_000_000
+
+
+def two_ports(pairs: int, **sections: Any) -> Fabric:
+    """NICs 0 and 1 with so many connections."""
+    sections = {"routing": {"convergence": "1us"}, "transport": {"mtu": 1024}, **sections}
+    return Fabric(scenario(graph(LINKS), **sections), [(0, 1)] * pairs)
+
+
+def sent(fabric: Fabric, nic: int) -> list[int]:
+    """Payload bytes that each port of a NIC sent."""
+    return [port.sent_data_bytes for port in fabric.nics[nic].ports()]
+
+
+def test_queue_pairs_use_both_ports_in_turn() -> None:
+    fabric = two_ports(4)
+    for connection in range(4):
+        fabric.post(0, connection, 2**20)
+    fabric.run()
+    assert sent(fabric, 0) == [2 * 2**20, 2 * 2**20]
+    assert fabric.broken(at_rest=True) == []
+
+
+def test_or_all_use_the_first() -> None:
+    fabric = two_ports(4, nic={"bond": "first"})
+    for connection in range(4):
+        fabric.post(0, connection, 2**20)
+    fabric.run()
+    assert sent(fabric, 0) == [4 * 2**20, 0]
+
+
+@pytest.mark.parametrize("at_us", [1, 10, 23])
+def test_a_lost_port_is_no_timeout_and_no_lost_message(at_us: int) -> None:
+    fabric = two_ports(4)
+    for connection in range(4):
+        for _ in range(4):
+            fabric.post(0, connection, 2**18)
+    fabric.set_link("nic-0:left", at_us * US, up=False)
+    fabric.run()
+    for connection in range(4):
+        assert [d.size_bytes for d in fabric.deliveries(connection)] == [2**18] * 4
+        assert [done.status for done in fabric.completions(connection)] == [0] * 4
+    assert fabric.total("nic_local_ack_timeout_err") == 0
+    assert fabric.nics[0].failovers == 2
+    assert fabric.broken(at_rest=True) == []
+
+
+def test_queue_pairs_go_home_when_the_port_is_back() -> None:
+    fabric = two_ports(2)
+    fabric.set_link("nic-0:left", 5 * US, up=False)
+    fabric.set_link("nic-0:left", 15 * US, up=True)
+    for connection in range(2):
+        for _ in range(16):
+            fabric.post(0, connection, 2**17)
+    fabric.run(16 * US)
+    away = sent(fabric, 0)
+    fabric.run(30 * US)
+    back = sent(fabric, 0)
+    assert [pair.port for pair in fabric.nics[0].pairs] == [0, 1]
+    assert back[0] - away[0] == pytest.approx(14 * 50_000 * 1024 // 1106, rel=0.05)
+    fabric.run()
+    assert [done.status for connection in range(2) for done in fabric.completions(connection)] == [0] * 32
+    assert fabric.broken(at_rest=True) == []
+
+
+def test_a_nic_without_a_port_left_waits_for_one() -> None:
+    fabric = two_ports(2, transport={"mtu": 1024, "timeout": 5, "retry_count": 7})
+    for name in ("nic-0:left", "nic-0:right"):
+        fabric.set_link(name, 5 * US, up=False)
+    fabric.set_link("nic-0:right", 50 * US, up=True)
+    for connection in range(2):
+        fabric.post(0, connection, 2**20)
+    fabric.run()
+    assert [fabric.completions(connection)[0].status for connection in range(2)] == [0, 0]
+    assert sent(fabric, 0)[1] > 2**20
+
+
+def test_a_run_goes_on_from_its_state_while_failed_over() -> None:
+    def make() -> Fabric:
+        fabric = two_ports(4)
+        for connection in range(4):
+            fabric.post(0, connection, 2**19)
+        fabric.set_link("nic-0:left", 5 * US, up=False)
+        fabric.set_link("nic-0:left", 15 * US, up=True)
+        return fabric
+
+    whole, first, second = make(), make(), make()
+    whole.run()
+    first.run(9 * US)
+    second.load(first.save())
+    second.run()
+    assert second.digest() == whole.digest()
