@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.fabric.rig import Fabric, graph, scenario
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import graph, scenario
 
 LINKS = [("nic-0", "left"), ("nic-0", "right"), ("nic-1", "left"), ("nic-1", "right"), ("left", "right")]
 US = 1_000_000
