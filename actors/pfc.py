@@ -30,7 +30,7 @@ from emu.wire.frame import PAUSE_WIRE_BYTES
 from emu.wire.message import PAUSE_FRAME
 
 QUANTUM_BITS: Final = 512
-_FIELDS: Final = ("told", "stopping", "pending_stop", "pending_resume", "_expiring", "_refreshing")
+_FIELDS: Final = ("told", "stopping", "pending_stop", "pending_resume", "_expiring", "_refreshing", "ignored")
 
 
 class Pfc:
@@ -47,6 +47,8 @@ class Pfc:
         """Classes that the buffer wants stopped."""
         self.pending_stop: i64 = 0
         self.pending_resume: i64 = 0
+        self.ignored: i64 = 0
+        """Classes whose pauses are not obeyed (a watchdog saw a storm)."""
         self._expiring: i64 = 0
         self._refreshing: i64 = 0
         self.until_ps: vec[i64] = vec[i64]([0] * 8)
@@ -119,6 +121,9 @@ class Pfc:
             if (message.a >> priority) & 1:
                 self.received[priority] += 1
                 self.until_ps[priority] = now + message.c * self.quantum_ps
+                if (self.ignored >> priority) & 1:
+                    priority += 1
+                    continue
                 if (port.blocked >> priority) & 1 == 0:
                     port.blocked |= 1 << priority
                     self.since_ps[priority] = now
@@ -126,6 +131,7 @@ class Pfc:
                     self._expiring |= 1 << priority
                     port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, port.number, priority)
             elif (message.b >> priority) & 1:
+                self.until_ps[priority] = now
                 self._release(priority, now)
             priority += 1
         port.kick(now)
@@ -141,6 +147,11 @@ class Pfc:
         else:
             self._expiring |= 1 << priority
             self.port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, self.port.number, priority)
+
+    def ignore(self, priority: i64, now: i64) -> None:
+        """Obey no pause of a class from now on; what holds it is released."""
+        self.ignored |= 1 << priority
+        self._release(priority, now)
 
     def link_down(self, now: i64) -> None:
         """The link went down: whatever was said over it is void."""

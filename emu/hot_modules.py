@@ -29,6 +29,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.switch.ecn",
     "actors.switch.egress",
     "actors.switch.scheduling",
+    "actors.switch.watchdog",
     "actors.switch.hashing",
     "actors.switch.groups",
     "actors.switch.hash_functions",

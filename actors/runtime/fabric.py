@@ -29,6 +29,7 @@ from actors.switch.hashing import E_ECMP, POLICIES
 from actors.switch.policies import give_policy
 from actors.switch.scheduling import WeightedPort
 from actors.switch.switch import Switch
+from actors.switch.watchdog import PauseWatch
 from emu.errors import Problem, ScenarioError
 from emu.kernel.mixing import Stream
 from emu.kernel.queue import EventQueue
@@ -186,6 +187,15 @@ def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     ]
 
 
+def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
+    """Whether the link between two devices has flow control."""
+    pfc = scenario.switch.pfc
+    if not pfc.off:
+        return pfc.enabled
+    names = (topology.nodes[one].name, topology.nodes[other].name)
+    return pfc.enabled and not any(name in pfc.off for name in names)
+
+
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
     """What is left of a switch's buffer for sharing after reserves and headroom."""
     section = scenario.switch
@@ -222,11 +232,19 @@ def build_switch(
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = _switch_port(scenario, switch, index, wire, buffer)
-        if pfc.enabled:
-            port.pfc = Pfc(port, pfc.quanta)
+        flow_control = has_pfc(scenario, topology, number, end.peer)
+        if flow_control:
+            own = port.pfc = Pfc(port, pfc.quanta)
+            dog = pfc.watchdog
+            if pfc.watchdog.enabled:
+                switch.watches.append(
+                    PauseWatch(port, own, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
+                )
+        elif pfc.watchdog.enabled:
+            switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
         headroom = port_headroom_bytes(scenario, topology, number, end)
         for priority in range(PRIORITIES):
-            lossless = pfc.enabled and priority in pfc.priorities
+            lossless = flow_control and priority in pfc.priorities
             group = PriorityGroup(
                 priority, lossless, section.buffer.reserve_bytes, headroom if lossless else 0
             )
@@ -298,7 +316,7 @@ def build_nic(
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
-        if scenario.switch.pfc.enabled:
+        if has_pfc(scenario, topology, number, end.peer):
             port.pfc = Pfc(port, scenario.switch.pfc.quanta)
         ports.append(port)
     nic.set_ports(ports)

@@ -7,6 +7,8 @@ buffer.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
@@ -16,6 +18,8 @@ from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
 from emu.vectors import vec
 from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
+
+WATCHDOG_DROP: Final[i64] = 5
 
 
 class SwitchPort(Port):
@@ -28,8 +32,10 @@ class SwitchPort(Port):
         self.buffer: Buffer = buffer
         self.queued_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.queue_peak_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
-        self.dropped: vec[i64] = vec[i64]([0] * 5)
+        self.dropped: vec[i64] = vec[i64]([0] * 6)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
+        self.discarding: i64 = 0
+        """The priorities that a watchdog lets nobody wait for."""
         self.egress_limit_bytes: i64 = 0
         """What a lossy queue may hold, in bytes on the wire; 0 for no limit of its own."""
         self.marking: i64 = 0
@@ -88,6 +94,12 @@ class SwitchPort(Port):
                 self.lost_link_down += 1
             priority += 1
 
+    def discard(self, priority: i64, now: i64) -> None:
+        """Drop what waits in a queue: a watchdog saw a storm."""
+        while (self.waiting >> priority) & 1:
+            self.take(priority, now)
+            self.dropped[WATCHDOG_DROP] += 1
+
     def head_bytes(self, priority: i64) -> i64:
         """The size on the wire of the first frame of a priority that has one."""
         frame = self._heads[priority]
@@ -115,6 +127,7 @@ class SwitchPort(Port):
                 frame = frame.queue_next
             queues.append(frames)
         own: list[Plain] = [queues, save_integers(self.queue_peak_bytes), save_integers(self.dropped)]
+        own.append(self.discarding)
         for red in self.reds:
             own += [red.marked, red.stream.counter]
         return [super().save(), own]
@@ -123,7 +136,8 @@ class SwitchPort(Port):
         """Take the state that `save` of an equally built port returned."""
         base, own = as_list(state)
         super().load(base)
-        queues, peaks, dropped, *marks = as_list(own)
+        queues, peaks, dropped, discarding, *marks = as_list(own)
+        self.discarding = as_int(discarding)
         for place, red in enumerate(self.reds):
             red.marked, red.stream.counter = as_int(marks[2 * place]), as_int(marks[2 * place + 1])
         waiting: i64 = self.waiting

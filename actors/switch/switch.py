@@ -20,10 +20,11 @@ from mypy_extensions import i64
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
-from actors.switch.egress import SwitchPort
+from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.hashing import choose, flow_hash
 from actors.switch.policy import RoutingPolicy
+from actors.switch.watchdog import PauseWatch
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
@@ -34,13 +35,14 @@ from emu.wire.event import (
     PAUSE_EXPIRY,
     PAUSE_REFRESH,
     SERVE,
+    WATCHDOG,
     Message,
 )
 from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4
-DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route", "egress_limit")
+DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route", "egress_limit", "watchdog")
 """By number; 1, 2 and 4 are congestion. Frames lost to a dead link are counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
@@ -60,6 +62,8 @@ class Switch(Device):
         self.hash_seed: i64 = hash_seed
         self.router: RoutingPolicy | None = None
         """Chooses among equal paths instead of `policy`, where that is not written out below."""
+        self.watches: list[PauseWatch] = []
+        """A watchdog for each port, or none."""
         self.down: list[int] = []
         """Links that routing knows to be down."""
 
@@ -114,7 +118,7 @@ class Switch(Device):
         if (
             (out.waiting & ~out.blocked) == 0
             and out.free_ps <= now
-            and (out.blocked >> priority) & 1 == 0
+            and ((out.blocked | out.discarding) >> priority) & 1 == 0
             and out.up
             and not out.control_pending
         ):
@@ -122,6 +126,9 @@ class Switch(Device):
             return
         if not out.up:
             out.lost_link_down += 1
+            return
+        if (out.discarding >> priority) & 1:
+            out.dropped[WATCHDOG_DROP] += 1
             return
         frame.ingress = (port_number << 3) | priority
         if out.egress_limit_bytes > 0 and self._over_limit(out, frame):
@@ -143,8 +150,12 @@ class Switch(Device):
 
     def on_pause(self, message: Message, port: i64) -> None:
         pfc = self.ports[port].pfc
-        if pfc is not None:
-            pfc.hear(message, self.queue.now_ps)
+        if pfc is None:
+            return
+        now: i64 = self.queue.now_ps
+        pfc.hear(message, now)
+        if len(self.watches) > 0:
+            self.watches[port].paused(self.ports[port].blocked, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
@@ -155,6 +166,8 @@ class Switch(Device):
             self.ports[port].set_link(subject == 1, now)
         elif kind == CONFIGURATION:
             self._route_change(subject)
+        elif kind == WATCHDOG:
+            self.watches[port].expire(subject, now)
         else:
             pfc = self.ports[port].pfc
             assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
@@ -174,12 +187,23 @@ class Switch(Device):
             self.down.sort()
         self.compute_groups()
 
+    def _reasons(self, port: SwitchPort) -> list[int]:
+        """The reasons for which a port, as it is configured, can drop."""
+        found = [1, 2, 3]
+        if port.egress_limit_bytes > 0:
+            found.append(4)
+        if self.watches:
+            found.append(5)
+        return found
+
     def series(self) -> list[Series]:
         rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
         for port in self.ports:
             n: int = port.number
             rows += port_series(n)
-            rows += [Series("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in _reasons(port)]
+            rows += [Series("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
+            if self.watches:
+                rows += [Series("pfc_storms", n, p) for p in range(PRIORITIES)]
             rows += [Series("queue_marked_frames", n, p) for p in range(len(port.reds))]
             rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
@@ -194,7 +218,9 @@ class Switch(Device):
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
         for port in self.ports:
             values += port_counters(port, self.queue.now_ps)
-            values += [port.dropped[reason] for reason in _reasons(port)]
+            values += [port.dropped[reason] for reason in self._reasons(port)]
+            if self.watches:
+                values += list(self.watches[port.number].storms)
             values += [red.marked for red in port.reds]
             values += list(port.queue_peak_bytes)
             first: int = port.number * PRIORITIES
@@ -204,12 +230,20 @@ class Switch(Device):
 
     def save(self) -> list[Plain]:
         ports: list[Plain] = [port.save() for port in self.ports]
+        watches: list[Plain] = [watch.save() for watch in self.watches]
         down: list[Plain] = list(self.down)
         router = self.router
-        return [super().save(), self.buffer.save(), down, ports, None if router is None else router.save()]
+        return [
+            super().save(),
+            self.buffer.save(),
+            down,
+            ports,
+            None if router is None else router.save(),
+            watches,
+        ]
 
     def load(self, state: list[Plain]) -> None:
-        base, buffer, down, ports, routing = state
+        base, buffer, down, ports, routing, watches = state
         super().load(as_list(base))
         self.buffer.load(buffer)
         self.down = [as_int(link) for link in as_list(down)]
@@ -219,8 +253,5 @@ class Switch(Device):
         router = self.router
         if router is not None:
             router.load(as_list(routing))
-
-
-def _reasons(port: SwitchPort) -> list[int]:
-    """The reasons for which this port, as it is configured, can drop."""
-    return [1, 2, 3, 4] if port.egress_limit_bytes > 0 else [1, 2, 3]
+        for watch, saved in zip(self.watches, as_list(watches), strict=True):
+            watch.load(saved)

@@ -75,6 +75,7 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
     "egress_limit": "a lossy egress queue was at its limit",
+    "watchdog": "a PFC watchdog held a storm off its queue",
 }
 """Why a frame can be dropped."""
 
@@ -138,6 +139,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.FRAMES,
         PRIORITY,
         "Frames that left this egress queue marked as having met congestion (ECN).",
+    ),
+    _counter(
+        "pfc_storms",
+        "pfc_watchdog_storms",
+        Unit.COUNT,
+        PRIORITY,
+        "Times a PFC watchdog found this egress queue stopped for too long.",
     ),
     _gauge(
         "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."

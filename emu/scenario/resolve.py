@@ -89,9 +89,26 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
             problems.append(_problem(scenario, ("faults", index, "target"), reason, "a link of the fabric"))
         duration_ps = (fault.for_ps or 0) if isinstance(fault, LinkDown) else 0
         faults.append(LinkFault(fault.at_ps, isinstance(fault, LinkUp), links, duration_ps))
+    problems.extend(_unknown_names(scenario, topology))
     if problems:
         raise ScenarioError(problems)
     return Resolved(tuple(jobs), link_changes(faults))
+
+
+def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Links and devices that sections of the switches name and the fabric does not have."""
+    for index, one in enumerate(scenario.routing.link_weights):
+        try:
+            topology.links_named(one.link)
+        except TopologyError as error:
+            for flaw in error.faults:
+                yield _of_flaw(scenario, ("routing", "link_weights", index, "link"), flaw)
+    for index, name in enumerate(scenario.switch.pfc.off):
+        try:
+            topology.node_named(name)
+        except TopologyError as error:
+            for flaw in error.faults:
+                yield _of_flaw(scenario, ("switch", "pfc", "off", index), flaw)
 
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:

@@ -78,9 +78,11 @@ class Scenario(Section):
                 f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
             )
             yield Refusal(("transport", "data_priority"), reason, accepted)
-        if self.routing.reorders and not getattr(self.transport, "out_of_order", False):
+        if self.routing.reorders and not self.transport.out_of_order:
             reason = f"{self.routing.policy} reorders packets, and go-back-N takes that for losses"
-            accepted = "transport.out_of_order, or routing.allow_reordering: true to see it"
+            accepted = (
+                "a transport.recovery that takes packets out of order, or routing.allow_reordering: true"
+            )
             yield Refusal(("routing", "policy"), reason, accepted)
         for index, expectation in enumerate(self.expect):
             steps = path_steps(expectation.value)

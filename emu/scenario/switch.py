@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -18,8 +18,10 @@ from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
     AutoSizeBytes,
     AutoTimePs,
+    NodeName,
     PositiveFraction,
     PositiveSizeBytes,
+    PositiveTimePs,
     Priority,
     RateBps,
     SizeBytes,
@@ -67,6 +69,19 @@ class BufferSection(Section):
                 yield Refusal((key,), "is larger than the pool", "less than `pool`")
 
 
+class WatchdogSection(Section):
+    """PFC watchdog: what a queue does that its peer never lets go."""
+
+    enabled: bool = False
+    """Whether switches watch."""
+    detection_ps: PositiveTimePs = parse_time("200ms")
+    """A queue stopped for so long, with frames waiting, is in a storm. Meta alarms at 200 ms."""
+    restoration_ps: PositiveTimePs = parse_time("200ms")
+    """Without a pause for so long it is as before."""
+    action: Literal["drop", "forward"] = "drop"
+    """Whether a storm's queue drops what comes, or sends in spite of the pauses."""
+
+
 class PfcSection(Section):
     """Priority flow control."""
 
@@ -78,6 +93,11 @@ class PfcSection(Section):
     """Pause time in a pause frame, in quanta of 512 bit times; refreshed while the cause lasts."""
     response_ps: AutoTimePs = None
     """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
+
+    watchdog: WatchdogSection = WatchdogSection()
+    """What to do about storms of pauses."""
+    off: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """Devices at whose links PFC is off, in both directions: what comes from there is lossy."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a priority listed twice."""

@@ -67,6 +67,17 @@ def test_everything_wrong_is_told_at_once() -> None:
             "routing.policy: adaptive reorders packets, and go-back-N takes that for losses",
         ),
         (
+            "switch.ecn={kmin: 2MB, kmax: 1MB}",
+            "switch.ecn.kmin: lies above kmax; accepted: at most `kmax`",
+        ),
+        ("switch.ecn.pmax=2", "switch.ecn.pmax: is more than certain; accepted: at most 1"),
+        (
+            "switch.scheduling.weights=[1, 0, 1, 1, 1, 1, 1, 1]",
+            "switch.scheduling.weights[1]: 0 is out of range",
+        ),
+        ("switch.scheduling.weights=[1, 1]", "switch.scheduling.weights: has 2 items; accepted: at least 8"),
+        ("switch.scheduling.strict=[1, 1]", "switch.scheduling.strict: a priority is listed twice"),
+        (
             "routing.policy=no_such_module:Mine",
             "routing.policy: 'no_such_module:Mine' does not load: ModuleNotFoundError: No module named 'no_",
         ),

@@ -1,0 +1,112 @@
+"""What if a peer never stops saying stop?
+
+A storm of pauses, from a broken NIC or a deadlock, holds a queue for ever and spreads upstream. The watchdog
+looks at each egress queue by itself: one that its peer has stopped without interruption for the *detection*
+time, with frames waiting, is in a storm. Then, by the scenario's action,
+
+* `drop`: what waits there is dropped, and so is what comes for it (reason `watchdog`);
+* `forward`: pauses of that class are ignored, and the queue sends.
+
+When no pause has held for the *restoration* time the queue is as before.
+
+Timers are the queue's own: one is pending while the queue is stopped or in a storm, and none otherwise.
+
+Source: SONiC's PFC watchdog (detection, restoration, action); Meta (SIGCOMM 2024) alarms on pauses of 200 ms.
+
+Not modelled: polling intervals, storms of several queues handled together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.pfc import Pfc
+from actors.switch.egress import SwitchPort
+from emu.kernel.device import Plain
+from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.vectors import vec
+from emu.wire.event import WATCHDOG
+
+_FIELDS: Final = ("_watching", "stormy")
+
+
+class PauseWatch:
+    """The watchdog of one port."""
+
+    def __init__(
+        self, port: SwitchPort, pfc: Pfc, detection_ps: int, restoration_ps: int, forward: bool
+    ) -> None:
+        self.port: SwitchPort = port
+        self.pfc: Pfc = pfc
+        self.detection_ps: i64 = detection_ps
+        self.restoration_ps: i64 = restoration_ps
+        self.forward: bool = forward
+        self.stormy: i64 = 0
+        """The classes that are in a storm."""
+        self.storms: vec[i64] = vec[i64]([0] * 8)
+        self._watching: i64 = 0
+
+    def paused(self, stopped: i64, now: i64) -> None:
+        """Some classes (a mask) of the port are stopped: watch those that are not watched yet."""
+        fresh: i64 = stopped & ~self._watching
+        priority: i64 = 0
+        while fresh != 0:
+            if fresh & 1:
+                self._look_again(priority, now + self.detection_ps)
+            fresh >>= 1
+            priority += 1
+
+    def expire(self, priority: i64, now: i64) -> None:
+        """Time to look at a class."""
+        bit: i64 = 1 << priority
+        self._watching &= ~bit
+        if (self.stormy & bit) != 0:
+            quiet_ps: i64 = self.pfc.until_ps[priority] + self.restoration_ps
+            if quiet_ps > now:
+                self._look_again(priority, quiet_ps)
+            else:
+                self._restore(priority, now)
+        elif (self.port.blocked & bit) != 0:
+            due_ps: i64 = self.pfc.since_ps[priority] + self.detection_ps
+            if due_ps > now:
+                self._look_again(priority, due_ps)
+            elif (self.port.waiting & bit) != 0:
+                self._storm(priority, now)
+            else:
+                self._look_again(priority, now + self.detection_ps)
+
+    def _storm(self, priority: i64, now: i64) -> None:
+        bit: i64 = 1 << priority
+        self.stormy |= bit
+        self.storms[priority] += 1
+        port = self.port
+        if self.forward:
+            self.pfc.ignore(priority, now)
+            port.kick(now)
+        else:
+            port.discarding |= bit
+            port.discard(priority, now)
+        self._look_again(priority, now + self.restoration_ps)
+
+    def _restore(self, priority: i64, now: i64) -> None:
+        bit: i64 = 1 << priority
+        self.stormy &= ~bit
+        self.port.discarding &= ~bit
+        self.pfc.ignored &= ~bit
+        self.port.kick(now)
+
+    def _look_again(self, priority: i64, at_ps: i64) -> None:
+        self._watching |= 1 << priority
+        self.port.owner.push_timer(at_ps, WATCHDOG, self.port.number, priority)
+
+    def save(self) -> list[Plain]:
+        """What is watched, and the storms so far."""
+        return [save_fields(self, _FIELDS), save_integers(self.storms)]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        fields, storms = as_list(state)
+        load_fields(self, _FIELDS, fields)
+        self.storms = load_integers(storms)
