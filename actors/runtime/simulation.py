@@ -63,19 +63,20 @@ class Simulation:
 
     def run(self) -> Report:
         """Run to the end. Devices are started by the caller."""
-        begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
         ending: Ending | None = None
         fault, message, details = Fault.NONE, "", ""
-        try:
-            with quiet_collector():
+        with quiet_collector():
+            begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
+            try:
                 ending = self._rounds()
-        except (PeerGone, PeerLeft) as error:
-            fault, message = Fault.PEER, str(error)
-        except EmuError as error:
-            fault, message = Fault.OWN, str(error)
-        except Exception as error:  # noqa: BLE001  reported with its traceback, by the coordinator
-            fault, message = Fault.OWN, f"{type(error).__name__}: {error}"
-            details = traceback.format_exc()
+            except (PeerGone, PeerLeft) as error:
+                fault, message = Fault.PEER, str(error)
+            except EmuError as error:
+                fault, message = Fault.OWN, str(error)
+            except Exception as error:  # noqa: BLE001  reported with its traceback, by the coordinator
+                fault, message = Fault.OWN, f"{type(error).__name__}: {error}"
+                details = traceback.format_exc()
+            wall_s, cpu_s = time.perf_counter() - begin_wall_s, time.process_time() - begin_cpu_s
         if fault is not Fault.NONE:
             self._say_goodbye(message)
         return Report(
@@ -85,8 +86,8 @@ class Simulation:
             details,
             self.participant.virtual_ps if ending is not None else self.participant.partition.now_ps(),
             self.participant.machine.round,
-            time.perf_counter() - begin_wall_s,
-            time.process_time() - begin_cpu_s,
+            wall_s,
+            cpu_s,
         )
 
     def _rounds(self) -> Ending | None:
