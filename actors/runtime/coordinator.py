@@ -13,6 +13,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -66,11 +67,15 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
     devices = len(topology.nodes) - 1
     workers = options.workers or min(os.cpu_count() or 1, devices)
     plan = spread(blueprint, workers, placement)
-    with ray_session(options.address, plan.workers):
+    with ExitStack() as opened:
+        discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
+        if discovery is not None:
+            opened.callback(discovery.close)
+        opened.enter_context(ray_session(options.address, plan.workers))
         if options.address is not None and options.workers is None:
             plan = spread(blueprint, min(_cluster_cpus(), devices), placement)
         with Interruption() as interruption:
-            run = _RayRun(plan, options, observer, interruption, begin_s)
+            run = _RayRun(plan, options, observer, interruption, discovery, begin_s)
             whole = False
             try:
                 outcome = run.run()
@@ -89,6 +94,7 @@ class _RayRun:
         options: RunOptions,
         observer: Observer,
         interruption: Interruption,
+        discovery: Discovery | None,
         begin_s: float,
     ) -> None:
         self._plan = plan
@@ -100,7 +106,7 @@ class _RayRun:
         self._actors: list[Any] = []
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
-        self._discovery: Discovery | None = None
+        self._discovery = discovery
         self._gone: dict[int, str] = {}
 
     def run(self) -> Outcome:
@@ -133,8 +139,6 @@ class _RayRun:
         """Close what the run opened, and end its actors, or leave them to the session if `keep`."""
         import ray  # noqa: PLC0415  Ray only where it is needed
 
-        if self._discovery is not None:
-            self._discovery.close()
         closing = {self._actors[worker].close.remote(): worker for worker in self._living()}
         closed: list[Any] = []
         if closing:
@@ -203,8 +207,8 @@ class _RayRun:
         if self._options.directory is not None:
             write_workers(self._options.directory, self._records)
         targets = [(record.worker, record.metrics_address) for record in self._records]
-        if self._options.metrics:
-            self._discovery = Discovery(plan.scenario.name, targets)
+        if self._discovery is not None:
+            self._discovery.set_targets(targets)
         self._observer.workers_up(self._records, self._discovery.url if self._discovery else "")
 
     def _all(self, refs: list[Any], what: str) -> list[Any]:

@@ -67,10 +67,11 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     ]
     scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
     merger = Merger(plan.workers, observer)
-    discovery: Discovery | None = None
+    discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
     try:
         metrics = scrape.start(scenario) if options.metrics else ""
-        discovery = Discovery(scenario.name, [(0, metrics)]) if metrics else None
+        if discovery is not None:
+            discovery.set_targets([(0, metrics)])
         names = tuple(node.name for node in topology.nodes)
         workers = (WorkerRecord(0, os.getpid(), socket.gethostname(), "", metrics, names),)
         if options.directory is not None:

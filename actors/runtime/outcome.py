@@ -50,6 +50,8 @@ class RunOptions:
     """`auto`: Unix on one host and TCP between hosts; `tcp`: TCP everywhere."""
     metrics: bool = True
     """Whether workers serve Prometheus text on loopback."""
+    discovery_port: int = 0
+    """The port of the page that lists them; 0 lets the kernel choose."""
     progress_every_s: float = 0.25
 
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
+
+from emu.errors import RuntimeFailure
 
 THREADS: Final = 2
 TIMEOUT_S: Final = 2.0
@@ -37,14 +40,21 @@ class Page(Protocol):
 
 
 class PageServer:
-    """A few pages over HTTP/1.1 on a loopback port that the kernel chooses; one request a connection.
+    """A few pages over HTTP/1.1 on a loopback port; one request a connection.
 
-    Answers GET with a page or 404, anything else with 405. Its threads are daemons; `close` ends them.
+    Port 0 lets the kernel choose. Answers GET with a page or 404, anything else with 405. Its threads are
+    daemons; `close` ends them. Raises RuntimeFailure if the port cannot be had.
     """
 
-    def __init__(self, pages: Mapping[str, Page], name: str) -> None:
+    def __init__(self, pages: Mapping[str, Page], name: str, port: int = 0) -> None:
         self.pages = dict(pages)
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=16)
+        try:
+            self._socket = socket.create_server(("127.0.0.1", port), backlog=16)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise RuntimeFailure(
+                f"port {port} of 127.0.0.1 cannot be had for the {name} page: {reason}"
+            ) from None
         self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._closed = False
         self._threads = [
@@ -120,11 +130,11 @@ class Discovery:
 
     content_type = JSON_TYPE
 
-    def __init__(self, run: str, targets: Iterable[tuple[int, str]] = ()) -> None:
+    def __init__(self, run: str, targets: Iterable[tuple[int, str]] = (), port: int = 0) -> None:
         self.run = run
         self._body = b"[]"
         self.set_targets(targets)
-        self._server = PageServer({"/sd": self}, "discovery")
+        self._server = PageServer({"/sd": self}, "discovery", port)
         self.url = f"http://{self._server.address}/sd"
 
     def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:

@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,10 @@ from emu.errors import RuntimeFailure
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""
 REACH_S: Final = 5.0
+HTTP2_HEADER_BYTES: Final = 9
+HTTP2_SETTINGS: Final = 4
+HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, HTTP2_SETTINGS, 0, 0, 0, 0, 0])
+"""What a client says first, with empty settings (RFC 9113, 3.4)."""
 REMOVALS: Final = 30
 ENVIRONMENT: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -35,6 +40,8 @@ ENVIRONMENT: Final = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
 }
+REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
+"""How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
 _TOKEN: Final = secrets.token_hex(32)
 """Guards the clusters that this process starts; Ray caches it, so it lives as long as the process."""
 _CHOSEN: Final = any(
@@ -48,7 +55,8 @@ def ray_session(address: str | None, cpus: int) -> Iterator[None]:
     """Ray, connected. Raises RuntimeFailure in one line if that cannot be had."""
     if address is not None:
         _check_reachable(address)
-    os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
+    wanted = ENVIRONMENT if address is None else ENVIRONMENT | REACH_ENVIRONMENT
+    os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
     import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
 
     if ray.is_initialized():
@@ -64,7 +72,8 @@ def ray_session(address: str | None, cpus: int) -> Iterator[None]:
             _connect(address, cpus, directory)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             where = "on this machine" if address is None else f"at {address}"
-            raise RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}") from None
+            hint = "" if address is None or _CHOSEN else "; if it asks for a token, set RAY_AUTH_MODE=token"
+            raise RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}{hint}") from None
         os.umask(umask)
         yield
     finally:
@@ -78,7 +87,8 @@ def _connect(address: str | None, cpus: int, directory: Path | None) -> None:
     import ray  # noqa: PLC0415  as above
 
     if address is not None:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        with _quiet_standard_error():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         return
     ray.init(
         address="local",
@@ -92,6 +102,20 @@ def _connect(address: str | None, cpus: int, directory: Path | None) -> None:
     )
 
 
+@contextmanager
+def _quiet_standard_error() -> Iterator[None]:
+    """Drop what Ray's C++ side writes of every attempt to connect; the exception says it too."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def _set_token(directory: Path) -> None:
     """Let nobody else use the cluster, unless the user has chosen a way of doing that."""
     if not _CHOSEN:
@@ -101,7 +125,7 @@ def _set_token(directory: Path) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Say so at once if nothing listens at HOST:PORT; Ray itself tries for minutes."""
+    """Say so at once if nothing listens at HOST:PORT, or no gRPC server; Ray itself tries for minutes."""
     if address == "auto":
         return
     plain = address.removeprefix("ray://")
@@ -111,10 +135,26 @@ def _check_reachable(address: str) -> None:
             f"{address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"
         )
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+        with socket.create_connection((host, int(port)), timeout=REACH_S) as connection:
+            speaks = "RAY_USE_TLS" in os.environ or _speaks_http2(connection)
     except OSError as error:
         reason = error.strerror or str(error) or "no answer"
         raise RuntimeFailure(f"no Ray cluster at {address}: {reason}") from None
+    if not speaks:
+        raise RuntimeFailure(f"no Ray cluster at {address}: something else listens there")
+
+
+def _speaks_http2(connection: socket.socket) -> bool:
+    """Whether the other end opens HTTP/2, as every gRPC server does: with a SETTINGS frame."""
+    connection.settimeout(REACH_S)
+    connection.sendall(HTTP2_PREFACE)
+    header = b""
+    while len(header) < HTTP2_HEADER_BYTES:
+        more = connection.recv(HTTP2_HEADER_BYTES - len(header))
+        if not more:
+            return False
+        header += more
+    return header[3] == HTTP2_SETTINGS
 
 
 def _remove(directory: Path) -> None:

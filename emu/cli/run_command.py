@@ -35,6 +35,12 @@ from emu.measure.run_directory import RunDirectory
 @click.option(
     "--address", metavar="HOST:PORT", help="A Ray cluster that runs already ['auto' finds one here]."
 )
+@click.option(
+    "--discovery-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -47,6 +53,7 @@ def command(
     parts: int | None,
     placement: str | None,
     address: str | None,
+    discovery_port: int,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -61,7 +68,12 @@ def command(
     if parts is not None and not local:
         raise UsageError("--parts is for --local; on Ray use --workers")
     options = RunOptions(
-        local=local, parts=parts or 1, workers=workers, placement=placement or "packed", address=address
+        local=local,
+        parts=parts or 1,
+        workers=workers,
+        placement=placement or "packed",
+        address=address,
+        discovery_port=discovery_port,
     )
     check_options(options)
     prepared = prepare(load_scenario(scenario, assignments, seed))

@@ -28,6 +28,6 @@ def listed(words: Iterable[str], most: int = 12) -> str:
 
 
 def shown(value: object, most: int = 64) -> str:
-    """A value as it is quoted in a message, cut after `most` characters."""
-    text = repr(value)
+    """A value as it is quoted in a message, a list in brackets, cut after `most` characters."""
+    text = repr(list(value)) if isinstance(value, tuple) else repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -32,7 +32,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("topology.kind=clos", "topology.kind: there is no kind 'clos'; accepted: " + KINDS),
         (
             "topology=[]",
-            "topology: () is not a mapping; accepted: a mapping with kind: one of " + KINDS,
+            "topology: [] is not a mapping; accepted: a mapping with kind: one of " + KINDS,
         ),
         ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
         ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; did you mean 'crc32'?"),
