@@ -232,7 +232,9 @@ def test_a_run_that_does_not_end_is_status_3(capsys: Captured, tmp_path: Path) -
     options = ("--local", "--quiet", "--set", "run.max_time=1us", "--out", str(tmp_path))
     status, out, err = told(capsys, "run", TINY, *options)
     assert (status, out) == (3, [])
-    assert err == ["emu: run.max_time (1us) passed with a job unfinished"]
+    assert err[0] == "emu: run.max_time (1us) passed with a job unfinished"
+    assert err[1].startswith("host-0 waits: rank 0 of job 0, operation 0: ")
+    assert all(" waits" in line for line in err[1:])
 
 
 @pytest.mark.parametrize(
