@@ -9,7 +9,6 @@ import pytest
 from emu.kernel.device import Plain
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
-from tests.fabric.sections import scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
 
 US = 1_000_000
