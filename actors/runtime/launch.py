@@ -82,10 +82,10 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
             for partition in partitions:
                 partition.start()
             build_s = time.perf_counter() - begin_s
-            begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
             with quiet_collector():
+                begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
                 ending = InProcess(participants, options.delay_seed, watch.between).run()
-            wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+                wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
         watch.look()
         scrape.publish()
     finally:
