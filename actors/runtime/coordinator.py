@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from actors.runtime.crew import crew_of_session
 from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.peers import Address
 from actors.runtime.placement import Placement
 from actors.runtime.plain_records import from_plain
 from actors.runtime.plan import RunPlan, blueprint_of, spread
@@ -29,7 +31,7 @@ from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger
 from actors.runtime.simulation import Fault, Report
 from actors.runtime.waiting import Wait
-from actors.runtime.worker import Place, Prepared, Worker, WorkerSpec
+from actors.runtime.worker import Place, Prepared, Worker, WorkerSpec, host_identity
 from actors.runtime.workers_file import write_workers
 from emu.errors import EmuError, RuntimeFailure
 from emu.measure.collected import DeviceRecord, EngineFacts
@@ -107,6 +109,7 @@ class _RayRun:
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
         self._discovery = discovery
+        self._addresses: list[Address] = []
         self._gone: dict[int, str] = {}
 
     def run(self) -> Outcome:
@@ -143,6 +146,8 @@ class _RayRun:
         closed: list[Any] = []
         if closing:
             closed, _ = ray.wait(list(closing), num_returns=len(closing), timeout=ASK_S)
+        for worker in sorted(self._gone):
+            self._sweep_up_after(worker)
         crew = crew_of_session()
         kept = sorted(closing[ref] for ref in closed) if keep and crew is not None else []
         for worker, actor in enumerate(self._actors):
@@ -150,6 +155,11 @@ class _RayRun:
                 ray.kill(actor)
         if crew is not None:
             crew.give_back([self._actors[worker] for worker in kept])
+
+    def _sweep_up_after(self, worker: int) -> None:
+        """Remove the directory of a worker that could not do so itself, if it is on this host."""
+        if worker < len(self._addresses) and self._addresses[worker].host == host_identity():
+            shutil.rmtree(Path(self._addresses[worker].unix).parent, ignore_errors=True)
 
     def _start(self) -> None:
         import ray  # noqa: PLC0415  as above
@@ -182,7 +192,7 @@ class _RayRun:
             ],
             "build",
         )
-        addresses = [one.address for one in _without_errors(prepared)]
+        addresses = self._addresses = [one.address for one in _without_errors(prepared)]
         _without_errors(self._all([one.connect.remote(addresses) for one in self._actors], "connect"))
         self._announce(_without_errors(prepared))
 
@@ -360,4 +370,5 @@ def _reason(error: Exception) -> str:
     """Why Ray thinks an actor is gone, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     chosen = [line for line in lines if line.startswith("The actor died") or "exit detail" in line.lower()]
-    return (chosen or lines or [type(error).__name__])[-1][:300]
+    line = (chosen or lines or [type(error).__name__])[-1]
+    return line.partition(" Some common causes")[0][:300]
