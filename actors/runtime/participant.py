@@ -81,8 +81,10 @@ class Participant:
             except ProtocolError as error:
                 raise ProtocolError(f"from worker {peer}: {error}") from None
         if step.sync is not None:
+            self.partition.reach(step.sync.time_ps)
             self.act(step.sync)
         if step.ending is not None:
+            self.partition.reach(max(step.virtual_ps, self.partition.now_ps()))
             self.ending = step.ending
             self.virtual_ps = step.virtual_ps
         else:

@@ -59,6 +59,14 @@ class Partition:
         """The time of the last event that was executed."""
         return self.kernel.queue.now_ps
 
+    def reach(self, time_ps: int) -> None:
+        """Set the clock to a time before which nothing is pending.
+
+        What a device tells of itself may be measured up to now (how long a port has been paused so far),
+        and the last event that was executed here is not the last one elsewhere.
+        """
+        self.kernel.queue.now_ps = time_ps
+
     def sent_ps(self) -> list[int]:
         """The earliest arrival in each outbox; NEVER_PS where there is none."""
         return [NEVER_PS if outbox is None else outbox.least_ps for outbox in self._outboxes]

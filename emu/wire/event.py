@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 SUBJECT_BITS: Final[i64] = 28
 PORT_BITS: Final[i64] = 11
@@ -118,9 +118,13 @@ def describe_key(key: int) -> str:
     return f"device {key_device(key)} {name} port {key_port(key)} subject {key_subject(key)}"
 
 
-@mypyc_attr(acyclic=True)
 class Event:
-    """A timer, and the base of whatever else happens: when (ps) and what (the packed key)."""
+    """A timer, and the base of whatever else happens: when (ps) and what (the packed key).
+
+    Records are left to the garbage collector's book-keeping although no cycle goes through them: a long chain of
+    them is freed without recursion only if the interpreter can defer the freeing, for which it needs the
+    collector's header. Declared `acyclic`, they lack it, and what lies before them in memory is overwritten.
+    """
 
     __slots__ = ("chain", "key", "time_ps")
 
@@ -131,7 +135,6 @@ class Event:
         """The next event of the same slot of the queue's wheel."""
 
 
-@mypyc_attr(acyclic=True)
 class Message(Event):
     """A record between devices of one server, or to and from the control plane: an operation and six
     integers.

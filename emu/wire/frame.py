@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from emu.wire.event import Event
 
@@ -89,7 +89,6 @@ FRAME_INTEGERS: Final[i64] = 8
 """How many integers a frame is on a socket between workers: see `emu.wire.batch`."""
 
 
-@mypyc_attr(acyclic=True)
 class Frame(Event):
     """One RoCEv2 packet in an Ethernet frame, and the event of its own arrival at the next device.
 

@@ -72,8 +72,8 @@ def differences(one: object, other: object, path: str) -> Iterator[str]:
 
 
 def eventful(seed: int) -> Fabric:
-    """A random fabric, every third lossy, with links that flap."""
-    fabric = random_fabric(seed, lossy=seed % 3 == 2)
+    """A random fabric with links that flap; a third are lossy, half route and recover otherwise."""
+    fabric = random_fabric(seed, lossy=seed % 3 == 2, varied=seed % 2 == 1)
     random = Random(seed)
     links = [link.name for link in fabric.topology.links if link.kind == "fabric"]
     random.shuffle(links)

@@ -124,6 +124,19 @@ def test_thousands_of_events_come_out_in_order(seed: int) -> None:
     assert popped == sorted(expected)
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_queue_full_of_chained_events_is_freed_without_harm(kind: int) -> None:
+    # Longer than the depth to which the interpreter frees by recursion, and than its stack would bear.
+    for count in (200, 200_000):
+        queue = EventQueue()
+        for number in range(count):
+            queue.push(some_event(100 * SLOT_PS, 3 * number + kind))
+        assert len(queue) == count
+        del queue
+        beside = [some_event(place, 3 * place + kind) for place in range(1_000)]
+        assert [event.key for event in beside] == [3 * place + kind for place in range(1_000)]
+
+
 def test_looking_for_the_next_event_does_not_move_the_queue_past_the_limit() -> None:
     queue = EventQueue()
     queue.push(Event(500 * SLOT_PS, pack_key(0, 6, 0, 0)))
