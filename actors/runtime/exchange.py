@@ -137,9 +137,13 @@ class _Line:
 
 
 class SocketExchange:
-    """Drives connected, authenticated sockets from one thread."""
+    """Drives connected, authenticated sockets from one thread.
 
-    def __init__(self, sockets: Mapping[int, socket.socket]) -> None:
+    It looks for what arrives for `spin_s` before it sleeps: to be woken takes longer than most windows.
+    """
+
+    def __init__(self, sockets: Mapping[int, socket.socket], spin_s: float = 0.0) -> None:
+        self._spin_s = spin_s
         self._lines = {peer: _Line(peer, connection) for peer, connection in sorted(sockets.items())}
         self._by_descriptor: dict[int, _Line] = {}
         self._poll = select.poll()
@@ -160,12 +164,16 @@ class SocketExchange:
     def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
         """Wait until something has arrived; empty after the timeout. Raises PeerGone, or ProtocolError."""
         received: list[tuple[int, bytes]] = []
-        for line in self._lines.values():
-            if line.out:
-                line.push()
-            received += [(line.peer, body) for body in line.pull()]
-        if received:
-            return received
+        asleep_s = time.perf_counter() + self._spin_s
+        while True:
+            for line in self._lines.values():
+                if line.out:
+                    line.push()
+                received += [(line.peer, body) for body in line.pull()]
+            if received:
+                return received
+            if time.perf_counter() >= asleep_s:
+                break
         deadline_s = time.monotonic() + timeout_s
         while not received:
             stuck = [line for line in self._lines.values() if line.out]

@@ -38,6 +38,7 @@ from emu.scenario.load import load_text
 from emu.topology.model import Topology
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+SPIN_S: Final = 0.0002
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ class Worker:
         except EmuError as error:
             return error
         if all(way.startswith("/") for way in ways.values()):
-            self._exchange = SocketExchange(self._peers.take_sockets())
+            self._exchange = SocketExchange(self._peers.take_sockets(), _patience_s(self._hosted.spec))
         else:
             assert self._guest.token is not None, "the guest is ready"
             self._exchange = StreamExchange(self._peers.streams, self._guest.token, self._guest.spawn)
@@ -196,6 +197,12 @@ def _build(spec: WorkerSpec) -> _Hosted:
     scrape = Scrape(plan.topology, [partition], lambda: participant.machine.round)
     metrics_address = scrape.start(scenario) if spec.metrics else ""
     return _Hosted(spec, plan.topology, partition, sampler, participant, scrape, metrics_address)
+
+
+def _patience_s(spec: WorkerSpec) -> float:
+    """How long a worker looks for its peers' parcels before it sleeps: where each has a core, as long as a
+    window takes; where they share cores, not at all, for then it would keep a peer from running."""
+    return SPIN_S if spec.workers <= len(os.sched_getaffinity(0)) else 0.0
 
 
 def host_identity() -> str:

@@ -121,9 +121,10 @@ def describe_key(key: int) -> str:
 class Event:
     """A timer, and the base of whatever else happens: when (ps) and what (the packed key).
 
-    Records are left to the garbage collector's book-keeping although no cycle goes through them: a long chain of
-    them is freed without recursion only if the interpreter can defer the freeing, for which it needs the
-    collector's header. Declared `acyclic`, they lack it, and what lies before them in memory is overwritten.
+    Records are left to the garbage collector's book-keeping although no cycle goes through them: a long chain
+    is freed without recursion only if the interpreter can defer the freeing, for which it needs the header
+    that the collector adds. Declared `acyclic`, records lack it, and what lies before them in memory is
+    overwritten.
     """
 
     __slots__ = ("chain", "key", "time_ps")
