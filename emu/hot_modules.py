@@ -1,7 +1,8 @@
 """Which modules make up the packet path, in the order of the rooms.
 
 mypyc compiles exactly these, together, as one group, so that a call from one to another is a direct C call.
-A module belongs here when it runs once per event; what runs once per run, or once per window, stays out.
+A module belongs here when it runs once per event, or once per window in the thread that simulates; what runs
+once per run stays out.
 A module in this list
 
 - is plain typed Python: no async, no pattern of types that only exists at run time, native integers where
@@ -63,4 +64,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.rank",
     "actors.control.controller",
     "actors.runtime.partition",
+    "actors.runtime.window",
+    "actors.runtime.parcels",
+    "actors.runtime.participant",
+    "actors.runtime.exchange",
 )
