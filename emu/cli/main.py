@@ -21,6 +21,7 @@ from emu.errors import EmuError
 
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
+    "sweep": "Run a scenario with every combination of some values: one table.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios of a directory.",

@@ -47,6 +47,17 @@ def _verdict(expectation: Expectation, summary: Mapping[str, Any]) -> Verdict:
     )
 
 
+def value_at(path: str, summary: Mapping[str, Any]) -> tuple[Bound | None, str]:
+    """What a path leads to, or None and why it leads nowhere."""
+    found = _look_up(path_steps(path), summary)
+    return (None, found.reason) if isinstance(found, _Unmet) else (found, "")
+
+
+def unit_at(path: str) -> str:
+    """What kind of quantity a path leads to: time, time_s, size, rate, or "" for plain values."""
+    return _unit(path_steps(path))
+
+
 def shown_bound(expectation: Expectation) -> Bound:
     """The bound as written; of `between`, both with "and" in the middle."""
     if expectation.between is not None:

@@ -1,0 +1,263 @@
+"""`emu sweep`: run a scenario with every combination of some values, and show one table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Final
+
+import click
+
+from actors.runtime.launch import check_options
+from actors.runtime.outcome import RunOptions
+from actors.runtime.placement import PLACEMENTS
+from emu.api import Prepared, prepare, run_prepared, session
+from emu.cli.scenario_options import scenario_path
+from emu.errors import EmuError, ScenarioError, UsageError
+from emu.measure.run_directory import RunDirectory, write_whole
+from emu.measure.summary import Summary
+from emu.measure.sweep_table import STATUS_NAMES, Row, SweepTable
+from emu.scenario.document import MAX_FILE_BYTES, decode
+from emu.scenario.expect import path_steps
+from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
+from emu.scenario.overrides import Override, parse_override
+from emu.scenario.section import RefusedError
+from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
+from emu.scenario.verdict import value_at
+
+INTERRUPTED = 130
+
+Loader = Callable[[list[Override]], Loaded]
+
+
+EXAMPLES: Final = """\b
+Examples:
+  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 --show fabric.pause_ps
+  emu sweep quickstart --local --set routing.policy=ecmp,e_ecmp --set ncclx.qps_per_connection=1,16
+  emu sweep quickstart --workers 2 --set 'jobs[0].workload.sizes=[1MiB],[8MiB]' --seeds 5 --mean
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("scenario")
+@click.option(
+    "--set",
+    "assignments",
+    multiple=True,
+    metavar="KEY=V1,V2,...",
+    help="The values of one key; lists and mappings in [] and {} are one value. Can be repeated.",
+)
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, help="Seeds for each, from the scenario's on.  [1]"
+)
+@click.option(
+    "--show",
+    "shows",
+    multiple=True,
+    metavar="PATH,PATH",
+    help="What to show of each run's summary, as in `expect`  [each job's status and end, drops, pauses].",
+)
+@click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with plain numbers.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
+@click.option("--local", is_flag=True, help="In this process, without Ray.")
+@click.option("--parts", type=click.IntRange(1, 64), help="With --local: separately built partitions [1].")
+@click.option("--placement", type=click.Choice(list(PLACEMENTS)), help="As of `emu run` [packed].")
+@click.option("--address", metavar="HOST:PORT", help="A Ray cluster that runs already.")
+@click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
+@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+def command(
+    scenario: str,
+    assignments: tuple[str, ...],
+    seeds: int,
+    shows: tuple[str, ...],
+    mean: bool,
+    as_csv: bool,
+    as_json: bool,
+    workers: int | None,
+    local: bool,
+    parts: int | None,
+    placement: str | None,
+    address: str | None,
+    out: Path | None,
+    quiet: bool,
+) -> int:
+    """Run SCENARIO once for each combination of values, and print one table.
+
+    The last key turns fastest. A run that fails is named, and the others go on. Exit status: the worst of the
+    runs', as of `emu run`.
+    """
+    if as_csv and as_json:
+        raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
+    if local and (workers is not None or placement is not None or address is not None):
+        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
+    options = RunOptions(
+        local=local,
+        parts=parts or 1,
+        workers=workers,
+        placement=placement or "packed",
+        address=address,
+        metrics=False,
+    )
+    check_options(options)
+    axes = [parse_axis(text) for text in assignments]
+    check_axes(axes, seeds)
+    paths = _paths(shows)
+    sweep = _Sweep(axes, seeds, paths, options, out, quiet)
+    loader = _loader(scenario)
+    with nullcontext() if local else session(address):
+        rows = list(sweep.rows(loader))
+    table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
+    if out is not None and rows:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(out / "sweep.csv", table.csv_text())
+    shown = table.mean() if mean else table
+    if as_csv or as_json:
+        click.echo(shown.csv_text() if as_csv else shown.json_text(), nl=as_json)
+    else:
+        click.echo("\n".join(shown.text()))
+    for line in sweep.notes():
+        click.echo(f"emu: {line}", err=True)
+    return table.exit_status()
+
+
+class _Sweep:
+    """The runs of one sweep, one after another."""
+
+    def __init__(
+        self,
+        axes: Sequence[Axis],
+        seeds: int,
+        paths: tuple[str, ...],
+        options: RunOptions,
+        out: Path | None,
+        quiet: bool,
+    ) -> None:
+        self._axes = axes
+        self._seeds = seeds
+        self._paths = paths
+        self._options = options
+        self._out = out
+        self._quiet = quiet
+        self._nowhere: dict[str, str] = {}
+        self.default_paths: tuple[str, ...] = ()
+        """What is shown if nothing was asked for: from the first run that had anything."""
+
+    def rows(self, loader: Loader) -> Iterator[Row]:
+        """Every run's row, as it ends; none after an interruption."""
+        number = 0
+        total = self._seeds
+        for axis in self._axes:
+            total *= len(axis.values)
+        for values in combinations(self._axes):
+            first: int | None = None
+            for offset in range(self._seeds):
+                number += 1
+                overrides = overrides_of(self._axes, values)
+                if first is not None:
+                    overrides.append(parse_override(f"seed={first + offset}", "--seeds"))
+                row = self._row(values, number, loader, overrides)
+                if first is None:
+                    first = row.seed
+                self._say(number, total, row)
+                yield row
+                if row.exit_status == INTERRUPTED:
+                    return
+                if first is None:
+                    number += self._seeds - 1
+                    break
+
+    def notes(self) -> list[str]:
+        """What was asked to be shown and was in no run."""
+        return [f"--show {path}: {reason}" for path, reason in self._nowhere.items() if reason]
+
+    def _row(self, values: tuple[str, ...], number: int, loader: Loader, overrides: list[Override]) -> Row:
+        seed: int | None = None
+        try:
+            loaded = loader(overrides)
+            seed = loaded.scenario.seed
+            return self._run(values, number, prepare(loaded))
+        except ScenarioError as error:
+            return Row(values, seed, error.exit_status, message="; ".join(str(one) for one in error.problems))
+        except UsageError:
+            raise
+        except EmuError as error:
+            return Row(values, seed, error.exit_status, message=str(error))
+
+    def _run(self, values: tuple[str, ...], number: int, prepared: Prepared) -> Row:
+        if self._out is None:
+            result = run_prepared(prepared, self._options)
+        else:
+            with RunDirectory.create(prepared.scenario.name, self._out / f"run-{number}") as directory:
+                result = run_prepared(prepared, self._options, None, directory)
+        message = result.outcome.message
+        if result.exit_status == 1:
+            failed = [one for one in result.summary.expectations if not one.passed]
+            message = "; ".join(f"{one.value}: {one.reason}" for one in failed)
+        if not self.default_paths:
+            self.default_paths = _default_paths(result.summary)
+        return Row(
+            values,
+            prepared.scenario.seed,
+            result.exit_status,
+            result.summary.digest,
+            self._values(result.summary),
+            message,
+        )
+
+    def _values(self, summary: Summary) -> dict[str, bool | int | float | str | None]:
+        plain = summary.plain()
+        found: dict[str, bool | int | float | str | None] = {}
+        for path in self._paths or self.default_paths:
+            found[path], reason = value_at(path, plain)
+            if found[path] is not None:
+                self._nowhere[path] = ""
+            else:
+                self._nowhere.setdefault(path, reason)
+        return found
+
+    def _say(self, number: int, total: int, row: Row) -> None:
+        settings = [f"{axis.key}={value}" for axis, value in zip(self._axes, row.settings, strict=True)]
+        if self._seeds > 1 and row.seed is not None:
+            settings.append(f"seed={row.seed}")
+        named = f"{' '.join(settings)}: " if settings else ""
+        head = f"{number} of {total}: {named}{STATUS_NAMES.get(row.exit_status, '')}"
+        if row.exit_status:
+            click.echo(f"emu: {head}: {' '.join(row.message.split())}", err=True)
+        elif not self._quiet:
+            click.echo(head, err=True)
+
+
+def _paths(shows: Sequence[str]) -> tuple[str, ...]:
+    """The paths asked for, each once. UsageError for one that cannot be read."""
+    paths = [path.strip() for text in shows for path in text.split(",") if path.strip()]
+    for path in paths:
+        try:
+            path_steps(path)
+        except RefusedError as error:
+            raise UsageError(f"--show {path}: {error.reason}; accepted: {error.accepted}") from error
+    return tuple(dict.fromkeys(paths))
+
+
+def _default_paths(summary: Summary) -> tuple[str, ...]:
+    """What says most about a run of this scenario."""
+    paths: list[str] = []
+    for name, job in summary.jobs.items():
+        paths.append(f"jobs.{name}.end_ps")
+        if job.collectives:
+            paths.append(f"jobs.{name}.collectives[-1].busbw")
+    return (*paths, "drops.total", "fabric.pause_ps", "fabric.retransmissions")
+
+
+def _loader(given: str) -> Loader:
+    """How the scenario is made again with other overrides; it is read once. Raises ScenarioError."""
+    if given == STANDARD_INPUT:
+        file, directory, raw = "<stdin>", Path(), sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+    else:
+        path = Path(scenario_path(given))
+        file, directory, raw = str(path), path.parent, read_file(path)
+    text = decode(raw, file)
+    return lambda overrides: load_text(text, file, directory, overrides)

@@ -1,0 +1,144 @@
+"""Does `emu sweep` run every combination in order, and tell all of it in one table?"""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+from emu.measure.sweep_table import Row, SweepTable, shown_value
+
+SCENARIO = """\
+name: small
+seed: 4
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 2}
+jobs:
+  - {name: one, workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 64KiB}]}}
+expect:
+  - {value: "jobs.one.flows[0].bytes", at_least: 32KiB}
+"""
+SIZE = "jobs[0].workload.flows[0].size"
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "small.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    return str(path)
+
+
+def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, lines of standard output, lines of standard error."""
+    status = main(["sweep", *arguments])
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def test_help_has_examples(capsys: Captured) -> None:
+    status, out, _ = told(capsys, "--help")
+    assert status == 0
+    assert sum(line.strip().startswith("emu sweep ") for line in out) == 3
+
+
+def test_every_combination_is_a_row_in_the_order_of_the_command(capsys: Captured, small: str) -> None:
+    options = ("--local", "--set", f"{SIZE}=64KiB,128KiB", "--set", "transport.mtu=1024,4096")
+    status, out, err = told(
+        capsys, small, *options, "--show", "jobs.one.flows[0].bytes,drops.total", "--quiet"
+    )
+    assert (status, err) == (0, [])
+    assert [line.split() for line in out] == [
+        ["flows[0].size", "transport.mtu", "flows[0].bytes", "drops.total", "status"],
+        ["64KiB", "1024", "64KiB", "0", "ok"],
+        ["64KiB", "4096", "64KiB", "0", "ok"],
+        ["128KiB", "1024", "128KiB", "0", "ok"],
+        ["128KiB", "4096", "128KiB", "0", "ok"],
+    ]
+
+
+def test_a_value_alone_is_told_above_the_table(capsys: Captured, small: str) -> None:
+    options = ("--local", "--set", "transport.mtu=1024", "--seeds", "2", "--show", "drops.total", "--quiet")
+    _, out, _ = told(capsys, small, *options)
+    assert [line.split() for line in out] == [
+        ["with", "transport.mtu=1024"],
+        ["seed", "drops.total", "status"],
+        ["4", "0", "ok"],
+        ["5", "0", "ok"],
+    ]
+
+
+def test_a_failed_run_is_named_the_others_are_shown_and_the_worst_status_is_the_answer(
+    capsys: Captured, small: str
+) -> None:
+    sizes = f"{SIZE}=64KiB,16KiB,0B"
+    status, out, err = told(capsys, small, "--local", "--set", sizes, "--show", "drops.total", "--quiet")
+    assert status == 2
+    assert [line.split()[2:] for line in out[1:]] == [["ok"], ["expectation", "failed"], ["bad", "input"]]
+    assert err[0].startswith(
+        f"emu: 2 of 3: {SIZE}=16KiB: expectation failed: jobs.one.flows[0].bytes: 16KiB is"
+    )
+    assert err[1].startswith(f"emu: 3 of 3: {SIZE}=0B: bad input: --set {SIZE}=0B: ")
+    status, out, err = told(capsys, small, "--local", "--set", "run.max_time=1us,1s", "--quiet")
+    assert (status, out[1].split()[-1], out[2].split()[-1]) == (3, "stalled", "ok")
+
+
+def test_plain_numbers_in_csv_and_json_and_every_run_where_out_says(
+    capsys: Captured, small: str, tmp_path: Path
+) -> None:
+    options = ("--local", "--set", "transport.mtu=1024,4096", "--show", "jobs.one.flows[0].bytes", "--quiet")
+    kept = tmp_path / "kept"
+    _, out, _ = told(capsys, small, *options, "--csv", "--out", str(kept))
+    rows = list(csv.DictReader(out))
+    assert [(row["transport.mtu"], row["seed"], row["jobs.one.flows[0].bytes"]) for row in rows] == [
+        ("1024", "4", "65536"),
+        ("4096", "4", "65536"),
+    ]
+    digests = [
+        json.loads((kept / f"run-{number}" / "summary.json").read_text("utf-8"))["digest"]
+        for number in (1, 2)
+    ]
+    assert [row["digest"] for row in rows] == digests
+    assert (kept / "sweep.csv").read_text("utf-8").splitlines() == out
+    listed = json.loads("\n".join(told(capsys, small, *options, "--json")[1]))
+    assert [row["digest"] for row in listed] == digests
+    assert listed[0]["set"] == {"transport.mtu": "1024"}
+    assert listed[0]["values"] == {"jobs.one.flows[0].bytes": 65536}
+
+
+def test_a_path_that_is_in_no_run_is_told(capsys: Captured, small: str) -> None:
+    status, out, err = told(capsys, small, "--local", "--show", "jobs.two.end_ps", "--quiet")
+    assert (status, out[1].split()) == (0, ["-", "ok"])
+    assert err == ["emu: --show jobs.two.end_ps: there is no 'two' in jobs; there is one"]
+    status, out, err = told(capsys, small, "--local", "--show", "jobs..end_ps")
+    assert (status, out, len(err)) == (2, [], 1)
+
+
+def test_a_file_that_is_not_there_is_told_once(capsys: Captured, tmp_path: Path) -> None:
+    status, out, err = told(capsys, str(tmp_path / "none.yaml"), "--local", "--set", "seed=1,2")
+    assert (status, out, len(err)) == (2, [], 1)
+
+
+def test_the_mean_is_over_the_seeds_of_each_combination() -> None:
+    paths = ("jobs.a.end_ps", "name", "drops.total")
+    rows = (
+        Row(("x",), 1, 0, "", {"jobs.a.end_ps": 2_000_000, "name": "n", "drops.total": 0}),
+        Row(("x",), 2, 3, "", {"jobs.a.end_ps": None, "name": "n", "drops.total": 1}, "stalled"),
+        Row(("y",), 1, 0, "", {"jobs.a.end_ps": 5_000_000, "name": "n", "drops.total": 3}),
+        Row(("y",), 2, 0, "", {"jobs.a.end_ps": 6_000_000, "name": "m", "drops.total": 3}),
+    )
+    table = SweepTable(("key",), paths, rows, 2)
+    assert table.exit_status() == 3
+    assert [line.split() for line in table.mean().text()] == [
+        ["key", "a.end_ps", "name", "drops.total", "status"],
+        ["x", "2us", "n", "0.5", "stalled"],
+        ["y", "5.5us", "-", "3", "ok"],
+    ]
+
+
+def test_values_are_shown_in_the_unit_of_their_name() -> None:
+    assert shown_value("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
+    assert shown_value("fabric.peak_buffer_bytes", 2048) == "2KiB"
+    assert shown_value("jobs.a.status", "success") == "success"
+    assert shown_value("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"
+    assert shown_value("faults[0].happened", True) == "true"
