@@ -10,6 +10,7 @@ here, credits elsewhere) keeps the `blocked` mask and is told when frames wait t
 
 Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any
 moment of its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
+A frame that bit errors spoilt is dropped where it arrives (`actors.bit_errors`).
 
 Where a link leaves the worker, frames go to an outbox instead of the queue; nothing else differs.
 
@@ -22,8 +23,9 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.bit_errors import BitErrors
 from emu.kernel.device import Device, Plain
-from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.units import serialisation_ps
 from emu.vectors import append, vec
 from emu.wire.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
@@ -48,6 +50,8 @@ _FIELDS: Final = (
     "received_frames",
     "received_bytes",
     "lost_link_down",
+    "suspect",
+    "corrupted",
 )
 
 
@@ -115,6 +119,8 @@ class Port:
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
+        self.suspect: bool = False
+        """Whether a frame that arrives may be spoilt: the link was down once, or has bit errors."""
         self.ever_down: bool = False
         self.up: bool = True
         self.serve_pending: bool = False
@@ -144,6 +150,9 @@ class Port:
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
         self.lost_link_down: i64 = 0
+        self.errors: BitErrors | None = None
+        self.corrupted: i64 = 0
+        """Frames that arrived with a wrong FCS."""
         self.set_rate(wire.rate_bps)
 
     def set_rate(self, rate_bps: int) -> None:
@@ -236,13 +245,28 @@ class Port:
             self.arm()
 
     def accept(self, frame: Frame, now: i64) -> bool:
-        """Count a frame that arrived here; False if the link was down at any moment of its flight."""
-        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lost_link_down += 1
+        """Count a frame that arrived here; False if it is lost: the link was down at any moment of its
+        flight, or bits of it are wrong."""
+        if self.suspect and self._spoilt(frame, now):
             return False
         self.received_frames += 1
         self.received_bytes += frame.wire_bytes
         return True
+
+    def set_errors(self, errors: BitErrors) -> None:
+        """Frames that arrive here come over a link with bit errors."""
+        self.errors = errors
+        self.suspect = True
+
+    def _spoilt(self, frame: Frame, now: i64) -> bool:
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return True
+        errors = self.errors
+        if errors is not None and errors.spoils(frame.wire_bytes):
+            self.corrupted += 1
+            return True
+        return False
 
     def was_down(self, from_ps: i64, until_ps: i64) -> bool:
         """Whether the link was down at any moment of from_ps <= t <= until_ps, with t past only."""
@@ -267,6 +291,7 @@ class Port:
             self.kick(now)
         else:
             self.ever_down = True
+            self.suspect = True
             self.down_starts = append(self.down_starts, now)
             self.down_ends = append(self.down_ends, NEVER_PS)
             if pfc is not None:
@@ -286,14 +311,17 @@ class Port:
             save_integers(self.down_starts),
             save_integers(self.down_ends),
             None if self.pfc is None else self.pfc.save(),
+            None if self.errors is None else self.errors.stream.counter,
         ]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc = as_list(state)[:4]
+        fields, starts, ends, pfc, drawn = as_list(state)[:5]
         load_fields(self, _FIELDS, fields)
         self.set_rate(self.rate_bps)
         self.down_starts = load_integers(starts)
         self.down_ends = load_integers(ends)
         if self.pfc is not None:
             self.pfc.load(pfc)
+        if self.errors is not None:
+            self.errors.stream.counter = as_int(drawn)

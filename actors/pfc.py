@@ -196,8 +196,9 @@ class Pfc:
         self.sent, self.resumed = load_integers(table[4]), load_integers(table[5])
 
 
-def port_series(number: int) -> list[Series]:
+def port_series(port: Port) -> list[Series]:
     """The counters that every fabric port has, in the order of `port_counters`."""
+    number: int = port.number
     rows = [
         Series("port_sent_frames", number),
         Series("port_sent_bytes", number),
@@ -206,6 +207,8 @@ def port_series(number: int) -> list[Series]:
         Series("port_received_bytes", number),
         Series("port_dropped_frames", number, -1, "link_down"),
     ]
+    if port.errors is not None:
+        rows.append(Series("port_dropped_frames", number, -1, "corrupt"))
     for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
     return rows
@@ -221,6 +224,8 @@ def port_counters(port: Port, now: i64) -> list[int]:
         port.received_bytes,
         port.lost_link_down,
     ]
+    if port.errors is not None:
+        values.append(port.corrupted)
     pfc = port.pfc
     if pfc is None:
         return values + [0] * (4 * PRIORITIES)

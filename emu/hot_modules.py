@@ -23,6 +23,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.kernel.device",
     "emu.kernel.kernel",
     "emu.kernel.state",
+    "actors.bit_errors",
     "actors.link",
     "actors.host_link",
     "actors.pfc",

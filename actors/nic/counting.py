@@ -48,7 +48,7 @@ def nic_series(nic: Nic) -> list[Series]:
     rows.append(Series("nic_retransmitted_frames"))
     rows += [Series("nic_" + name) for name in _optional(nic)]
     for port in nic.ports():
-        rows += port_series(port.number)
+        rows += port_series(port)
     return rows
 
 

@@ -18,7 +18,7 @@ from emu.kernel.state import as_int, as_list, load_frame, save_event
 from emu.units import serialisation_ps
 from emu.vectors import vec
 from emu.wire.event import RETRANSMIT, SERVE
-from emu.wire.frame import Frame
+from emu.wire.frame import FIRST_TTL, Frame
 
 
 class NicPort(Port):
@@ -38,6 +38,9 @@ class NicPort(Port):
         """How long to wait for the first acknowledgement; 0 for ever."""
         self.recovery: Recovery = recovery
         self.retransmitted: i64 = 0
+        self.stamping: bool = False
+        """Whether frames leave with a TTL or DSCP of their own."""
+        self.ttl: i64 = FIRST_TTL
         self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
@@ -61,6 +64,17 @@ class NicPort(Port):
         self._append(frame)
         if not self.serve_pending:
             self.kick(now)
+
+    def set_ttl(self, ttl: int) -> None:
+        """Frames leave with this TTL."""
+        self.ttl = ttl
+        self.stamping = True
+
+    def transmit(self, frame: Frame, now: i64) -> None:
+        """Send a frame now, with the TTL that this NIC gives."""
+        if self.stamping:
+            frame.ttl = self.ttl
+        super().transmit(frame, now)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""

@@ -12,6 +12,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Protocol
 
+from actors.bit_errors import RATE_BITS, BitErrors
 from actors.host_link import MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
 from actors.nic.assembly import first_timeout_ps, give_control, recovery_of
@@ -35,12 +36,16 @@ from emu.kernel.mixing import Stream
 from emu.kernel.queue import EventQueue
 from emu.scenario.routing import RoutingSection
 from emu.scenario.schema import Scenario
+from emu.scenario.switch import StaticRoute
 from emu.topology.model import FABRIC, INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from emu.topology.routing import equal_cost_groups, host_groups, local_ports
-from emu.wire.frame import LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
+from emu.wire.frame import FIRST_TTL, LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues that mark: this, plus the queue's number."""
+
+ERRORS_PURPOSE = 1 << 21
+"""Of the random streams of links with bit errors: this, plus the receiving port's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -71,8 +76,18 @@ class QueuePairPlan(Protocol):
 class GraphRoutes(Routes):
     """Groups read off the topology, each distinct one shared by the prefixes that have it."""
 
-    def __init__(self, topology: Topology, routing: RoutingSection) -> None:
+    def __init__(
+        self, topology: Topology, routing: RoutingSection, static: Sequence[StaticRoute] = ()
+    ) -> None:
         self._topology = topology
+        self._static: list[tuple[int, int, int]] = []
+        """Switch, address and port of every static route."""
+        for one in static:
+            node = topology.node_named(one.switch).number
+            via = topology.node_named(one.via).number
+            port = next(at for at, end in enumerate(topology.ports(node)) if end.peer == via)
+            address = topology.address_of(topology.node_named(one.destination).number)
+            self._static.append((node, address, port))
         self._by_capacity = routing.weights == "capacity"
         self._weight: dict[int, int] = {
             link: one.weight for one in routing.link_weights for link in topology.links_named(one.link)
@@ -88,6 +103,17 @@ class GraphRoutes(Routes):
         return [
             port for port, unit in zip(ports, units, strict=True) for _ in range(min(unit // common, 1024))
         ]
+
+    def _install_static(self, switch: int, result: list[Group]) -> None:
+        """Static routes go before what the graph says; they know nothing of links that are down."""
+        for switch_at, address, port in self._static:
+            if switch_at == switch:
+                prefix = address >> INDEX_BITS
+                whole = result[prefix]
+                if not whole.by_address:
+                    count = len(self._topology.prefix_nics(prefix))
+                    result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
+                result[prefix].branch_off(address & INDEX_MASK, [port])
 
     def groups(self, switch: int, down: list[int]) -> list[Group]:
         out_of_use = frozenset(down)
@@ -111,6 +137,7 @@ class GraphRoutes(Routes):
                 whole = result[prefix]
                 result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
             result[prefix].branch_off(address & INDEX_MASK, self._weighted(switch, ports))
+        self._install_static(switch, result)
         return result
 
 
@@ -226,7 +253,7 @@ def build_switch(
     buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
-    routes = GraphRoutes(topology, scenario.routing)
+    routes = GraphRoutes(topology, scenario.routing, section.static_routes)
     policy = POLICIES.get(scenario.routing.policy, E_ECMP)
     switch = Switch(number, queue, buffer, routes, policy, seed)
     for index, end in enumerate(topology.ports(number)):
@@ -250,6 +277,7 @@ def build_switch(
             )
             group.pfc = port.pfc
             buffer.add(group)
+        give_errors(port, scenario, topology, end)
         switch.add_port(port)
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier)
     switch.compute_groups()
@@ -276,6 +304,14 @@ def _switch_port(scenario: Scenario, switch: Switch, index: int, wire: Wire, buf
             port.reds.append(Red(kmin, kmax, int(ecn.pmax * ONE), stream))
         port.marking = sum(1 << priority for priority in ecn.priorities)
     return port
+
+
+def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
+    """Let the link behind a port spoil frames, if it has bit errors."""
+    for one in scenario.link.bit_errors:
+        if end.link in topology.links_named(one.link):
+            stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
+            port.set_errors(BitErrors(int(one.rate * (1 << RATE_BITS)), stream))
 
 
 def build_nic(
@@ -318,6 +354,9 @@ def build_nic(
         port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
         if has_pfc(scenario, topology, number, end.peer):
             port.pfc = Pfc(port, scenario.switch.pfc.quanta)
+        if scenario.nic.ttl != FIRST_TTL:
+            port.set_ttl(scenario.nic.ttl)
+        give_errors(port, scenario, topology, end)
         ports.append(port)
     nic.set_ports(ports)
     nic.set_pairs(

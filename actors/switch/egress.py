@@ -20,6 +20,7 @@ from emu.vectors import vec
 from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
 
 WATCHDOG_DROP: Final[i64] = 5
+DROP_COUNTERS: Final = 8
 
 
 class SwitchPort(Port):
@@ -32,7 +33,7 @@ class SwitchPort(Port):
         self.buffer: Buffer = buffer
         self.queued_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.queue_peak_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
-        self.dropped: vec[i64] = vec[i64]([0] * 6)
+        self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
         self.discarding: i64 = 0
         """The priorities that a watchdog lets nobody wait for."""

@@ -6,9 +6,10 @@ first case, an uncongested hop, touches neither buffer nor queue. Store-and-forw
 last bit at the end of the ingress pipeline.
 
 Groups are recomputed a convergence delay after a link changed; until then frames that choose a dead link are
-lost, as in a real fabric.
+lost, as in a real fabric. Every switch takes one from a packet's TTL and drops it at 0: that ends a routing
+loop.
 
-Not modelled: TTL, multicast.
+Not modelled: multicast, messages to the sender of what was dropped.
 """
 
 from __future__ import annotations
@@ -42,8 +43,17 @@ from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4
-DROP_REASONS: Final = ("", "no_shared_room", "headroom_overrun", "no_route", "egress_limit", "watchdog")
-"""By number; 1, 2 and 4 are congestion. Frames lost to a dead link are counted by the port."""
+TTL_EXPIRED: Final[i64] = 6
+DROP_REASONS: Final = (
+    "",
+    "no_shared_room",
+    "headroom_overrun",
+    "no_route",
+    "egress_limit",
+    "watchdog",
+    "ttl",
+)
+"""By number; 1, 2 and 4 are congestion. What a dead or bad link cost is counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
 
@@ -89,6 +99,11 @@ class Switch(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
+        ttl: i64 = frame.ttl - 1
+        frame.ttl = ttl
+        if ttl <= 0:
+            port.dropped[TTL_EXPIRED] += 1
+            return
         dst: i64 = frame.dst
         group = self._groups[dst >> PREFIX_SHIFT]
         exit_number: i64 = -1
@@ -194,13 +209,14 @@ class Switch(Device):
             found.append(4)
         if self.watches:
             found.append(5)
+        found.append(6)
         return found
 
     def series(self) -> list[Series]:
         rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
         for port in self.ports:
             n: int = port.number
-            rows += port_series(n)
+            rows += port_series(port)
             rows += [Series("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
             if self.watches:
                 rows += [Series("pfc_storms", n, p) for p in range(PRIORITIES)]

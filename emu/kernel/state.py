@@ -75,6 +75,9 @@ def save_event(event: Event) -> list[Plain]:
             event.sent_ps,
             event.ingress,
             event.tail,
+            event.ttl,
+            event.dscp,
+            event.corrupt,
         ]
     if isinstance(event, Message):
         return [1, event.time_ps, event.key, event.op, event.a, event.b, event.c, event.d, event.e, event.f]
@@ -90,6 +93,7 @@ def load_event(state: Plain) -> Event:
         frame.ecn, frame.ack_request, frame.syndrome, frame.immediate = n[12], n[13], n[14], n[15]
         frame.message_bytes, frame.sent_ps, frame.ingress = n[16], n[17], n[18]
         frame.tail = cast("bytes | None", values[19])
+        frame.ttl, frame.dscp, frame.corrupt = n[20], n[21], n[22]
         frame.time_ps, frame.key = n[1], n[2]
         return frame
     if n[0] == 1:

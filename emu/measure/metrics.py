@@ -75,6 +75,8 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
     "egress_limit": "a lossy egress queue was at its limit",
+    "ttl": "the packet had passed as many switches as its TTL allows",
+    "corrupt": "bits of the frame were wrong",
     "watchdog": "a PFC watchdog held a storm off its queue",
 }
 """Why a frame can be dropped."""

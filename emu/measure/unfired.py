@@ -42,6 +42,10 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
         reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)
+    if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
+        yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
+    if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
+        yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
     headroom_bytes = scenario.switch.buffer.headroom_bytes
     if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")

@@ -36,6 +36,9 @@ class NicSection(Section):
     """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
     same in every run, to try `transport.recovery` on."""
 
+    ttl: Annotated[int, Field(ge=1, le=255)] = 64
+    """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
+
     def response_at(self, rate_bps: int) -> int:
         """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""
         return pause_response_ps(self.pfc_response_ps, rate_bps)

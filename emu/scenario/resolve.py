@@ -20,9 +20,10 @@ from emu.scenario.flows import FlowList, FlowsWorkload, Incast, Permutation
 from emu.scenario.jobs import JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
+from emu.scenario.switch import StaticRoute
 from emu.scenario.tree import shown_location
 from emu.topology.generators import build
-from emu.topology.model import FABRIC, Topology, TopologyError, prefix_of
+from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.ranks import PlacementError, place_ranks
@@ -109,6 +110,36 @@ def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         except TopologyError as error:
             for flaw in error.faults:
                 yield _of_flaw(scenario, ("switch", "pfc", "off", index), flaw)
+    for index, errors in enumerate(scenario.link.bit_errors):
+        try:
+            topology.links_named(errors.link)
+        except TopologyError as error:
+            for flaw in error.faults:
+                yield _of_flaw(scenario, ("link", "bit_errors", index, "link"), flaw)
+    for index, route in enumerate(scenario.switch.static_routes):
+        yield from _wrong_route(scenario, topology, index, route)
+
+
+def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: StaticRoute) -> Iterator[Problem]:
+    """What of a static route the fabric does not have."""
+    found: dict[str, int] = {}
+    for key, role in (("switch", Role.SWITCH), ("destination", Role.NIC), ("via", None)):
+        location: Location = ("switch", "static_routes", index, key)
+        try:
+            node = topology.node_named(getattr(route, key))
+        except TopologyError as error:
+            for flaw in error.faults:
+                yield _of_flaw(scenario, location, flaw)
+            continue
+        found[key] = node.number
+        if role is not None and node.role is not role:
+            yield _problem(scenario, location, f"{node.name} is a {node.role.value}", f"a {role.value}")
+    if "switch" in found and "via" in found:
+        ends = topology.ports(found["switch"])
+        if not any(end.kind == FABRIC and end.peer == found["via"] for end in ends):
+            location = ("switch", "static_routes", index, "via")
+            reason = f"{route.switch} has no link to {route.via}"
+            yield _problem(scenario, location, reason, "a neighbour of the switch")
 
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:

@@ -14,6 +14,7 @@ from emu.scenario.expect import Expectation, path_steps
 from emu.scenario.faults import FAULTS, FaultSection
 from emu.scenario.host import GpuSection, HostSection
 from emu.scenario.jobs import JobSection
+from emu.scenario.link import LinkSection
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.nic import NicSection, TransportSection
 from emu.scenario.routing import POLICIES, EEcmp, RoutingSection
@@ -44,6 +45,8 @@ class Scenario(Section):
     """How switches choose among equal paths."""
     switch: SwitchSection = SwitchSection()
     """The switches."""
+    link: LinkSection = LinkSection()
+    """The cables."""
     nic: NicSection = NicSection()
     """The NICs."""
     transport: TransportSection = TransportSection()

@@ -176,6 +176,17 @@ class SchedulingSection(Section):
         return len(self.strict) < 8
 
 
+class StaticRoute(Section):
+    """A route that somebody typed in. It goes before what the graph says, and does not follow failures."""
+
+    switch: NodeName
+    """Where it is configured."""
+    destination: NodeName
+    """The NIC whose traffic it is for."""
+    via: NodeName
+    """The neighbour to send it to."""
+
+
 class SwitchSection(Section):
     """Every switch of the fabric."""
 
@@ -189,3 +200,5 @@ class SwitchSection(Section):
     """Which frames are marked."""
     scheduling: SchedulingSection = SchedulingSection()
     """Which priority goes next."""
+    static_routes: Annotated[tuple[StaticRoute, ...], Field(max_length=65536)] = ()
+    """Routes that go before the computed ones; a wrong one can make a loop."""

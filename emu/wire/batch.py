@@ -9,7 +9,8 @@ shares an integer, as it does in the headers (bits, lowest first):
     frame    time
              key
              sent
-             opcode 8, priority 3, ecn 2, ack_request 1, syndrome 8, udp_source 16
+             opcode 8, priority 3, ecn 2, ack_request 1, syndrome 8, udp_source 16,
+             ttl 8, dscp 6, corrupt 1
              src 24, dst 24, wire_bytes 14
              qpn 24, psn 24, payload_bytes 14
              immediate 32
@@ -60,7 +61,7 @@ MOST_PACKETS: Final[i64] = 1 << 20
 LARGEST_PAYLOAD_BYTES: Final[i64] = 4096
 """The largest MTU of the InfiniBand architecture."""
 
-_HEADER_BITS: Final[i64] = 0x3FFFFFFFFF
+_HEADER_BITS: Final[i64] = 0x1FFFFFFFFFFFFF
 _LARGEST: Final[i64] = 0x3FFFFFFFFFFFFFFF
 _OPERATIONS: Final[i64] = len(OPERATIONS)
 
@@ -90,6 +91,7 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         write_i64_le(writer, frame.sent_ps)
         header: i64 = frame.opcode | (frame.priority << 8) | (frame.ecn << 11) | (frame.ack_request << 13)
         header |= (frame.syndrome << 14) | (frame.udp_source << 22)
+        header |= (frame.ttl << 38) | (frame.dscp << 46) | (frame.corrupt << 52)
         write_i64_le(writer, header)
         write_i64_le(writer, frame.src | (frame.dst << 24) | (frame.wire_bytes << 48))
         write_i64_le(writer, frame.qpn | (frame.psn << 24) | (frame.payload_bytes << 48))
@@ -195,7 +197,7 @@ class BatchReader:
             (header >> 8) & 7,
             addresses & PSN_MASK,
             (addresses >> 24) & PSN_MASK,
-            header >> 22,
+            (header >> 22) & 0xFFFF,
             numbers & PSN_MASK,
             (numbers >> 24) & PSN_MASK,
             payload_bytes,
@@ -206,6 +208,9 @@ class BatchReader:
         frame.ecn = (header >> 11) & 3
         frame.ack_request = (header >> 13) & 1
         frame.syndrome = (header >> 14) & 0xFF
+        frame.ttl = (header >> 38) & 0xFF
+        frame.dscp = (header >> 46) & 0x3F
+        frame.corrupt = (header >> 52) & 1
         frame.immediate = immediate
         frame.message_bytes = message_bytes
         frame.sent_ps = sent_ps

@@ -38,6 +38,8 @@ PAUSE_WIRE_BYTES: Final[i64] = 84
 """A PFC frame is a least frame (IEEE 802.1Qbb)."""
 
 UDP_PORT: Final[i64] = 4791
+FIRST_TTL: Final[i64] = 64
+"""IPv4's time to live as a packet leaves its NIC, unless that says otherwise."""
 
 # BTH opcodes of the reliable connection (volume 1, table 38), and the CNP of annex A17.
 SEND_FIRST: Final[i64] = 0x00
@@ -93,13 +95,16 @@ class Frame(Event):
     """One RoCEv2 packet in an Ethernet frame, and the event of its own arrival at the next device.
 
     Addresses are the low 24 bits of 10.0.0.0/8. `psn` is the 24-bit number on the wire. `wire_bytes` includes
-    preamble and gap. `message_bytes` is RETH's length, on the first packet of a WRITE. `ingress` is where the
-    frame entered the switch that holds it; it does not travel. `sent_ps` is when its first bit left the last
-    port.
+    preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
+    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
+    RETH's length, on the first packet of a WRITE. `ingress` is where the frame entered the switch that holds
+    it; it does not travel. `sent_ps` is when its first bit left the last port.
     """
 
     __slots__ = (
         "ack_request",
+        "corrupt",
+        "dscp",
         "dst",
         "ecn",
         "immediate",
@@ -115,6 +120,7 @@ class Frame(Event):
         "src",
         "syndrome",
         "tail",
+        "ttl",
         "udp_source",
         "wire_bytes",
     )
@@ -143,11 +149,14 @@ class Frame(Event):
         self.src: i64 = src
         self.udp_source: i64 = udp_source
         self.priority: i64 = priority
+        self.ttl: i64 = FIRST_TTL
         self.payload_bytes: i64 = payload_bytes
         self.ecn: i64 = 0
         self.sent_ps: i64 = 0
         self.queue_next: Frame | None = None
         self.ingress: i64 = 0
+        self.dscp: i64 = priority << 3
+        self.corrupt: i64 = 0
         self.ack_request: i64 = 0
         self.syndrome: i64 = 0
         self.immediate: i64 = 0

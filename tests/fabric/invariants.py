@@ -127,7 +127,7 @@ def _packets(
             landed = port.sent_frames - flying - taken_out.get((number, port.number), 0)
             arrived[end.peer] += landed
             lost = landed - peer.received_frames
-            if not 0 <= lost <= peer.lost_link_down:
+            if not 0 <= lost <= peer.lost_link_down + peer.corrupted:
                 sender, receiver = topology.nodes[number].name, topology.nodes[end.peer].name
                 yield (
                     f"{sender}>{receiver}: {port.sent_frames} sent, {flying} in flight, "
@@ -142,7 +142,7 @@ def _packets(
     for number, device in devices.items():
         ports = _ports(device)
         sent = sum(port.sent_frames for port in ports)
-        lost = sum(port.lost_link_down for port in ports)
+        lost = sum(port.lost_link_down + port.corrupted for port in ports)
         waiting = sum(len(queued(port)) for port in ports)
         name = topology.nodes[number].name
         if isinstance(device, Switch):

@@ -54,7 +54,7 @@ def test_time_becomes_seconds_exactly() -> None:
 
 def test_congestion_is_told_apart_from_other_drops() -> None:
     assert {"no_shared_room", "headroom_overrun", "egress_limit"} == CONGESTION_REASONS
-    assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route", "watchdog"}
+    assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route", "ttl", "corrupt", "watchdog"}
 
 
 def test_label_values_are_escaped() -> None:

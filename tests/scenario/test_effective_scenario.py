@@ -34,7 +34,7 @@ def test_effective_scenario_loads_back_as_an_equal_one(path: Path, tmp_path: Pat
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_key_of_every_section_is_spelled_out(path: Path) -> None:
     written = to_mapping(from_file(path))
-    for name in ("switch", "nic", "transport", "host", "gpu", "ncclx", "control", "run", "routing"):
+    for name in ("switch", "link", "nic", "transport", "host", "gpu", "ncclx", "control", "run", "routing"):
         section = getattr(from_file(path), name)
         assert list(written[name]) == list(fields(type(section)))
 

@@ -27,6 +27,7 @@ SINCE_PS = 1_000_000
 FRAME_FIELDS = (
     *("time_ps", "key", "opcode", "priority", "src", "dst", "udp_source", "qpn", "psn", "payload_bytes"),
     *("wire_bytes", "ecn", "ack_request", "syndrome", "immediate", "message_bytes", "sent_ps"),
+    *("ttl", "dscp", "corrupt"),
 )
 MESSAGE_FIELDS = ("time_ps", "key", "op", "a", "b", "c", "d", "e", "f")
 
@@ -87,6 +88,9 @@ def frames(draw: st.DrawFn) -> Frame:
         payload_bytes=payload,
         wire_bytes=wire_size(opcode, payload),
         ecn=draw(st.integers(0, 3)),
+        ttl=draw(st.integers(0, 255)),
+        dscp=draw(st.integers(0, 63)),
+        corrupt=draw(st.integers(0, 1)),
         ack_request=draw(st.integers(0, 1)),
         syndrome=draw(st.integers(0, 255)),
         immediate=draw(st.integers(0, 2**32 - 1)),
@@ -128,6 +132,7 @@ def test_batch_comes_out_as_it_went_in(sent: list[Frame], told: list[Message]) -
 def test_frame_is_eight_little_endian_integers() -> None:
     batch = batch_of(frame(syndrome=0x60, immediate=5, message_bytes=6))
     header = 7 + 3 * 2**8 + 2 * 2**11 + 1 * 2**13 + 0x60 * 2**14 + 50_000 * 2**22
+    header += 64 * 2**38 + 24 * 2**46  # TTL, and the class selector of priority 3
     addresses = 17 + 1025 * 2**24 + 4178 * 2**48
     numbers = 77 + 123_456 * 2**24 + 4096 * 2**48
     expected = (2_000_000, pack_key(2, ARRIVAL, 3, 0), 900_000, header, addresses, numbers, 5, 6)
@@ -147,7 +152,7 @@ FRAME_FAULTS = {
     "frame that is a message": {"key": pack_key(2, MESSAGE, 0, 0)},
     "arrival with a subject": {"key": pack_key(2, ARRIVAL, 0, 1)},
     "unknown opcode": {"opcode": 0x0C},
-    "17-bit UDP port": {"udp_source": 2**16},
+    "2-bit corrupt flag": {"corrupt": 2},
     "payload beyond the MTU": {"payload_bytes": 4097, "wire_bytes": wire_size(WRITE_MIDDLE, 4097)},
     "size that does not fit the payload": {"wire_bytes": 4177},
     "size that does not fit the opcode": {"opcode": int(WRITE_ONLY)},

@@ -1,0 +1,54 @@
+"""What is wrong with the cables? Section `link`.
+
+Source: IEEE 802.3 promises a bit error rate of 1e-12 or better after correction; a dirty connector or a cable
+at the end of its life has orders of magnitude more, and is the usual cause of frames with a wrong FCS.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from emu.scenario.section import RefusedError, Section
+from emu.scenario.spelling import shown
+from emu.scenario.values import LinkName, Reading
+from emu.units import FRACTION_ACCEPTED, parse_fraction
+
+MOST_ERRORS: Final = Fraction(1, 1000)
+
+
+def _read_error_rate(value: object) -> Fraction:
+    rate = parse_fraction(value)
+    if not 0 < rate <= MOST_ERRORS:
+        raise RefusedError(f"{shown(value)} is out of range", "a fraction above 0 and up to 1/1000")
+    return rate
+
+
+ErrorRate = Annotated[
+    Fraction,
+    Reading(
+        _read_error_rate,
+        lambda rate: f"{rate.numerator}/{rate.denominator}",
+        FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction",
+    ),
+]
+
+
+class BitErrorsSection(Section):
+    """A link with bit errors, in both directions."""
+
+    link: LinkName
+    """The link, by its ends; parallel links each."""
+    rate: ErrorRate
+    """Errors per bit: 1/100000000 spoils one full frame in three thousand."""
+
+
+class LinkSection(Section):
+    """The fabric's cables."""
+
+    bit_errors: Annotated[tuple[BitErrorsSection, ...], Field(max_length=65536)] = ()
+    """Links that spoil frames; the port that receives one drops it (`corrupt`)."""
