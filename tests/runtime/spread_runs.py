@@ -2,12 +2,11 @@
 
 As a program, it goes on from a snapshot in a fresh interpreter:
 
-    python -m tests.runtime.spread_runs SCENARIO SNAPSHOT PARTS [OVERRIDE=VALUE...]
+    python -m tests.runtime.spread_runs SCENARIO SNAPSHOT PARTS
 
 prints the digest.
 """
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,26 +21,16 @@ from emu.measure.digest import run_digest
 from emu.scenario.load import load
 from emu.scenario.overrides import override_with
 from emu.scenario.resolve import build_topology
+from tests.scenarios_run.small import brief, path_of, smaller
 
-ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
-
-WHOLE = bool(os.environ.get("EMU_SOAK"))
-SMALLER: Mapping[str, Mapping[str, object]] = {
-    "all_gather": {"jobs[0].workload.sizes": ["256KiB"]},
-    "incast": {"jobs[0].workload.size": "1MiB"},
-    "permutation": {"jobs[0].workload.size": "512KiB"},
-    "quickstart": {"jobs[0].workload.sizes": ["256KiB"]},
-    "reduce_scatter": {"jobs[0].workload.sizes": ["256KiB"]},
-}
-"""What the tests change in scenarios that are large: interpreted, the quickstart as it is takes a minute."""
+ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
+"""How a scenario may end when it is made brief."""
 
 
 def plan_of(name: str, parts: int, overrides: Mapping[str, object] | None = None) -> RunPlan:
     """A scenario of `scenarios/`, made smaller, spread over parts."""
-    changes = ({} if WHOLE else dict(SMALLER.get(name, {}))) | dict(overrides or {})
-    path = ROOT / "scenarios" / f"{name}.yaml"
-    scenario = load(path, [override_with(key, value) for key, value in changes.items()]).scenario
+    changes = smaller(name) | dict(overrides or {})
+    scenario = load(path_of(name), [override_with(key, value) for key, value in changes.items()]).scenario
     return spread(blueprint_of(scenario, build_topology(scenario)), parts)
 
 
@@ -85,10 +74,10 @@ class SpreadRun:
 
 def main(name: str, file: str, parts: str) -> None:
     """Go on from a snapshot and print the digest."""
-    plan = plan_of(name, int(parts))
+    plan = plan_of(name, int(parts), brief(name))
     run = SpreadRun(plan, seed=int(parts))
     run.resume(from_bytes(Path(file).read_bytes(), fingerprint(plan.scenario)))
-    assert run.run() in (Ending.FINISHED, Ending.STALLED)
+    assert run.run() in ENDINGS
     sys.stdout.write(run.digest() + "\n")
 
 

@@ -17,7 +17,8 @@ from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptio
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.digest import run_digest
-from tests.runtime.spread_runs import ROOT, plan_of
+from tests.runtime.spread_runs import plan_of
+from tests.scenarios_run.small import ROOT
 
 
 class Notes(Observer):

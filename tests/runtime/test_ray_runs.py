@@ -18,7 +18,8 @@ from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Sample
-from tests.runtime.spread_runs import ROOT, plan_of
+from tests.runtime.spread_runs import plan_of
+from tests.scenarios_run.small import ROOT
 
 pytestmark = [
     pytest.mark.ray,

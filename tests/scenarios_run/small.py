@@ -1,4 +1,6 @@
-"""The project's scenarios, smaller where a whole one would take long, each with the mechanisms it is about.
+"""The project's scenarios, smaller and brief, each with the mechanisms it is about.
+
+Tests that run every scenario in many ways run its first part; whole, each is run once, for what it expects.
 
 As a program it runs them in one part and prints a line for each, name and digest:
 
@@ -23,6 +25,7 @@ SMALLER: Mapping[str, Mapping[str, object]] = {
     "reduce_scatter": {"jobs[0].workload.sizes": ["256KiB", "512KiB"], "topology.spines": 4},
 }
 WHOLE = bool(os.environ.get("EMU_SOAK"))
+BRIEF_PS = 400_000_000
 
 
 def path_of(name: str) -> Path:
@@ -30,9 +33,21 @@ def path_of(name: str) -> Path:
     return ROOT / "scenarios" / f"{name}.yaml"
 
 
+def smaller(name: str) -> dict[str, object]:
+    """What the tests change in a scenario that is large; nothing in a soak."""
+    return {} if WHOLE else dict(SMALLER.get(name, {}))
+
+
+def brief(name: str) -> dict[str, object]:
+    """The same, and an end after `BRIEF_PS` of virtual time at the latest."""
+    if WHOLE or api.load(path_of(name)).scenario.run.max_time_ps <= BRIEF_PS:
+        return smaller(name)
+    return smaller(name) | {"run.max_time": f"{BRIEF_PS}ps"}
+
+
 def loaded(name: str) -> api.Loaded:
-    """A scenario, made smaller; in a soak as it is."""
-    return api.load(path_of(name), {} if WHOLE else SMALLER.get(name))
+    """A scenario, made smaller and brief; in a soak as it is."""
+    return api.load(path_of(name), brief(name))
 
 
 def digest_of(name: str) -> str:

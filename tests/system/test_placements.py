@@ -27,15 +27,7 @@ def spreads(name: str) -> list[tuple[str, int | None]]:
     return found
 
 
-KEPT_AFTER_STALL = pytest.mark.xfail(
-    reason="a second run on workers kept from a stalled one ends without a digest; each run alone is right"
-)
-NAMES = [
-    pytest.param(name, marks=KEPT_AFTER_STALL) if name == "ring_deadlock" else name for name in SCENARIOS
-]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_placement_and_number_of_workers_change_no_answer(name: str) -> None:
     whole = digest_of(name)
     for placement, workers in spreads(name):
