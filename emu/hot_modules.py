@@ -29,6 +29,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.pfc",
     "actors.switch.buffer",
     "actors.switch.ecn",
+    "actors.switch.classes",
     "actors.switch.egress",
     "actors.switch.scheduling",
     "actors.switch.watchdog",

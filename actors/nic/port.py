@@ -41,6 +41,8 @@ class NicPort(Port):
         self.stamping: bool = False
         """Whether frames leave with a TTL or DSCP of their own."""
         self.ttl: i64 = FIRST_TTL
+        self.dscp_of: vec[i64] = vec[i64]([0, 8, 16, 24, 32, 40, 48, 56])
+        """By priority."""
         self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
@@ -65,15 +67,18 @@ class NicPort(Port):
         if not self.serve_pending:
             self.kick(now)
 
-    def set_ttl(self, ttl: int) -> None:
-        """Frames leave with this TTL."""
+    def set_stamp(self, ttl: int, dscp_of: list[int]) -> None:
+        """Frames leave with this TTL, and the DSCP of their priority."""
+        assert len(dscp_of) == PRIORITIES, dscp_of
         self.ttl = ttl
+        self.dscp_of = vec[i64](dscp_of)
         self.stamping = True
 
     def transmit(self, frame: Frame, now: i64) -> None:
-        """Send a frame now, with the TTL that this NIC gives."""
+        """Send a frame now, with the TTL and DSCP that this NIC gives."""
         if self.stamping:
             frame.ttl = self.ttl
+            frame.dscp = self.dscp_of[frame.priority]
         super().transmit(frame, now)
 
     def activate(self, pair: QueuePair, now: i64) -> None:

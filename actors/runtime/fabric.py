@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import gcd
 from typing import Protocol
 
 from actors.bit_errors import RATE_BITS, BitErrors
@@ -22,10 +21,11 @@ from actors.nic.numbers import first_psn, hash_seed
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
 from actors.pfc import Pfc
+from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
+from actors.switch.classes import Classes
 from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
-from actors.switch.groups import VIA_BRANCH, Group, Routes
 from actors.switch.hashing import E_ECMP, POLICIES
 from actors.switch.policies import give_policy
 from actors.switch.scheduling import WeightedPort
@@ -34,11 +34,9 @@ from actors.switch.watchdog import PauseWatch
 from emu.errors import Problem, ScenarioError
 from emu.kernel.mixing import Stream
 from emu.kernel.queue import EventQueue
-from emu.scenario.routing import RoutingSection
+from emu.scenario.qos import SELECTED
 from emu.scenario.schema import Scenario
-from emu.scenario.switch import StaticRoute
-from emu.topology.model import FABRIC, INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
-from emu.topology.routing import equal_cost_groups, host_groups, local_ports
+from emu.topology.model import FABRIC, Attachment, Role, Topology
 from emu.wire.frame import FIRST_TTL, LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
 
 ECN_PURPOSE = 1 << 20
@@ -71,80 +69,6 @@ class QueuePairPlan(Protocol):
     def priority(self) -> int: ...
     @property
     def log_deliveries(self) -> bool: ...
-
-
-class GraphRoutes(Routes):
-    """Groups read off the topology, each distinct one shared by the prefixes that have it."""
-
-    def __init__(
-        self, topology: Topology, routing: RoutingSection, static: Sequence[StaticRoute] = ()
-    ) -> None:
-        self._topology = topology
-        self._static: list[tuple[int, int, int]] = []
-        """Switch, address and port of every static route."""
-        for one in static:
-            node = topology.node_named(one.switch).number
-            via = topology.node_named(one.via).number
-            port = next(at for at, end in enumerate(topology.ports(node)) if end.peer == via)
-            address = topology.address_of(topology.node_named(one.destination).number)
-            self._static.append((node, address, port))
-        self._by_capacity = routing.weights == "capacity"
-        self._weight: dict[int, int] = {
-            link: one.weight for one in routing.link_weights for link in topology.links_named(one.link)
-        }
-
-    def _weighted(self, switch: int, ports: Sequence[int]) -> list[int]:
-        """Each port once for each unit of its weight, in lowest terms."""
-        if (not self._by_capacity and not self._weight) or len(ports) < 2:
-            return list(ports)
-        ends = [self._topology.ports(switch)[port] for port in ports]
-        units = [self._weight.get(end.link, 1) * (end.rate_bps if self._by_capacity else 1) for end in ends]
-        common = gcd(*units)
-        return [
-            port for port, unit in zip(ports, units, strict=True) for _ in range(min(unit // common, 1024))
-        ]
-
-    def _install_static(self, switch: int, result: list[Group]) -> None:
-        """Static routes go before what the graph says; they know nothing of links that are down."""
-        for switch_at, address, port in self._static:
-            if switch_at == switch:
-                prefix = address >> INDEX_BITS
-                whole = result[prefix]
-                if not whole.by_address:
-                    count = len(self._topology.prefix_nics(prefix))
-                    result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
-                result[prefix].branch_off(address & INDEX_MASK, [port])
-
-    def groups(self, switch: int, down: list[int]) -> list[Group]:
-        out_of_use = frozenset(down)
-        shared: dict[tuple[int, ...], Group] = {}
-        result: list[Group] = []
-        for ports in equal_cost_groups(self._topology, switch, out_of_use):
-            group = shared.get(ports)
-            if group is None:
-                group = shared[ports] = Group(self._weighted(switch, ports), by_address=False)
-            result.append(group)
-        by_address: dict[int, dict[int, int]] = {}
-        for address, port in local_ports(self._topology, switch, out_of_use).items():
-            by_address.setdefault(address >> INDEX_BITS, {})[address & INDEX_MASK] = port
-        for prefix in range(self._topology.prefixes):
-            if switch in self._topology.prefix_switches(prefix):
-                result[prefix] = _delivering(by_address.get(prefix, {}))
-        for address, ports in host_groups(self._topology, switch, out_of_use).items():
-            prefix = address >> INDEX_BITS
-            if not result[prefix].by_address:
-                count = len(self._topology.prefix_nics(prefix))
-                whole = result[prefix]
-                result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
-            result[prefix].branch_off(address & INDEX_MASK, self._weighted(switch, ports))
-        self._install_static(switch, result)
-        return result
-
-
-def _delivering(local: dict[int, int]) -> Group:
-    """The group of a prefix that hangs on this switch: a port for each address, by its index."""
-    count = max(local, default=-1) + 1
-    return Group([local.get(index, -1) for index in range(count)], by_address=True)
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:
@@ -256,6 +180,14 @@ def build_switch(
     routes = GraphRoutes(topology, scenario.routing, section.static_routes)
     policy = POLICIES.get(scenario.routing.policy, E_ECMP)
     switch = Switch(number, queue, buffer, routes, policy, seed)
+    if scenario.classified:
+        maps = section.qos.maps_of(topology.nodes[number].name)
+        switch.classes = Classes(
+            list(maps.dscp_to_tc),
+            list(maps.tc_to_queue),
+            list(maps.tc_to_priority_group),
+            list(maps.pfc_priority_to_queue),
+        )
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = _switch_port(scenario, switch, index, wire, buffer)
@@ -354,8 +286,8 @@ def build_nic(
         port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
         if has_pfc(scenario, topology, number, end.peer):
             port.pfc = Pfc(port, scenario.switch.pfc.quanta)
-        if scenario.nic.ttl != FIRST_TTL:
-            port.set_ttl(scenario.nic.ttl)
+        if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
+            port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
         give_errors(port, scenario, topology, end)
         ports.append(port)
     nic.set_ports(ports)

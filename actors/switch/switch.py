@@ -21,6 +21,7 @@ from mypy_extensions import i64
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
+from actors.switch.classes import Classes
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.hashing import choose, flow_hash
@@ -72,6 +73,8 @@ class Switch(Device):
         self.hash_seed: i64 = hash_seed
         self.router: RoutingPolicy | None = None
         """Chooses among equal paths instead of `policy`, where that is not written out below."""
+        self.classes: Classes | None = None
+        """Queue and priority group by DSCP; None takes the frame's priority for both."""
         self.watches: list[PauseWatch] = []
         """A watchdog for each port, or none."""
         self.down: list[int] = []
@@ -130,6 +133,11 @@ class Switch(Device):
             return
         out = ports[exit_number]
         priority: i64 = frame.priority
+        place: i64 = (port_number << 3) | priority
+        classes = self.classes
+        if classes is not None:
+            place = (port_number << 3) | self._classify(classes, frame)
+            priority = frame.priority
         if (
             (out.waiting & ~out.blocked) == 0
             and out.free_ps <= now
@@ -145,7 +153,7 @@ class Switch(Device):
         if (out.discarding >> priority) & 1:
             out.dropped[WATCHDOG_DROP] += 1
             return
-        frame.ingress = (port_number << 3) | priority
+        frame.ingress = place
         if out.egress_limit_bytes > 0 and self._over_limit(out, frame):
             port.dropped[EGRESS_LIMIT] += 1
             return
@@ -156,6 +164,17 @@ class Switch(Device):
         out.enqueue(frame)
         if not out.serve_pending:
             out.kick(now)
+
+    def _classify(self, classes: Classes, frame: Frame) -> i64:
+        """Give a frame the queue of its DSCP; returns its priority group."""
+        dscp: i64 = frame.dscp
+        usual: i64 = dscp >> 3
+        queue: i64 = classes.queue_of[dscp]
+        group: i64 = classes.group_of[dscp]
+        if queue != usual or group != usual:
+            classes.moved += 1
+        frame.priority = queue
+        return group
 
     def _over_limit(self, out: SwitchPort, frame: Frame) -> bool:
         """Whether a frame would take a lossy egress queue over its limit."""
@@ -168,6 +187,10 @@ class Switch(Device):
         if pfc is None:
             return
         now: i64 = self.queue.now_ps
+        classes = self.classes
+        if classes is not None:
+            message.a = classes.queues(message.a)
+            message.b = classes.queues(message.b)
         pfc.hear(message, now)
         if len(self.watches) > 0:
             self.watches[port].paused(self.ports[port].blocked, now)
@@ -214,6 +237,8 @@ class Switch(Device):
 
     def series(self) -> list[Series]:
         rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
+        if self.classes is not None:
+            rows.append(Series("qos_moved_frames"))
         for port in self.ports:
             n: int = port.number
             rows += port_series(port)
@@ -232,6 +257,8 @@ class Switch(Device):
     def counters(self) -> list[int]:
         buffer = self.buffer
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
+        if self.classes is not None:
+            values.append(self.classes.moved)
         for port in self.ports:
             values += port_counters(port, self.queue.now_ps)
             values += [port.dropped[reason] for reason in self._reasons(port)]
@@ -256,16 +283,19 @@ class Switch(Device):
             ports,
             None if router is None else router.save(),
             watches,
+            0 if self.classes is None else self.classes.moved,
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, buffer, down, ports, routing, watches = state
+        base, buffer, down, ports, routing, watches, moved = state
         super().load(as_list(base))
         self.buffer.load(buffer)
         self.down = [as_int(link) for link in as_list(down)]
         self.compute_groups()
         for port, saved in zip(self.ports, as_list(ports), strict=True):
             port.load(saved)
+        if self.classes is not None:
+            self.classes.moved = as_int(moved)
         router = self.router
         if router is not None:
             router.load(as_list(routing))

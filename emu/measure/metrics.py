@@ -169,6 +169,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
     _counter(
+        "qos_moved_frames",
+        "qos_moved_frames",
+        Unit.FRAMES,
+        DEVICE,
+        "Frames that a map gave a queue or priority group other than their DSCP's class selector.",
+    ),
+    _counter(
         "nic_out_of_sequence",
         "nic_out_of_sequence",
         Unit.COUNT,

@@ -44,6 +44,8 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         yield Unfired(feature="switch.ecn", reason=reason)
     if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
         yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
+    if scenario.classified and counts.total("qos_moved_frames") == 0:
+        yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
     if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
         yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
     headroom_bytes = scenario.switch.buffer.headroom_bytes

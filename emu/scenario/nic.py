@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.congestion import CONTROLS, CongestionSection, NoControl, misfits
+from emu.scenario.qos import SELECTED, PriorityToDscp
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.switch import pause_response_ps
 from emu.scenario.values import AutoTimePs, MtuBytes, PositiveSizeBytes, PositiveTimePs, Priority, TimePs
@@ -38,6 +39,10 @@ class NicSection(Section):
 
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
+
+    dscp: PriorityToDscp = SELECTED
+    """DSCP of packets by the priority that their queue pair has; the traffic class of the verbs is four times
+    the DSCP. Default: the class selector, 8 x priority. RoCE is often given 26, CNPs 48."""
 
     def response_at(self, rate_bps: int) -> int:
         """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""

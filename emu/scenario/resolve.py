@@ -10,7 +10,7 @@ the same switches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from emu.errors import Problem, ScenarioError
@@ -97,49 +97,62 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
 
 
 def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
-    """Links and devices that sections of the switches name and the fabric does not have."""
-    for index, one in enumerate(scenario.routing.link_weights):
-        try:
-            topology.links_named(one.link)
-        except TopologyError as error:
-            for flaw in error.faults:
-                yield _of_flaw(scenario, ("routing", "link_weights", index, "link"), flaw)
+    """Links and devices that sections name and the fabric does not have."""
+    links = [
+        (("routing", "link_weights", at, "link"), one.link)
+        for at, one in enumerate(scenario.routing.link_weights)
+    ]
+    links += [
+        (("link", "bit_errors", at, "link"), one.link) for at, one in enumerate(scenario.link.bit_errors)
+    ]
+    for location, name in links:
+        yield from _flaws(scenario, location, topology.links_named, name)
     for index, name in enumerate(scenario.switch.pfc.off):
-        try:
-            topology.node_named(name)
-        except TopologyError as error:
-            for flaw in error.faults:
-                yield _of_flaw(scenario, ("switch", "pfc", "off", index), flaw)
-    for index, errors in enumerate(scenario.link.bit_errors):
-        try:
-            topology.links_named(errors.link)
-        except TopologyError as error:
-            for flaw in error.faults:
-                yield _of_flaw(scenario, ("link", "bit_errors", index, "link"), flaw)
+        yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
+    for index, maps in enumerate(scenario.switch.qos.exceptions):
+        for at, name in enumerate(maps.switches):
+            where = ("switch", "qos", "exceptions", index, "switches", at)
+            yield from _wrong_role(scenario, topology, where, name, Role.SWITCH)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
 
 
+def _flaws(
+    scenario: Scenario, location: Location, look_up: Callable[[str], object], name: str
+) -> Iterator[Problem]:
+    """What is wrong with a name, if it cannot be looked up."""
+    try:
+        look_up(name)
+    except TopologyError as error:
+        for flaw in error.faults:
+            yield _of_flaw(scenario, location, flaw)
+
+
+def _wrong_role(
+    scenario: Scenario, topology: Topology, location: Location, name: str, role: Role
+) -> Iterator[Problem]:
+    """What is wrong with a name that should be a device of this role."""
+    unknown = list(_flaws(scenario, location, topology.node_named, name))
+    yield from unknown
+    if not unknown:
+        node = topology.node_named(name)
+        if node.role is not role:
+            yield _problem(scenario, location, f"{name} is a {node.role.value}", f"a {role.value}")
+
+
 def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: StaticRoute) -> Iterator[Problem]:
     """What of a static route the fabric does not have."""
-    found: dict[str, int] = {}
-    for key, role in (("switch", Role.SWITCH), ("destination", Role.NIC), ("via", None)):
-        location: Location = ("switch", "static_routes", index, key)
-        try:
-            node = topology.node_named(getattr(route, key))
-        except TopologyError as error:
-            for flaw in error.faults:
-                yield _of_flaw(scenario, location, flaw)
-            continue
-        found[key] = node.number
-        if role is not None and node.role is not role:
-            yield _problem(scenario, location, f"{node.name} is a {node.role.value}", f"a {role.value}")
-    if "switch" in found and "via" in found:
-        ends = topology.ports(found["switch"])
-        if not any(end.kind == FABRIC and end.peer == found["via"] for end in ends):
-            location = ("switch", "static_routes", index, "via")
+    base: Location = ("switch", "static_routes", index)
+    wrong = list(_wrong_role(scenario, topology, (*base, "switch"), route.switch, Role.SWITCH))
+    wrong += _wrong_role(scenario, topology, (*base, "destination"), route.destination, Role.NIC)
+    wrong += _flaws(scenario, (*base, "via"), topology.node_named, route.via)
+    yield from wrong
+    if not wrong:
+        via = topology.node_named(route.via).number
+        ends = topology.ports(topology.node_named(route.switch).number)
+        if not any(end.kind == FABRIC and end.peer == via for end in ends):
             reason = f"{route.switch} has no link to {route.via}"
-            yield _problem(scenario, location, reason, "a neighbour of the switch")
+            yield _problem(scenario, (*base, "via"), reason, "a neighbour of the switch")
 
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:

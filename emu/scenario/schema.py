@@ -99,6 +99,12 @@ class Scenario(Section):
                     yield Refusal(("expect", index, "value"), reason, "an index into faults")
 
     @property
+    def classified(self) -> bool:
+        """Whether switches go by DSCP: a map is not the default, or NICs give other DSCPs."""
+        qos = self.switch.qos
+        return not qos.plain or bool(qos.exceptions) or self.nic.dscp != NicSection().dscp
+
+    @property
     def stall_after_ps(self) -> int:
         """`run.stall_after`, with `auto` worked out: one timeout longer than a queue pair's retries take.
 

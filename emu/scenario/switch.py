@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.scenario.qos import QosSection
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
     AutoSizeBytes,
@@ -200,5 +201,7 @@ class SwitchSection(Section):
     """Which frames are marked."""
     scheduling: SchedulingSection = SchedulingSection()
     """Which priority goes next."""
+    qos: QosSection = QosSection()
+    """Which queue and priority group a DSCP gets."""
     static_routes: Annotated[tuple[StaticRoute, ...], Field(max_length=65536)] = ()
     """Routes that go before the computed ones; a wrong one can make a loop."""

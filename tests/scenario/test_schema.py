@@ -91,6 +91,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "FaultSection",
         "RecoverySection",
         "CongestionSection",
+        "QosMaps",
     }
     declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}
     assert declared - bases == {part.model.__name__ for part in parts()}
