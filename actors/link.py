@@ -109,6 +109,19 @@ class Wire:
         self.outbox: Outbox | None = outbox
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Tap:
+    """Sees the frames that arrive at a port, as a port mirror does; `Port.set_tap` puts it there.
+
+    Subclass it for captures and checks. A frame is only lent: it goes on, and changes. What a tap keeps is no
+    part of a snapshot and never of the answer.
+    """
+
+    def saw(self, frame: Frame, now: i64) -> None:
+        """A frame arrived whole at `now`, before the device does anything with it."""
+        raise NotImplementedError
+
+
 @mypyc_attr(allow_interpreted_subclasses=False)
 class Port:
     """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
@@ -120,7 +133,7 @@ class Port:
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
         self.suspect: bool = False
-        """Whether a frame that arrives may be spoilt: the link was down once, or has bit errors."""
+        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
         self.ever_down: bool = False
         self.up: bool = True
         self.serve_pending: bool = False
@@ -153,6 +166,7 @@ class Port:
         self.errors: BitErrors | None = None
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
+        self.tap: Tap | None = None
         self.set_rate(wire.rate_bps)
 
     def set_rate(self, rate_bps: int) -> None:
@@ -247,11 +261,20 @@ class Port:
     def accept(self, frame: Frame, now: i64) -> bool:
         """Count a frame that arrived here; False if it is lost: the link was down at any moment of its
         flight, or bits of it are wrong."""
-        if self.suspect and self._spoilt(frame, now):
-            return False
+        if self.suspect:
+            if self._spoilt(frame, now):
+                return False
+            tap = self.tap
+            if tap is not None:
+                tap.saw(frame, now)
         self.received_frames += 1
         self.received_bytes += frame.wire_bytes
         return True
+
+    def set_tap(self, tap: Tap) -> None:
+        """Show a tap every frame that arrives here whole; without one a port pays nothing."""
+        self.tap = tap
+        self.suspect = True
 
     def set_errors(self, errors: BitErrors) -> None:
         """Frames that arrive here come over a link with bit errors."""

@@ -24,7 +24,8 @@ from actors.runtime.crew import session
 from actors.runtime.fabric import shared_pool_bytes
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
-from actors.runtime.plan import blueprint_of
+from actors.runtime.plan import blueprint_of, spread
+from actors.runtime.stepping import Stepped
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.results import summarise
@@ -52,6 +53,7 @@ __all__ = [
     "RunOptions",
     "Scenario",
     "ScenarioError",
+    "Stepped",
     "Summary",
     "Topology",
     "UsageError",
@@ -62,6 +64,7 @@ __all__ = [
     "run_prepared",
     "scenario_schema",
     "session",
+    "stepped",
     "summary_schema",
 ]
 
@@ -159,6 +162,14 @@ def run(
         return run_prepared(prepared, options, observer)
     with RunDirectory.create(prepared.scenario.name, Path(out)) as directory:
         return run_prepared(prepared, options, observer, directory)
+
+
+def stepped(
+    source: ScenarioSource, overrides: Mapping[str, object] | None = None, *, parts: int = 1
+) -> Stepped:
+    """A run in this process that goes on when it is told to; its `submitted` jobs do what they are told."""
+    prepared = prepare(source, overrides)
+    return Stepped(spread(blueprint_of(prepared.scenario, prepared.topology), parts))
 
 
 def run_prepared(

@@ -4,7 +4,8 @@ The controller is a device like any other: it knows what arrived over the manage
 else. A job's first operation begins at the job's start by itself, since every host knows the scenario. When
 everybody who takes part has reported, the controller writes the operation's row (begun by the first, ended
 by the last) and sends BEGIN for the next one to every host of the job: a barrier of two management delays,
-in which idle virtual time costs nothing. A report that is not a success ends the job; its remaining
+in which idle virtual time costs nothing. The operations of a job that is `submitted` wait until a program
+that steps the run asks for them. A report that is not a success ends the job; its remaining
 operations are not begun.
 
 When the last job has ended at time t, the run stops at t + management delay: everything before that moment
@@ -31,7 +32,7 @@ from emu.wire.event import NEVER_PS, Message
 from emu.wire.message import BEGIN, REPORT, STATUS_SUCCESS
 from emu.workload.operations import JobOutline
 
-_FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended")
+_FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended", "allowed", "idle")
 
 
 class JobProgress:
@@ -45,6 +46,10 @@ class JobProgress:
         self.end_ps: i64 = 0
         self.status: i64 = STATUS_SUCCESS
         self.ended: bool = False
+        self.allowed: i64 = 0 if outline.submitted else outline.operations
+        """How many of its operations may begin."""
+        self.idle: bool = outline.submitted
+        """Whether its present operation has not begun."""
 
 
 class Controller(Device):
@@ -97,8 +102,27 @@ class Controller(Device):
         job.reported = 0
         job.start_ps = NEVER_PS
         job.end_ps = 0
-        for host in outline.hosts:
-            begin = Message(BEGIN, outline.job, job.operation, 0, 0, 0, 0)
+        if job.operation < job.allowed:
+            self._begin(job)
+        else:
+            job.idle = True
+
+    def submit(self, number: int) -> bool:
+        """Let a job's next operation begin: now, or after those that were submitted before. False if it has
+        no more.
+        """
+        job = self.jobs[number]
+        if job.ended or job.allowed == job.outline.operations:
+            return False
+        job.allowed += 1
+        if job.idle:
+            self._begin(job)
+        return True
+
+    def _begin(self, job: JobProgress) -> None:
+        job.idle = False
+        for host in job.outline.hosts:
+            begin = Message(BEGIN, job.outline.job, job.operation, 0, 0, 0, 0)
             self.hosts[host].send(begin, self.queue.now_ps)
 
     def results(self) -> dict[str, list[list[int]]]:

@@ -29,7 +29,7 @@ from emu.kernel.device import Device, Plain
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import append, vec
-from emu.wire.event import JOB, MAX_PORTS, PROXY, Message
+from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, POST, REPORT
 
 MANAGEMENT_RATE_BPS: Final = 10 * 10**9
@@ -101,9 +101,10 @@ class Host(Device):
         self._pairs[port].bind(pair, program, context)
 
     def start(self) -> None:
-        """Set the alarm of every program's job."""
+        """Set the alarm of every program's job that begins by itself."""
         for program in self.programs:
-            self.push_timer(program.start_ps, JOB, program.number, 0)
+            if program.start_ps < NEVER_PS:
+                self.push_timer(program.start_ps, JOB, program.number, 0)
 
     # ---- what programs ask for
 

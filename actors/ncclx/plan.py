@@ -25,6 +25,7 @@ from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 from emu.workload.operations import JobOutline, Operation, benchmark, payload_bytes
 
 
@@ -87,6 +88,7 @@ class JobWork:
     job: int
     name: str
     start_ps: int
+    """NEVER_PS if its operations wait to be submitted."""
     ranks: int
     operations: tuple[Operation, ...] = ()
     works: tuple[RankWork, ...] = ()
@@ -115,6 +117,7 @@ class Plan:
                 hosts=work.hosts(),
                 reports=len(work.works) if work.operations else len(work.hosts()),
                 listed=bool(work.operations),
+                submitted=work.start_ps == NEVER_PS,
             )
             for work in self.jobs
         ]

@@ -23,6 +23,7 @@ from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger, Sampler
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import quiet_collector
+from actors.runtime.stepping import check_unattended
 from actors.runtime.waiting import waits_of
 from actors.runtime.workers_file import write_workers
 from emu.errors import UsageError
@@ -36,6 +37,7 @@ def run_scenario(
 ) -> Outcome:
     """Run a scenario to its end. Raises EmuError if it cannot begin."""
     check_options(options)
+    check_unattended(scenario)
     if options.local:
         return run_local(scenario, topology, options, observer or Observer())
     from actors.runtime.coordinator import run_on_ray  # noqa: PLC0415  Ray only where it is needed

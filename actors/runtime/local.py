@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, Sends
+from emu.wire.event import NEVER_PS
 
 Between = Callable[[], bool]
 """Called between slices; returns whether to go on."""
@@ -30,19 +31,41 @@ class InProcess:
         self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
         self._busy: list[int] = []
         """The channels that hold something, and `-1 - i` for each participant i with a window to run."""
+        self._pause_ps: int = NEVER_PS
+        self._paused: list[int] = []
+        """Who is at the sync point that was asked for."""
 
     def run(self) -> Ending | None:
         """How the run ended; None if `between` asked to stop."""
-        for at in range(len(self._participants)):
-            self._open(at)
+        return self.advance(NEVER_PS)
+
+    def advance(self, until_ps: int) -> Ending | None:
+        """Execute everything before `until_ps`, which is after the last call's, and nothing at or after it.
+
+        Returns how the run ended, or None if it has not: then every part is at the sync point `until_ps`, and
+        who acts there may make events. None also if `between` asked to stop, after which the run is over.
+        """
+        self._pause_ps = until_ps
+        if until_ps < NEVER_PS:
+            self._participants[0].machine.request_sync(until_ps)
+        if self._paused:
+            self._busy = [-1 - at for at in self._paused]
+            self._paused = []
+        else:
+            for at in range(len(self._participants)):
+                self._open(at)
         while self._busy:
             choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
             self._busy[choice], self._busy[-1] = self._busy[-1], self._busy[choice]
             chosen = self._busy.pop()
             if chosen >= 0:
                 self._arrive(chosen)
+            elif self._participants[-1 - chosen].machine.sync_ps >= self._pause_ps:
+                self._paused.append(-1 - chosen)
             elif not self._run_window(-1 - chosen):
                 return None
+        if self._paused:
+            return None
         endings = {participant.ending for participant in self._participants}
         assert len(endings) == 1, [participant.machine.missing() for participant in self._participants]
         return endings.pop()

@@ -52,9 +52,10 @@ class RunPlan:
 
     @property
     def grid(self) -> SyncGrid:
-        """The sync points that everyone knows."""
+        """The sync points that everyone knows. While a job may wait to be submitted, nothing is a stall."""
         run = self.scenario.run
-        return SyncGrid(run.sample_every_ps, self.scenario.stall_after_ps, run.max_time_ps)
+        waits = any(job.submitted for job in self.scenario.jobs)
+        return SyncGrid(run.sample_every_ps, 0 if waits else self.scenario.stall_after_ps, run.max_time_ps)
 
     def machine(self, worker: int) -> WindowMachine:
         """One worker's side of the window protocol."""

@@ -119,6 +119,9 @@ class JobSection(Section):
     racks; or the place in `ranks` of rank 0, of rank 1 and so on."""
     start_ps: TimePs = 0
     """When the job starts."""
+    submitted: bool = False
+    """Whether its operations wait to be submitted, one by one, by a program that steps the run
+    (`emu.stepped`)."""
     workload: Annotated[Section, WORKLOADS]
     """What it does."""
 

@@ -25,6 +25,7 @@ from emu.scenario.tree import shown_location
 from emu.topology.generators import build
 from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
+from emu.wire.event import NEVER_PS
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.ranks import PlacementError, place_ranks
 
@@ -38,6 +39,7 @@ class ResolvedJob(NamedTuple):
     racks: tuple[int, ...]
     """The rack of each rank."""
     start_ps: int
+    """NEVER_PS if its operations wait to be submitted."""
     workload: Section
     """As the scenario has it."""
     flows: tuple[Flow, ...]
@@ -188,7 +190,8 @@ def _job(
     if isinstance(job.workload, FlowsWorkload):
         flows = tuple(_flows(scenario, index, job.workload, rank_racks))
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
-    return ResolvedJob(job.name, gpus, rank_racks, job.start_ps, job.workload, flows)
+    start_ps = NEVER_PS if job.submitted else job.start_ps
+    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.workload, flows)
 
 
 def _flows(scenario: Scenario, index: int, workload: FlowsWorkload, racks: tuple[int, ...]) -> list[Flow]:

@@ -38,6 +38,8 @@ class JobOutline(NamedTuple):
     such a job, because the other ranks wait for ever; flows do not wait for one another, so all of them
     report.
     """
+    submitted: bool = False
+    """Whether each operation waits to be submitted (see `actors.runtime.stepping`)."""
 
 
 def benchmark(
