@@ -12,7 +12,10 @@ for which the other end must not send it; quanta of zero resume. This file is bo
 A stop that was never sent is taken back silently. When the link goes down both halves forget what was
 said; when it comes back, classes that are still stopped are told again.
 
-Not modelled: link-level (802.3x) pause, asymmetric negotiation.
+A port may have half of it: it tells and does not obey (`ignored` is all classes), or it obeys and tells
+nothing (`silent`).
+
+Not modelled: link-level (802.3x) pause, negotiation by DCBX.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from emu.wire.frame import PAUSE_WIRE_BYTES
 from emu.wire.message import PAUSE_FRAME
 
 QUANTUM_BITS: Final = 512
+ALL_CLASSES: Final = 0xFF
 _FIELDS: Final = ("told", "stopping", "pending_stop", "pending_resume", "_expiring", "_refreshing", "ignored")
 
 
@@ -49,6 +53,8 @@ class Pfc:
         self.pending_resume: i64 = 0
         self.ignored: i64 = 0
         """Classes whose pauses are not obeyed (a watchdog saw a storm)."""
+        self.silent: bool = False
+        """Whether the peer is never told anything."""
         self._expiring: i64 = 0
         self._refreshing: i64 = 0
         self.until_ps: vec[i64] = vec[i64]([0] * 8)
@@ -60,6 +66,8 @@ class Pfc:
 
     def stop(self, priority: i64, now: i64) -> None:
         """The buffer crossed XOFF for a class: tell the peer."""
+        if self.silent:
+            return
         bit: i64 = 1 << priority
         self.stopping |= bit
         self.pending_resume &= ~bit

@@ -20,7 +20,7 @@ from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn, hash_seed
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
-from actors.pfc import Pfc
+from actors.pfc import ALL_CLASSES, Pfc
 from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
 from actors.switch.classes import Classes
@@ -147,6 +147,16 @@ def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> boo
     return pfc.enabled and not any(name in pfc.off for name in names)
 
 
+def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
+    """The flow control of a port, whole or half."""
+    made = Pfc(port, scenario.switch.pfc.quanta)
+    for half in scenario.switch.pfc.one_way:
+        if half.device == topology.nodes[number].name and half.peer in (None, topology.nodes[peer].name):
+            made.silent = not half.sends
+            made.ignored = 0 if half.obeys else ALL_CLASSES
+    return made
+
+
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
     """What is left of a switch's buffer for sharing after reserves and headroom."""
     section = scenario.switch
@@ -193,7 +203,7 @@ def build_switch(
         port = _switch_port(scenario, switch, index, wire, buffer)
         flow_control = has_pfc(scenario, topology, number, end.peer)
         if flow_control:
-            own = port.pfc = Pfc(port, pfc.quanta)
+            own = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
             dog = pfc.watchdog
             if pfc.watchdog.enabled:
                 switch.watches.append(
@@ -201,9 +211,10 @@ def build_switch(
                 )
         elif pfc.watchdog.enabled:
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
+        tells = port.pfc is not None and not port.pfc.silent
         headroom = port_headroom_bytes(scenario, topology, number, end)
         for priority in range(PRIORITIES):
-            lossless = flow_control and priority in pfc.priorities
+            lossless = tells and priority in pfc.priorities
             group = PriorityGroup(
                 priority, lossless, section.buffer.reserve_bytes, headroom if lossless else 0
             )
@@ -285,7 +296,7 @@ def build_nic(
         wire = wire_of(scenario, topology, end, outbox_for)
         port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
         if has_pfc(scenario, topology, number, end.peer):
-            port.pfc = Pfc(port, scenario.switch.pfc.quanta)
+            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
         if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
             port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
         give_errors(port, scenario, topology, end)

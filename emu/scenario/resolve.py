@@ -20,7 +20,7 @@ from emu.scenario.flows import FlowList, FlowsWorkload, Incast, Permutation
 from emu.scenario.jobs import JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
-from emu.scenario.switch import StaticRoute
+from emu.scenario.switch import OneWayPfc, StaticRoute
 from emu.scenario.tree import shown_location
 from emu.topology.generators import build
 from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
@@ -111,6 +111,8 @@ def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         yield from _flaws(scenario, location, topology.links_named, name)
     for index, name in enumerate(scenario.switch.pfc.off):
         yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
+    for index, half in enumerate(scenario.switch.pfc.one_way):
+        yield from _wrong_half(scenario, topology, index, half)
     for index, maps in enumerate(scenario.switch.qos.exceptions):
         for at, name in enumerate(maps.switches):
             where = ("switch", "qos", "exceptions", index, "switches", at)
@@ -142,6 +144,27 @@ def _wrong_role(
             yield _problem(scenario, location, f"{name} is a {node.role.value}", f"a {role.value}")
 
 
+def _wrong_half(scenario: Scenario, topology: Topology, index: int, half: OneWayPfc) -> Iterator[Problem]:
+    """What of a port with half of PFC the fabric does not have."""
+    base: Location = ("switch", "pfc", "one_way", index)
+    wrong = list(_flaws(scenario, (*base, "device"), topology.node_named, half.device))
+    if half.peer is not None:
+        wrong += _flaws(scenario, (*base, "peer"), topology.node_named, half.peer)
+    yield from wrong
+    if not wrong and half.peer is not None:
+        yield from _no_link(scenario, topology, (*base, "peer"), half.device, half.peer)
+
+
+def _no_link(
+    scenario: Scenario, topology: Topology, location: Location, one: str, other: str
+) -> Iterator[Problem]:
+    """What is wrong with two devices that should be joined by a link of the fabric."""
+    peer = topology.node_named(other).number
+    ends = topology.ports(topology.node_named(one).number)
+    if not any(end.kind == FABRIC and end.peer == peer for end in ends):
+        yield _problem(scenario, location, f"{one} has no link to {other}", f"a neighbour of {one}")
+
+
 def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: StaticRoute) -> Iterator[Problem]:
     """What of a static route the fabric does not have."""
     base: Location = ("switch", "static_routes", index)
@@ -150,11 +173,7 @@ def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: Stat
     wrong += _flaws(scenario, (*base, "via"), topology.node_named, route.via)
     yield from wrong
     if not wrong:
-        via = topology.node_named(route.via).number
-        ends = topology.ports(topology.node_named(route.switch).number)
-        if not any(end.kind == FABRIC and end.peer == via for end in ends):
-            reason = f"{route.switch} has no link to {route.via}"
-            yield _problem(scenario, (*base, "via"), reason, "a neighbour of the switch")
+        yield from _no_link(scenario, topology, (*base, "via"), route.switch, route.via)
 
 
 def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:

@@ -83,6 +83,25 @@ class WatchdogSection(Section):
     """Whether a storm's queue drops what comes, or sends in spite of the pauses."""
 
 
+class OneWayPfc(Section):
+    """Ports with half of PFC."""
+
+    device: NodeName
+    """Whose ports."""
+    peer: NodeName | None = None
+    """Only those that lead to this device. Default: all."""
+    sends: bool = True
+    """Whether they tell the peer to stop. A switch's port that does not is lossy."""
+    obeys: bool = True
+    """Whether they stop when the peer tells them to."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what says nothing, and what is no PFC at all."""
+        if self.sends == self.obeys:
+            reason = "is PFC in both directions" if self.sends else "is no PFC in either direction"
+            yield Refusal((), reason, "sends: false, or obeys: false; for neither, pfc.off")
+
+
 class PfcSection(Section):
     """Priority flow control."""
 
@@ -99,6 +118,8 @@ class PfcSection(Section):
     """What to do about storms of pauses."""
     off: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
     """Devices at whose links PFC is off, in both directions: what comes from there is lossy."""
+    one_way: Annotated[tuple[OneWayPfc, ...], Field(max_length=65536)] = ()
+    """Ports that only tell, or only obey."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a priority listed twice."""

@@ -6,12 +6,15 @@ obeyed 501,680 ps after it began to be sent. A quantum is 512 bit times, 1,280 p
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from actors.link import Port
 from actors.pfc import Pfc
+from emu.errors import ScenarioError
+from emu.scenario.resolve import resolve
 from emu.wire.event import PAUSE, Message, key_device, key_kind
 from tests.fabric.invariants import Pending, _pauses
 from tests.fabric.rig import Fabric
@@ -279,3 +282,56 @@ class Conversation(RuleBasedStateMachine):
 
 TestConversation = Conversation.TestCase
 TestConversation.settings = settings(stateful_step_count=40)
+
+
+def half(one_way: Section) -> Fabric:
+    """Two NICs into a third, at a switch that stops them almost at once."""
+    buffer = {"reserve": 0, "alpha": "1/65536"}
+    pfc = {"one_way": [one_way]}
+    return Fabric(scenario(star(3), switch={"buffer": buffer, "pfc": pfc}), [(0, 2), (1, 2)])
+
+
+def run_both(fabric: Fabric) -> None:
+    """Each NIC writes 1 MiB."""
+    for connection in (0, 1):
+        fabric.post(0, connection, 1 << 20)
+    fabric.run(200_000_000)
+
+
+def test_a_port_that_does_not_obey_counts_the_pauses_and_goes_on_until_headroom_is_full() -> None:
+    fabric = half({"device": "nic-0", "obeys": False})
+    run_both(fabric)
+    told, deaf = fabric.switch("switch").ports[0], fabric.port(fabric.topology.nics[0], 0).pfc
+    assert deaf is not None
+    assert deaf.received[3] > 0
+    assert deaf.paused_ps[3] == 0
+    assert told.dropped[2] > 0
+    # The other NIC obeys and loses nothing.
+    other = fabric.switch("switch").ports[1]
+    assert (other.dropped[1], other.dropped[2]) == (0, 0)
+
+
+def test_a_port_that_does_not_send_is_lossy_and_still_obeys() -> None:
+    fabric = half({"device": "switch", "peer": "nic-0", "sends": False})
+    pause_arrives(fabric, 1_000, 0, stop=1 << 3)
+    held = frame_arrives(fabric, 2_000, 1, 0)
+    run_both(fabric)
+    silent, other = fabric.switch("switch").ports[0], fabric.switch("switch").ports[1]
+    assert silent.pfc is not None
+    assert other.pfc is not None
+    assert held.sent_ps > 80_000_000  # 65,535 quanta of 1,280 ps
+    assert (silent.pfc.sent[3], silent.dropped[2]) == (0, 0)
+    assert silent.dropped[1] > 0
+    assert other.pfc.sent[3] > 0
+    assert (other.dropped[1], other.dropped[2]) == (0, 0)
+
+
+def test_half_of_pfc_that_is_whole_or_none_is_refused() -> None:
+    for sends in (True, False):
+        with pytest.raises(ScenarioError, match="direction"):
+            half({"device": "nic-0", "sends": sends, "obeys": sends})
+    one = scenario(
+        star(2), switch={"pfc": {"one_way": [{"device": "nic-0", "peer": "nic-1", "sends": False}]}}
+    )
+    with pytest.raises(ScenarioError, match=r"one_way\[0\].peer: nic-0 has no link to nic-1"):
+        resolve(one, Fabric(scenario(star(2))).topology)
