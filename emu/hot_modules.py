@@ -55,6 +55,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.port",
     "actors.nic.notification",
     "actors.nic.timeout",
+    "actors.nic.receive",
     "actors.nic.bond",
     "actors.nic.nic",
     "actors.gpu.gpu",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from actors.link import PRIORITIES
 from actors.nic.controls import control_of
 from actors.nic.nic import Nic
+from actors.nic.receive import ReceiveBuffer, ReceiveGroup
 from actors.nic.recovery import Recovery
 from actors.nic.schemes import RECOVERIES
-from emu.scenario.nic import GoBackN, SelectiveRepeat, TransportSection
+from emu.scenario.nic import GoBackN, ReceiveSection, SelectiveRepeat, TransportSection
 from emu.wire.frame import ECN_CAPABLE
 
 
@@ -43,3 +47,35 @@ def give_control(nic: Nic, transport: TransportSection, line_bps: int) -> None:
         window = control.window_packets
         if window > 0 and pair.una_psn + window < pair.limit_psn:
             pair.limit_psn = pair.una_psn + window
+
+
+def thresholds_of(
+    section: ReceiveSection, headroom_bytes: int, largest_frame_bytes: int
+) -> tuple[int, int] | None:
+    """XOFF and XON of a receive buffer; None if `auto` finds no room above the headroom of its port."""
+    xoff = section.xoff_bytes
+    if xoff is None:
+        xoff = section.buffer_bytes - headroom_bytes
+        if xoff < largest_frame_bytes:
+            return None
+    xon = section.xon_bytes
+    if xon is None:
+        xon = max(xoff - 2 * largest_frame_bytes, 0)
+    return xoff, xon
+
+
+def give_receive_buffer(
+    nic: Nic,
+    section: ReceiveSection,
+    lossless: Sequence[Sequence[int]],
+    headrooms_bytes: Sequence[int],
+    largest_frame_bytes: int,
+) -> None:
+    """Give a NIC, complete with ports, a slow way to memory. `lossless` has each port's classes."""
+    receive = ReceiveBuffer(nic, section.rate_bps)
+    for classes, headroom in zip(lossless, headrooms_bytes, strict=True):
+        thresholds = thresholds_of(section, headroom, largest_frame_bytes)
+        xoff, xon = thresholds or (0, 0)
+        for priority in range(PRIORITIES):
+            receive.add(ReceiveGroup(section.buffer_bytes, xoff, xon, priority in classes))
+    nic.receive = receive

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
 from emu.kernel.device import Series
 
@@ -49,6 +50,10 @@ def nic_series(nic: Nic) -> list[Series]:
     rows += [Series("nic_" + name) for name in _optional(nic)]
     for port in nic.ports():
         rows += port_series(port)
+        if nic.receive is not None:
+            n: int = port.number
+            rows.append(Series("port_dropped_frames", n, -1, "receive_overrun"))
+            rows += [Series("nic_receive_peak_bytes", n, p) for p in range(PRIORITIES)]
     return rows
 
 
@@ -59,4 +64,17 @@ def nic_counters(nic: Nic) -> list[int]:
     values += [getattr(nic, name) for name in _optional(nic)]
     for port in nic.ports():
         values += port_counters(port, nic.queue.now_ps)
+        receive = nic.receive
+        if receive is not None:
+            n: int = port.number
+            values.append(receive.dropped_at(n))
+            values += [receive.peak_at(n, p) for p in range(PRIORITIES)]
+    return values
+
+
+def pair_states(nic: Nic) -> list[int]:
+    """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
+    values: list[int] = []
+    for pair in nic.pairs:
+        values += [pair.state, pair.una_psn, pair.end_psn, pair.expected_psn, pair.messages]
     return values

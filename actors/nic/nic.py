@@ -21,11 +21,12 @@ from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from actors.nic.bond import rebond
-from actors.nic.counting import STATE, nic_counters, nic_series
+from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
 from actors.nic.notification import lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
+from actors.nic.receive import ReceiveBuffer
 from actors.nic.recovery import Recovery
 from actors.nic.timeout import timed_out
 from emu.kernel.device import Device, Plain, Series
@@ -33,6 +34,7 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.vectors import vec
 from emu.wire.event import (
+    COPY_DONE,
     LINK_STATE,
     PAUSE_EXPIRY,
     PAUSE_REFRESH,
@@ -113,6 +115,8 @@ class Nic(Device):
         self.posted_bytes: i64 = 0
         self.unknown_qpn: i64 = 0
         self.deliveries: list[list[int]] = []
+        self.receive: ReceiveBuffer | None = None
+        """Where packets wait for a slow way to memory."""
         self._ports: vec[NicPort] = vec[NicPort]()
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
@@ -168,6 +172,15 @@ class Nic(Device):
             self.data_frames_received += 1
             if self.corrupt_every > 0 and self._corrupt():
                 return
+        receive = self.receive
+        if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
+            receive.arrive(frame, port_number, now)
+        else:
+            self.arrived(frame, port_number, now)
+
+    def arrived(self, frame: Frame, port_number: i64, now: i64) -> None:
+        """A packet has passed whatever bottleneck there is between link and queue pair."""
+        port = self._ports[port_number]
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
@@ -330,6 +343,10 @@ class Nic(Device):
             timed_out(self, self.pairs[subject], now)
         elif kind == RATE_TIMER:
             timer_came(self, self.pairs[subject], now)
+        elif kind == COPY_DONE:
+            receive = self.receive
+            assert receive is not None, self.number
+            receive.taken(now)
         elif kind == LINK_STATE:
             self._ports[port].set_link(subject == 1, now)
             rebond(self, now)
@@ -352,10 +369,7 @@ class Nic(Device):
 
     def end_states(self) -> list[int]:
         """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
-        values: list[int] = []
-        for pair in self.pairs:
-            values += [pair.state, pair.una_psn, pair.end_psn, pair.expected_psn, pair.messages]
-        return values
+        return pair_states(self)
 
     def results(self) -> dict[str, list[list[int]]]:
         """When messages were delivered: queue pair, number of the message, time, size."""
@@ -365,10 +379,12 @@ class Nic(Device):
         pairs: list[Plain] = [pair.save() for pair in self.pairs]
         ports: list[Plain] = [port.save() for port in self._ports]
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
-        return [super().save(), save_fields(self, STATE), pairs, ports, deliveries, self.host.free_ps]
+        receive: Plain = None if self.receive is None else self.receive.save()
+        fields = save_fields(self, STATE)
+        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free = state
+        base, counters, pairs, ports, deliveries, host_free, receive = state
         super().load(as_list(base))
         load_fields(self, STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
@@ -377,3 +393,5 @@ class Nic(Device):
             port.load_round(saved, self.pairs)
         self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
         self.host.free_ps = as_int(host_free)
+        if self.receive is not None:
+            self.receive.load(receive)

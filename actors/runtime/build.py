@@ -19,8 +19,9 @@ from actors.control.controller import build_controller
 from actors.link import Outbox
 from actors.ncclx.assembly import build_gpu, build_host
 from actors.ncclx.plan import Plan, make_plan
-from actors.runtime.fabric import OutboxFor, build_nic, build_switch, ingress_latency_ps, pause_response_ps
+from actors.runtime.fabric import OutboxFor, build_switch, ingress_latency_ps, pause_response_ps
 from actors.runtime.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
+from actors.runtime.nics import build_nic
 from emu.kernel.device import Device
 from emu.kernel.kernel import Kernel
 from emu.kernel.queue import EventQueue

@@ -7,19 +7,13 @@ this partition, else the outbox towards its worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
-from typing import Protocol
 
 from actors.bit_errors import RATE_BITS, BitErrors
-from actors.host_link import MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
-from actors.nic.assembly import first_timeout_ps, give_control, recovery_of
-from actors.nic.bond import set_homes
 from actors.nic.nic import Nic
-from actors.nic.numbers import first_psn, hash_seed
-from actors.nic.port import NicPort
-from actors.nic.queue_pair import QueuePair
+from actors.nic.numbers import hash_seed
 from actors.pfc import ALL_CLASSES, Pfc
 from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
@@ -34,10 +28,9 @@ from actors.switch.watchdog import PauseWatch
 from emu.errors import Problem, ScenarioError
 from emu.kernel.mixing import Stream
 from emu.kernel.queue import EventQueue
-from emu.scenario.qos import SELECTED
 from emu.scenario.schema import Scenario
-from emu.topology.model import FABRIC, Attachment, Role, Topology
-from emu.wire.frame import FIRST_TTL, LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
+from emu.topology.model import Attachment, Role, Topology
+from emu.wire.frame import LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues that mark: this, plus the queue's number."""
@@ -46,29 +39,6 @@ ERRORS_PURPOSE = 1 << 21
 """Of the random streams of links with bit errors: this, plus the receiving port's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
-
-
-class QueuePairPlan(Protocol):
-    """What a queue pair is built from: one entry of the connection plan."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def qpn(self) -> int: ...
-    @property
-    def remote_nic(self) -> int: ...
-    @property
-    def remote_index(self) -> int: ...
-    @property
-    def remote_qpn(self) -> int: ...
-    @property
-    def remote_address(self) -> int: ...
-    @property
-    def udp_source(self) -> int: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def log_deliveries(self) -> bool: ...
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:
@@ -255,75 +225,6 @@ def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachm
         if end.link in topology.links_named(one.link):
             stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
             port.set_errors(BitErrors(int(one.rate * (1 << RATE_BITS)), stream))
-
-
-def build_nic(
-    scenario: Scenario,
-    topology: Topology,
-    number: int,
-    pairs: Sequence[QueuePairPlan],
-    queue: EventQueue,
-    outbox_for: OutboxFor,
-) -> Nic:
-    """One NIC with its fabric ports and queue pairs."""
-    transport = scenario.transport
-    ends = topology.ports(number)
-    fabric = [end for end in ends if end.kind == FABRIC]
-    host_end = ends[-1]
-    host = MessagePort(
-        queue,
-        host_end.rate_bps,
-        host_end.delay_ps,
-        host_end.peer,
-        host_end.peer_port,
-        0,
-        outbox_for(host_end.peer),
-    )
-    recovery = recovery_of(transport)
-    nic = Nic(
-        number,
-        queue,
-        host,
-        transport.timeout_ps,
-        transport.retry_count,
-        transport.ack_priority,
-        recovery,
-        first_timeout_ps(transport),
-        scenario.nic.corrupt_every,
-    )
-    ports: list[NicPort] = []
-    for index, end in enumerate(fabric):
-        wire = wire_of(scenario, topology, end, outbox_for)
-        port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
-        if has_pfc(scenario, topology, number, end.peer):
-            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
-        if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
-            port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
-        give_errors(port, scenario, topology, end)
-        ports.append(port)
-    nic.set_ports(ports)
-    nic.set_pairs(
-        [
-            QueuePair(
-                plan.index,
-                plan.qpn,
-                plan.remote_qpn,
-                topology.address_of(number),
-                plan.remote_address,
-                plan.udp_source,
-                plan.priority,
-                transport.mtu_bytes,
-                transport.ack_every,
-                first_psn(scenario.seed, number, plan.index),
-                first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
-                plan.log_deliveries,
-            )
-            for plan in pairs
-        ]
-    )
-    set_homes(nic, spread=scenario.nic.bond == "per_qp")
-    give_control(nic, transport, fabric[0].rate_bps)
-    return nic
 
 
 def fabric_ports(device: Switch | Nic) -> list[Port]:

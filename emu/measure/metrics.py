@@ -77,11 +77,14 @@ DROP_REASONS: Final[dict[str, str]] = {
     "egress_limit": "a lossy egress queue was at its limit",
     "ttl": "the packet had passed as many switches as its TTL allows",
     "corrupt": "bits of the frame were wrong",
+    "receive_overrun": "a NIC's receive buffer was full",
     "watchdog": "a PFC watchdog held a storm off its queue",
 }
 """Why a frame can be dropped."""
 
-CONGESTION_REASONS: Final = frozenset({"no_shared_room", "headroom_overrun", "egress_limit"})
+CONGESTION_REASONS: Final = frozenset(
+    {"no_shared_room", "headroom_overrun", "egress_limit", "receive_overrun"}
+)
 """Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
 
 DEVICE_METRICS: Final[tuple[Metric, ...]] = (
@@ -165,6 +168,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.BYTES,
         PRIORITY,
         "Largest use of the headroom of this port and priority.",
+    ),
+    _gauge(
+        "nic_receive_peak_bytes",
+        "nic_receive_peak_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Largest use of the NIC's receive buffer by this port and priority.",
     ),
     _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),

@@ -20,6 +20,7 @@ from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
 from emu.scenario.schema import Scenario
 from emu.units import format_time
+from emu.wire.frame import LARGEST_HEADERS_BYTES
 
 
 def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired]:
@@ -51,6 +52,10 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     headroom_bytes = scenario.switch.buffer.headroom_bytes
     if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    if scenario.nic.receive.enabled:
+        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
+            yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
     if not any(row.data_bytes for row in fabric.uplinks):
         reason = "no packet had a choice between equal paths"
         yield Unfired(feature="routing.policy", reason=reason)

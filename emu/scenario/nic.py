@@ -17,8 +17,42 @@ from emu.scenario.congestion import CONTROLS, CongestionSection, NoControl, misf
 from emu.scenario.qos import SELECTED, PriorityToDscp
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.switch import pause_response_ps
-from emu.scenario.values import AutoTimePs, MtuBytes, PositiveSizeBytes, PositiveTimePs, Priority, TimePs
-from emu.units import format_time, parse_size, parse_time
+from emu.scenario.values import (
+    AutoSizeBytes,
+    AutoTimePs,
+    MtuBytes,
+    NodeName,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    Priority,
+    RateBps,
+    TimePs,
+)
+from emu.units import format_time, parse_rate, parse_size, parse_time
+
+
+class ReceiveSection(Section):
+    """A bottleneck between NIC and memory, with a buffer before it that pauses the leaf when it fills."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    rate_bps: RateBps = parse_rate("504G")
+    """What PCIe or the memory behind it takes of payload: 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
+    buffer_bytes: PositiveSizeBytes = parse_size("512KiB")
+    """Room per port and priority. A choice."""
+    xoff_bytes: AutoSizeBytes = None
+    """Above this the leaf is told to stop. `auto`: what leaves room for all that may still come."""
+    xon_bytes: AutoSizeBytes = None
+    """At or below this it is told to go on. `auto`: two largest frames below `xoff`."""
+    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """The NICs that have it; none listed: all."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse thresholds that no fill can reach, or in the wrong order."""
+        if self.xoff_bytes is not None and self.xoff_bytes >= self.buffer_bytes:
+            yield Refusal(("xoff",), "is not below the buffer's size", "less than `buffer`")
+        if self.xon_bytes is not None and self.xoff_bytes is not None and self.xon_bytes > self.xoff_bytes:
+            yield Refusal(("xon",), "lies above xoff", "at most `xoff`")
 
 
 class NicSection(Section):
@@ -39,6 +73,8 @@ class NicSection(Section):
 
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
+    receive: ReceiveSection = ReceiveSection()
+    """A slow way from the NIC to memory."""
 
     dscp: PriorityToDscp = SELECTED
     """DSCP of packets by the priority that their queue pair has; the traffic class of the verbs is four times

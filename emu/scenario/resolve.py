@@ -117,6 +117,8 @@ def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         for at, name in enumerate(maps.switches):
             where = ("switch", "qos", "exceptions", index, "switches", at)
             yield from _wrong_role(scenario, topology, where, name, Role.SWITCH)
+    for index, name in enumerate(scenario.nic.receive.nics):
+        yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
 

@@ -19,7 +19,8 @@ from actors.link import Port
 from actors.nic.nic import Nic
 from actors.nic.numbers import assign_qpns, assign_udp_source
 from actors.nic.queue_pair import ERROR, QueuePair
-from actors.runtime.fabric import build_nic, build_switch
+from actors.runtime.fabric import build_switch
+from actors.runtime.nics import build_nic
 from actors.switch.switch import Switch
 from emu.kernel.device import Device, Plain
 from emu.kernel.kernel import Kernel

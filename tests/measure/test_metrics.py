@@ -53,7 +53,8 @@ def test_time_becomes_seconds_exactly() -> None:
 
 
 def test_congestion_is_told_apart_from_other_drops() -> None:
-    assert {"no_shared_room", "headroom_overrun", "egress_limit"} == CONGESTION_REASONS
+    overruns = {"headroom_overrun", "receive_overrun"}
+    assert {"no_shared_room", "egress_limit"} | overruns == CONGESTION_REASONS
     assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route", "ttl", "corrupt", "watchdog"}
 
 

@@ -70,3 +70,7 @@ def test_job_that_the_run_did_not_get_to_is_named() -> None:
     workload = {"kind": "flows", "pattern": "permutation", "size": "1MiB"}
     assert unfired(jobs=[{"name": "bench", "start": "1ms", "workload": workload}]) == ["jobs[0]"]
     assert unfired(jobs=[{"name": "bench", "start": "999us", "workload": workload}]) == []
+
+
+def test_a_way_to_memory_on_which_nothing_waited_is_named() -> None:
+    assert unfired(nic={"receive": {"enabled": True}}) == ["nic.receive"]

@@ -1,0 +1,158 @@
+"""What if the NIC's way to memory is slower than its link?
+
+Packets that carry requests wait in a buffer of the NIC, in order of arrival, until PCIe (or the memory
+behind it) has taken their payload, one at a time at `rate`; only then does the queue pair see them. So a
+slow server acknowledges late, and its buffer fills. Each port and priority has a buffer of its own: above
+`xoff` a lossless class's sender, which is the leaf, is told to stop, at `xon` or below to go on. A packet
+that does not fit is dropped and counted (`receive_overrun`): a congestion loss, and for a lossless class a
+sign of too little room above `xoff`. To everyone else it looks like a slow network.
+
+Acknowledgements and CNPs end in the NIC and do not wait.
+
+Source: Guo et al., RDMA over Commodity Ethernet at Scale (SIGCOMM'16), section 5.2, the slow-receiver
+symptom. Thresholds per port and priority are mlx5's (`mlnx_qos --buffer_size`, xoff and xon).
+
+Not modelled: the overhead of PCIe packets, reads and address translation that compete with the writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES
+from emu.kernel.device import Plain
+from emu.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from emu.units import serialisation_ps
+from emu.vectors import append, vec
+from emu.wire.event import COPY_DONE
+from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+
+if TYPE_CHECKING:
+    from actors.nic.nic import Nic
+
+_GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
+
+
+class ReceiveGroup:
+    """What one priority of one port may hold, and holds: bytes of frames without preamble and gap."""
+
+    def __init__(self, size_bytes: int, xoff_bytes: int, xon_bytes: int, lossless: bool) -> None:
+        self.size_bytes: i64 = size_bytes
+        self.xoff_bytes: i64 = xoff_bytes
+        self.xon_bytes: i64 = xon_bytes
+        self.lossless: bool = lossless
+        self.held_bytes: i64 = 0
+        self.peak_bytes: i64 = 0
+        self.stopped: bool = False
+        self.dropped: i64 = 0
+
+
+class ReceiveBuffer:
+    """The receive buffer of one NIC and what empties it. Group number = port x 8 + priority."""
+
+    def __init__(self, nic: Nic, rate_bps: int) -> None:
+        self.nic: Nic = nic
+        self.rate_bps: i64 = rate_bps
+        self.groups: vec[ReceiveGroup] = vec[ReceiveGroup]()
+        self._head: Frame | None = None
+        self._tail: Frame | None = None
+
+    def add(self, group: ReceiveGroup) -> None:
+        """The next group in the order of their numbers."""
+        self.groups = append(self.groups, group)
+
+    def arrive(self, frame: Frame, port_number: i64, now: i64) -> None:
+        """A packet is here: it waits for its turn, or is dropped."""
+        number: i64 = (port_number << 3) | frame.priority
+        group = self.groups[number]
+        held: i64 = group.held_bytes + frame.wire_bytes - PREAMBLE_GAP_BYTES
+        if held > group.size_bytes:
+            group.dropped += 1
+            return
+        group.held_bytes = held
+        if held > group.peak_bytes:
+            group.peak_bytes = held
+        if group.lossless and not group.stopped and held > group.xoff_bytes:
+            group.stopped = True
+            self._tell(number, now, stop=True)
+        frame.ingress = number
+        if self._append(frame):
+            self._begin(frame, now)
+
+    def taken(self, now: i64) -> None:
+        """Memory has the first packet: the queue pair sees it, and the next one begins."""
+        frame = self._head
+        assert frame is not None, self.nic.number
+        following = frame.queue_next
+        self._head = following
+        frame.queue_next = None
+        if following is None:
+            self._tail = None
+        else:
+            self._begin(following, now)
+        number: i64 = frame.ingress
+        group = self.groups[number]
+        group.held_bytes -= frame.wire_bytes - PREAMBLE_GAP_BYTES
+        if group.stopped and group.held_bytes <= group.xon_bytes:
+            group.stopped = False
+            self._tell(number, now, stop=False)
+        self.nic.arrived(frame, number >> 3, now)
+
+    def dropped_at(self, port_number: int) -> int:
+        """Packets of one port that did not fit."""
+        first = port_number * PRIORITIES
+        return sum([int(self.groups[first + priority].dropped) for priority in range(PRIORITIES)])
+
+    def peak_at(self, port_number: int, priority: int) -> int:
+        """The most that one priority of one port held."""
+        return self.groups[port_number * PRIORITIES + priority].peak_bytes
+
+    def _tell(self, number: i64, now: i64, *, stop: bool) -> None:
+        pfc = self.nic.ports()[number >> 3].pfc
+        if pfc is None:
+            return
+        if stop:
+            pfc.stop(number & 7, now)
+        else:
+            pfc.resume(number & 7, now)
+
+    def _begin(self, frame: Frame, now: i64) -> None:
+        takes: i64 = 1  # an empty packet too is an event of its own
+        if frame.payload_bytes > 0:
+            takes = serialisation_ps(frame.payload_bytes, self.rate_bps)
+        self.nic.push_timer(now + takes, COPY_DONE, 0, 0)
+
+    def _append(self, frame: Frame) -> bool:
+        """Let a packet wait; whether it is the first."""
+        tail = self._tail
+        self._tail = frame
+        if tail is None:
+            self._head = frame
+            return True
+        tail.queue_next = frame
+        return False
+
+    def save(self) -> list[Plain]:
+        """What is held, in its order."""
+        frames: list[Plain] = []
+        frame = self._head
+        while frame is not None:
+            frames.append([frame.ingress, save_event(frame)])
+            frame = frame.queue_next
+        groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
+        return [frames, groups]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned; the pending event is the queue's."""
+        frames, groups = as_list(state)
+        self._head = None
+        self._tail = None
+        for saved in as_list(frames):
+            number, record = as_list(saved)
+            frame = load_frame(record)
+            frame.ingress = as_int(number)
+            self._append(frame)
+        for group, fields in zip(self.groups, as_list(groups), strict=True):
+            load_fields(group, _GROUP_FIELDS, fields)

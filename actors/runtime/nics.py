@@ -1,0 +1,164 @@
+"""How do a scenario's numbers become NICs?
+
+One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
+connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from actors.host_link import MessagePort
+from actors.nic.assembly import (
+    first_timeout_ps,
+    give_control,
+    give_receive_buffer,
+    recovery_of,
+    thresholds_of,
+)
+from actors.nic.bond import set_homes
+from actors.nic.nic import Nic
+from actors.nic.numbers import first_psn
+from actors.nic.port import NicPort
+from actors.nic.queue_pair import QueuePair
+from actors.runtime.fabric import (
+    OutboxFor,
+    give_errors,
+    give_pfc,
+    has_pfc,
+    largest_frame_bytes,
+    needed_headroom_bytes,
+    wire_of,
+)
+from emu.kernel.queue import EventQueue
+from emu.scenario.qos import SELECTED
+from emu.scenario.schema import Scenario
+from emu.topology.model import FABRIC, Topology
+from emu.wire.frame import FIRST_TTL
+
+
+class QueuePairPlan(Protocol):
+    """What a queue pair is built from: one entry of the connection plan."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def qpn(self) -> int: ...
+    @property
+    def remote_nic(self) -> int: ...
+    @property
+    def remote_index(self) -> int: ...
+    @property
+    def remote_qpn(self) -> int: ...
+    @property
+    def remote_address(self) -> int: ...
+    @property
+    def udp_source(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def log_deliveries(self) -> bool: ...
+
+
+def build_nic(
+    scenario: Scenario,
+    topology: Topology,
+    number: int,
+    pairs: Sequence[QueuePairPlan],
+    queue: EventQueue,
+    outbox_for: OutboxFor,
+) -> Nic:
+    """One NIC with its fabric ports and queue pairs."""
+    transport = scenario.transport
+    ends = topology.ports(number)
+    fabric = [end for end in ends if end.kind == FABRIC]
+    host_end = ends[-1]
+    host = MessagePort(
+        queue,
+        host_end.rate_bps,
+        host_end.delay_ps,
+        host_end.peer,
+        host_end.peer_port,
+        0,
+        outbox_for(host_end.peer),
+    )
+    recovery = recovery_of(transport)
+    nic = Nic(
+        number,
+        queue,
+        host,
+        transport.timeout_ps,
+        transport.retry_count,
+        transport.ack_priority,
+        recovery,
+        first_timeout_ps(transport),
+        scenario.nic.corrupt_every,
+    )
+    ports: list[NicPort] = []
+    for index, end in enumerate(fabric):
+        wire = wire_of(scenario, topology, end, outbox_for)
+        port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
+        if has_pfc(scenario, topology, number, end.peer):
+            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+        if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
+            port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
+        give_errors(port, scenario, topology, end)
+        ports.append(port)
+    nic.set_ports(ports)
+    nic.set_pairs(
+        [
+            QueuePair(
+                plan.index,
+                plan.qpn,
+                plan.remote_qpn,
+                topology.address_of(number),
+                plan.remote_address,
+                plan.udp_source,
+                plan.priority,
+                transport.mtu_bytes,
+                transport.ack_every,
+                first_psn(scenario.seed, number, plan.index),
+                first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
+                plan.log_deliveries,
+            )
+            for plan in pairs
+        ]
+    )
+    set_homes(nic, spread=scenario.nic.bond == "per_qp")
+    give_control(nic, transport, fabric[0].rate_bps)
+    receive = scenario.nic.receive
+    if receive.enabled and topology.nodes[number].name in (receive.nics or (topology.nodes[number].name,)):
+        classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
+        headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
+        give_receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario))
+    return nic
+
+
+def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line if NICs' receive buffers have no room for what may come after XOFF."""
+    section = scenario.nic.receive
+    pfc = scenario.switch.pfc
+    if not section.enabled or not pfc.enabled:
+        return []
+    worst, worst_bytes = "", 0
+    for nic in topology.nics:
+        name = topology.nodes[nic].name
+        if section.nics and name not in section.nics:
+            continue
+        for end in topology.ports(nic):
+            if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):
+                continue
+            needed = needed_headroom_bytes(scenario, topology, nic, end)
+            found = thresholds_of(section, needed, largest_frame_bytes(scenario))
+            room = section.buffer_bytes - (found[0] if found else 0)
+            if (found is None or room < needed) and needed > worst_bytes:
+                worst, worst_bytes = name, needed
+    if not worst:
+        return []
+    return [
+        (
+            f"nic.receive: {section.buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs:"
+            " lossless classes may drop; use a larger buffer, and xoff auto"
+        )
+    ]
