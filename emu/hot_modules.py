@@ -53,6 +53,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.go_back_0",
     "actors.nic.selective_repeat",
     "actors.nic.port",
+    "actors.nic.arbiter",
     "actors.nic.notification",
     "actors.nic.timeout",
     "actors.nic.receive",

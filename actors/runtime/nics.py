@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from actors.host_link import MessagePort
+from actors.nic.arbiter import ArbitratedPort
+from actors.nic.arbiters import arbiter_of
 from actors.nic.assembly import (
     first_timeout_ps,
     give_control,
@@ -35,7 +37,7 @@ from emu.kernel.queue import EventQueue
 from emu.scenario.qos import SELECTED
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Topology
-from emu.wire.frame import FIRST_TTL
+from emu.wire.frame import FIRST_TTL, PREAMBLE_GAP_BYTES
 
 
 class QueuePairPlan(Protocol):
@@ -98,7 +100,12 @@ def build_nic(
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
-        port = NicPort(nic, index, wire, scenario.nic.latency_ps, nic.first_timeout_ps, recovery)
+        latency_ps, timeout_ps = scenario.nic.latency_ps, nic.first_timeout_ps
+        arbiter = arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
+        if arbiter is None:
+            port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
+        else:
+            port = ArbitratedPort(nic, index, wire, latency_ps, timeout_ps, recovery, arbiter)
         if has_pfc(scenario, topology, number, end.peer):
             port.pfc = give_pfc(scenario, topology, number, end.peer, port)
         if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:

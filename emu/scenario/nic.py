@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.scenario.arbiter import ARBITERS, ArbiterSection, RoundRobin
 from emu.scenario.congestion import CONTROLS, CongestionSection, NoControl, misfits
 from emu.scenario.qos import SELECTED, PriorityToDscp
 from emu.scenario.section import OneOf, Refusal, Section
@@ -73,6 +74,8 @@ class NicSection(Section):
 
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
+    arbiter: Annotated[ArbiterSection, ARBITERS] = RoundRobin()
+    """Whose turn it is at a port."""
     receive: ReceiveSection = ReceiveSection()
     """A slow way from the NIC to memory."""
 

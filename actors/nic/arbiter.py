@@ -1,0 +1,174 @@
+"""Whose turn is it at a NIC's port? The seam of queue-pair arbiters.
+
+A port without an arbiter is strict between classes and takes the queue pairs of a class in turn, one packet
+each (`actors.nic.port`). An arbiter is asked twice for each packet: which class, then which of its queue
+pairs. It sees the queue pairs that wait, what was sent, the time, and nothing else.
+
+To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
+`emu.scenario.arbiter.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and `load` if it
+keeps state. In a scenario it is `nic: {arbiter: {policy: my_module:MyArbiter}}`. An interpreted subclass
+works in a compiled install.
+
+`WeightedClasses` shares the port by weight (surplus round robin, since a packet is built when its turn comes
+and its size is known only then): when its turn comes a class gets its weight times the largest frame, and
+sends while what it has is above zero; what it sent too much it waits for the next time.
+
+Source: IEEE 802.1Qaz, enhanced transmission selection, as NICs have it (`mlnx_qos --tsa ets`); Adiseshu et
+al. (SIGCOMM'96) for surplus round robin.
+
+Not modelled: rate limits per class.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.link import PRIORITIES, Wire
+from actors.nic.port import NicPort
+from actors.nic.queue_pair import QueuePair
+from actors.nic.recovery import Recovery
+from emu.kernel.device import Device, Plain
+from emu.kernel.state import as_int, as_list, load_integers, save_integers
+from emu.vectors import vec
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Arbiter:
+    """Base of arbiters: strict between classes, queue pairs in turn. One for each port."""
+
+    def __init__(self, largest_frame_bytes: int, knobs: object = None) -> None:
+        self.largest_frame_bytes: i64 = largest_frame_bytes
+
+    def choose_class(self, ready: i64, now: i64) -> i64:
+        """The class that sends next; bit p of `ready`, which is not 0, is set if class p could."""
+        priority: i64 = 7
+        while (ready >> priority) & 1 == 0:
+            priority -= 1
+        return priority
+
+    def choose_pair(self, first: QueuePair, now: i64) -> QueuePair:
+        """The queue pair of the class that sends next: `first`, or one that follows by `active_next`.
+
+        They stand in the order in which their turn came; who has sent goes to the end.
+        """
+        return first
+
+    def on_sent(self, priority: i64, wire_bytes: i64, now: i64) -> None:
+        """A frame of this class left: a packet, or an acknowledgement, which no queue pair is asked for."""
+
+    def save(self) -> list[Plain]:
+        """The arbiter's state."""
+        return []
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built arbiter returned."""
+
+
+class WeightedClasses(Arbiter):
+    """Strict classes first, the others by weight; queue pairs in turn."""
+
+    def __init__(self, largest_frame_bytes: int, strict: int, weights: list[int]) -> None:
+        super().__init__(largest_frame_bytes)
+        assert len(weights) == PRIORITIES and min(weights) > 0, weights
+        self.strict: i64 = strict
+        self.quantum_bytes: vec[i64] = vec[i64]([weight * largest_frame_bytes for weight in weights])
+        self.credit_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
+        self.turn: i64 = 0
+
+    def choose_class(self, ready: i64, now: i64) -> i64:
+        first: i64 = ready & self.strict
+        if first != 0:
+            priority: i64 = 7
+            while (first >> priority) & 1 == 0:
+                priority -= 1
+            return priority
+        while True:
+            turn: i64 = self.turn
+            if (ready >> turn) & 1:
+                if self.credit_bytes[turn] > 0:
+                    return turn
+            elif self.credit_bytes[turn] > 0:
+                self.credit_bytes[turn] = 0
+            turn = (turn + 1) & 7
+            self.turn = turn
+            if (ready >> turn) & 1:
+                self.credit_bytes[turn] += self.quantum_bytes[turn]
+
+    def on_sent(self, priority: i64, wire_bytes: i64, now: i64) -> None:
+        if (self.strict >> priority) & 1 == 0:
+            self.credit_bytes[priority] -= wire_bytes
+
+    def save(self) -> list[Plain]:
+        return [save_integers(self.credit_bytes), self.turn]
+
+    def load(self, state: list[Plain]) -> None:
+        self.credit_bytes = load_integers(state[0])
+        self.turn = as_int(state[1])
+
+
+class ArbitratedPort(NicPort):
+    """A NIC's port that asks an arbiter."""
+
+    def __init__(
+        self,
+        owner: Device,
+        number: int,
+        wire: Wire,
+        own_ingress_latency_ps: int,
+        timeout_ps: int,
+        recovery: Recovery,
+        arbiter: Arbiter,
+    ) -> None:
+        super().__init__(owner, number, wire, own_ingress_latency_ps, timeout_ps, recovery)
+        self.arbiter: Arbiter = arbiter
+
+    def serve(self, now: i64) -> None:
+        """Send what the arbiter chooses; the wire is free."""
+        self._serving = True
+        if self.control_pending:
+            pfc = self.pfc
+            assert pfc is not None
+            pfc.transmit(now)
+        else:
+            ready: i64 = self.waiting & ~self.blocked
+            while ready != 0:
+                priority: i64 = self.arbiter.choose_class(ready, now)
+                assert 0 <= priority < 8 and (ready >> priority) & 1, (self.number, priority, ready)
+                if self._frames[priority] is None:
+                    first = self._round[priority]
+                    assert first is not None, (self.number, priority)
+                    self._bring_forward(priority, self.arbiter.choose_pair(first, now))
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.transmit(frame, now)
+                    self.arbiter.on_sent(priority, frame.wire_bytes, now)
+                    break
+                ready = self.waiting & ~self.blocked
+        self._serving = False
+        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
+            self.arm()
+
+    def _bring_forward(self, priority: i64, chosen: QueuePair) -> None:
+        """Make the chosen queue pair the first of its round."""
+        before = self._round[priority]
+        if before is chosen:
+            return
+        assert before is not None, (self.number, priority)
+        following = before.active_next
+        while following is not chosen:
+            assert following is not None, (self.number, chosen.index)
+            before = following
+            following = before.active_next
+        before.active_next = chosen.active_next
+        if chosen.active_next is None:
+            self._round_tails[priority] = before
+        chosen.active_next = self._round[priority]
+        self._round[priority] = chosen
+
+    def save(self) -> list[Plain]:
+        return [super().save(), self.arbiter.save()]
+
+    def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
+        base, arbiter = as_list(state)
+        super().load_round(base, pairs)
+        self.arbiter.load(as_list(arbiter))
