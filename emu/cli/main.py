@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "list": "List the scenarios of a directory.",
     "topo": "Show the fabric of a scenario.",
     "compare": "Name the first device and time at which two runs part.",
+    "export": "Write the samples of a run for Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",
     "doctor": "Check what a run needs on this machine.",
 }

@@ -1,0 +1,64 @@
+"""Do the files under `deploy/` fit the series that are declared, and do rules and alerts do what they say?"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from emu.measure import dashboard
+from emu.measure.metrics import METRICS
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+PROMETHEUS = DEPLOY / "prometheus"
+NEEDS_PROMTOOL = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+NAMES = {metric.name for metric in METRICS}
+
+
+def rules() -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    for file in ("recording.yml", "alerts.yml"):
+        groups = yaml.safe_load((PROMETHEUS / file).read_text(encoding="utf-8"))["groups"]
+        found += [rule for group in groups for rule in group["rules"]]
+    return found
+
+
+def test_the_dashboard_is_the_one_made_from_the_declaration() -> None:
+    file = DEPLOY / "grafana" / "emu.json"
+    assert file.read_text(encoding="utf-8") == dashboard.text(), (
+        "make it anew: python -m emu.measure.dashboard > deploy/grafana/emu.json"
+    )
+
+
+def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exists() -> None:
+    panels = dashboard.dashboard()["panels"]
+    asked = " ".join(target["expr"] for panel in panels for target in panel.get("targets", []))
+    shown = set(re.findall(r"\bemu_[a-z0-9_]+", asked))
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    assert shown >= NAMES - {"emu_build_info", "emu_run_info"}
+    used = shown | set(re.findall(r"\bemu_[a-z0-9_]+", " ".join(rule["expr"] for rule in rules())))
+    assert used <= NAMES
+    for expressions in (asked, " ".join(rule["expr"] for rule in rules())):
+        assert set(re.findall(r"\bemu:[a-z_]+", expressions)) <= recorded
+
+
+@NEEDS_PROMTOOL
+@pytest.mark.parametrize(
+    "arguments",
+    [["check", "config", "prometheus.yml"], ["test", "rules", "tests.yml"]],
+    ids=["configuration", "rules"],
+)
+def test_promtool_is_content(arguments: list[str]) -> None:
+    done = subprocess.run(
+        ["promtool", *arguments], cwd=PROMETHEUS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_says_what_to_do() -> None:
+    alerts = [rule for rule in rules() if "alert" in rule]
+    assert len(alerts) >= 6
+    for alert in alerts:
+        assert set(alert["annotations"]) == {"summary", "action"}

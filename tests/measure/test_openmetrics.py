@@ -1,0 +1,137 @@
+"""Does Prometheus read back what a run counted, at the virtual times at which it did?"""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from emu import api
+from emu.cli.main import main
+from emu.kernel.device import Series
+from emu.measure.collected import Sample
+from emu.measure.metrics import seconds
+from emu.measure.openmetrics import openmetrics
+from emu.measure.samples import SampleReader, read_digests
+
+ROOT = Path(__file__).resolve().parents[2]
+US = 1_000_000
+SERIES = {0: [Series("port_sent_frames", 1, -1, ""), Series("pfc_paused_ps", 1, 3, "")], 1: []}
+
+
+def test_a_value_is_written_where_it_changes_and_the_sample_before() -> None:
+    counts = [(0, 0), (0, 0), (5, 0), (5, 2 * US), (5, 2 * US), (9, 2 * US)]
+    samples = [Sample(at * US, {0: list(values), 1: []}) for at, values in enumerate(counts)]
+    lines = list(openmetrics({0: "rtsw-0", 1: "idle"}, SERIES, samples, start_s=100))
+    sent = 'emu_port_transmit_frames_total{device="rtsw-0",port="1"}'
+    paused = 'emu_pfc_paused_seconds_total{device="rtsw-0",port="1",priority="3"}'
+    assert [line.strip() for line in lines if line.startswith("emu_p")] == [
+        f"{sent} 0 100.000",
+        f"{sent} 0 101.000",
+        f"{sent} 5 102.000",
+        f"{sent} 5 104.000",
+        f"{sent} 9 105.000",
+        f"{paused} 0.000000000000 100.000",
+        f"{paused} 0.000000000000 102.000",
+        f"{paused} 0.000002000000 103.000",
+        f"{paused} 0.000002000000 105.000",
+    ]
+    assert [line for line in lines if line.startswith("emu_virtual")][-1] == (
+        "emu_virtual_seconds_total 0.000005000000 105.000\n"
+    )
+    assert lines[-1] == "# EOF\n"
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run's directory, and its samples as a file for Prometheus."""
+    directory = tmp_path_factory.mktemp("export")
+    run, file = directory / "run", directory / "run.om"
+    api.run(ROOT / "scenarios" / "tiny_flap.yaml", local=True, out=run)
+    assert main(["export", "openmetrics", str(run), "--out", str(file)]) == 0
+    return run, file
+
+
+def test_the_text_is_openmetrics(exported: tuple[Path, Path]) -> None:
+    families = list(text_string_to_metric_families(exported[1].read_text(encoding="ascii")))
+    assert len(families) > 5
+    names = [family.name for family in families]
+    assert len(names) == len(set(names))
+
+
+def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "openmetrics", str(tmp_path)]) == 2
+    assert "samples.jsonl: not found" in capsys.readouterr().err
+
+
+NEEDS_PROMETHEUS = pytest.mark.skipif(
+    shutil.which("promtool") is None or shutil.which("prometheus") is None,
+    reason="Prometheus is not installed",
+)
+
+
+@NEEDS_PROMETHEUS
+def test_prometheus_answers_with_what_was_counted_at_a_virtual_time(
+    exported: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run, file = exported
+    blocks = ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(tmp_path / "data")]
+    made = subprocess.run(blocks, capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "none.yml").write_text("")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = subprocess.Popen(
+        [
+            "prometheus",
+            f"--config.file={tmp_path / 'none.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            "--storage.tsdb.retention.time=100y",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        reader = SampleReader(run / "samples.jsonl")
+        names = dict(read_digests(run / "digests.jsonl")[0])
+        samples = list(reader)
+        for sample in (samples[len(samples) // 2], samples[-1]):
+            # One us of the run is one second from the beginning of 2000.
+            answer = ask(port, "emu_port_transmit_bytes_total", 946_684_800 + sample.virtual_ps / US)
+            found = {(one["metric"]["device"], one["metric"]["port"]): one["value"][1] for one in answer}
+            counted = {
+                (names[number], str(series.port)): str(sample.counters[number][place])
+                for number, of_device in reader.series.items()
+                for place, series in enumerate(of_device)
+                if series.metric == "port_sent_bytes" and samples[-1].counters[number][place]
+            }
+            assert found == counted
+        (clock,) = ask(port, "emu_virtual_seconds_total", 946_684_800 + samples[-1].virtual_ps / US)
+        assert float(clock["value"][1]) == float(seconds(samples[-1].virtual_ps))
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def ask(port: int, query: str, at_s: float) -> list[dict[str, dict[str, str]]]:
+    """The instant vector that the server answers with, once it is up."""
+    arguments = urllib.parse.urlencode({"query": query, "time": f"{at_s:.3f}"})
+    for attempt in range(200):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{arguments}") as page:
+                told = json.load(page)
+            assert told["status"] == "success", told
+            result: list[dict[str, dict[str, str]]] = told["data"]["result"]
+            return result
+        except OSError:
+            assert attempt < 199, "the server does not answer"
+            time.sleep(0.1)
+    raise AssertionError
