@@ -60,7 +60,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_the_text_is_openmetrics(exported: tuple[Path, Path]) -> None:
-    families = list(text_string_to_metric_families(exported[1].read_text(encoding="ascii")))
+    text = exported[1].read_text(encoding="ascii")
+    families = list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
     assert len(families) > 5
     names = [family.name for family in families]
     assert len(names) == len(set(names))
