@@ -40,6 +40,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.switch.pinning",
     "actors.switch.spray",
     "actors.switch.flowlet",
+    "actors.switch.engineering",
     "actors.switch.switch",
     "actors.nic.numbers",
     "actors.nic.held",

@@ -12,6 +12,9 @@ When the last job has ended at time t, the run stops at t + management delay: ev
 is executed everywhere, nothing at or after it. One management delay is what it takes to tell everybody, so
 no worker can have gone past it.
 
+With `routing.policy: traffic_engineering` the switches are on the management network too, and the controller
+hosts the engineer (`actors.control.engineering`), which a timer wakes every interval.
+
 Not modelled: a controller that fails, clock skew between hosts.
 """
 
@@ -22,13 +25,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.control.engineering import TrafficEngineer
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import Outbox
-from emu.kernel.device import Device, Plain
+from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.wire.event import NEVER_PS, Message
+from emu.wire.event import COLLECTION, NEVER_PS, Message
 from emu.wire.message import BEGIN, REPORT, STATUS_SUCCESS
 from emu.workload.operations import JobOutline
 
@@ -70,9 +74,29 @@ class Controller(Device):
         self.open_jobs: i64 = len(outlines)
         self.operations: list[list[int]] = []
         """Rows of operations that have ended: job, operation, start_ps, end_ps, status."""
+        self.engineer: TrafficEngineer | None = None
+        """Who places flows, if routing is engineered."""
+
+    def start(self) -> None:
+        self._wake_engineer()
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        engineer = self.engineer
+        assert kind == COLLECTION and engineer is not None, kind
+        engineer.tick(self.queue.now_ps)
+        self._wake_engineer()
+
+    def _wake_engineer(self) -> None:
+        engineer = self.engineer
+        if engineer is not None:
+            self.push_timer(self.queue.now_ps + engineer.interval_ps, COLLECTION, 0, 0)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
-        assert message.op == REPORT, (port, subject, message.op)
+        if message.op != REPORT:
+            engineer = self.engineer
+            assert engineer is not None, (port, subject, message.op)
+            engineer.on_message(message, subject, self.queue.now_ps)
+            return
         job = self.jobs[message.a]
         if job.ended:
             return
@@ -125,6 +149,15 @@ class Controller(Device):
             begin = Message(BEGIN, job.outline.job, job.operation, 0, 0, 0, 0)
             self.hosts[host].send(begin, self.queue.now_ps)
 
+    def series(self) -> list[Series]:
+        if self.engineer is None:
+            return []
+        return [Series("te_rounds"), Series("te_installs"), Series("te_unplaced_demands")]
+
+    def counters(self) -> list[int]:
+        engineer = self.engineer
+        return [] if engineer is None else [engineer.rounds, engineer.installs, engineer.unplaced]
+
     def results(self) -> dict[str, list[list[int]]]:
         """Every operation that has ended: job, operation, start_ps, end_ps, status."""
         return {"operations": self.operations}
@@ -141,11 +174,13 @@ class Controller(Device):
         links: list[Plain] = [port.free_ps for port in self.hosts.values()]
         jobs: list[Plain] = [save_fields(job, _FIELDS) for job in self.jobs]
         rows: list[Plain] = [list(row) for row in self.operations]
-        return [super().save(), links, jobs, rows, self.open_jobs]
+        engineer = self.engineer
+        placing: Plain = None if engineer is None else engineer.save()
+        return [super().save(), links, jobs, rows, self.open_jobs, placing]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, jobs, rows, open_jobs = state
+        base, links, jobs, rows, open_jobs, placing = state
         super().load(as_list(base))
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)
@@ -153,6 +188,9 @@ class Controller(Device):
             load_fields(job, _FIELDS, saved)
         self.operations = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
         self.open_jobs = as_int(open_jobs)
+        engineer = self.engineer
+        if engineer is not None:
+            engineer.load(as_list(placing))
 
 
 def build_controller(

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from actors.control.controller import build_controller
+from actors.control.engineering import build_engineer
 from actors.link import Outbox
 from actors.ncclx.assembly import build_gpu, build_host
 from actors.ncclx.plan import Plan, make_plan
@@ -26,6 +27,7 @@ from emu.kernel.device import Device
 from emu.kernel.kernel import Kernel
 from emu.kernel.queue import EventQueue
 from emu.scenario.resolve import Resolved, build_topology, resolve
+from emu.scenario.routing import TrafficEngineering
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Role, Topology
 from emu.wire.event import CONFIGURATION, LINK_STATE, Event, pack_key
@@ -96,7 +98,8 @@ def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]
     centre = assignment[topology.controller]
     # The management delay alone, without serialisation: the controller ends a run one such delay ahead.
     delay_ps = scenario.control.management_delay_ps
-    for at in sorted(dict.fromkeys(assignment[host] for host in topology.hosts)):
+    managed = [*topology.hosts, *(topology.switches if scenario.routing.controlled else ())]
+    for at in sorted(dict.fromkeys(assignment[device] for device in managed)):
         if at != centre:
             found += [Crossing(at, centre, delay_ps), Crossing(centre, at, delay_ps)]
     return found
@@ -115,7 +118,10 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         return build_gpu(scenario, topology, number, queue, outbox_for)
     assert role is Role.CONTROLLER, role
     delay_ps = scenario.control.management_delay_ps
-    return build_controller(number, topology.hosts, plan.outlines(), delay_ps, queue, outbox_for)
+    controller = build_controller(number, topology.hosts, plan.outlines(), delay_ps, queue, outbox_for)
+    if isinstance(scenario.routing, TrafficEngineering):
+        controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
+    return controller
 
 
 def _push_link_changes(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from actors.bit_errors import RATE_BITS, BitErrors
+from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
 from actors.nic.nic import Nic
 from actors.nic.numbers import hash_seed
@@ -192,7 +194,13 @@ def build_switch(
             buffer.add(group)
         give_errors(port, scenario, topology, end)
         switch.add_port(port)
-    give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier)
+    management: MessagePort | None = None
+    if scenario.routing.controlled:
+        delay_ps, to = scenario.control.management_delay_ps, topology.controller
+        management = MessagePort(
+            queue, MANAGEMENT_RATE_BPS, delay_ps, to, MANAGEMENT_PORT, number, outbox_for(to)
+        )
+    give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
     switch.compute_groups()
     return switch
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from actors.host_link import MessagePort
+from actors.switch.engineering import EngineeredRouting
 from actors.switch.flowlet import Flowlets, LeastLoaded
 from actors.switch.hash_functions import FIELDS, FUNCTIONS, FieldHash
 from actors.switch.pinning import PathPinning
@@ -17,7 +19,7 @@ from actors.switch.spray import RandomSpray, RoundRobinSpray
 from actors.switch.switch import Switch
 from emu.kernel.mixing import Stream
 from emu.scenario.plugins import load_plugin
-from emu.scenario.routing import Adaptive, Flowlet, RoutingSection, Spray
+from emu.scenario.routing import Adaptive, Flowlet, RoutingSection, Spray, TrafficEngineering
 
 ROUTING_PURPOSE: Final = 5
 """Of the random stream of a switch's routing policy."""
@@ -42,6 +44,13 @@ def _adaptive(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
     return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=True)
 
 
+def _engineered(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, TrafficEngineering), knobs
+    management = view.management
+    assert management is not None, view.number
+    return EngineeredRouting(view, knobs, management, knobs.entries, knobs.threshold_bps)
+
+
 MAKERS: Final[dict[str, Maker]] = {
     "ecmp": HashedRouting,
     "e_ecmp": HashedRouting,
@@ -49,6 +58,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "flowlet": _flowlets,
     "spray": _spray,
     "adaptive": _adaptive,
+    "traffic_engineering": _engineered,
 }
 
 
@@ -75,12 +85,22 @@ def is_written_out(knobs: RoutingSection) -> bool:
     )
 
 
-def give_policy(switch: Switch, knobs: RoutingSection, scenario_seed: int, tier: int) -> None:
-    """Let a switch, complete with its ports, route by these knobs; before its groups are computed."""
+def give_policy(
+    switch: Switch,
+    knobs: RoutingSection,
+    scenario_seed: int,
+    tier: int,
+    management: MessagePort | None = None,
+) -> None:
+    """Let a switch, complete with its ports, route by these knobs; before its groups are computed.
+
+    `management` leads to the controller, if the policy is controlled.
+    """
     if is_written_out(knobs):
         return
     stream = Stream(scenario_seed, switch.number, ROUTING_PURPOSE)
     view = SwitchView(switch.number, tier, field_hash(knobs, tier, switch.hash_seed), stream)
+    view.management = management
     for port in switch.ports:
         view.add_port(port)
     make: Maker = MAKERS[knobs.policy] if knobs.policy in MAKERS else load_plugin(knobs.policy)

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.host_link import MessagePort
 from actors.switch.egress import SwitchPort
 from actors.switch.groups import Group
 from actors.switch.hash_functions import FieldHash
-from emu.kernel.device import Plain
+from emu.kernel.device import Plain, Series
 from emu.kernel.mixing import Stream
 from emu.vectors import append, vec
+from emu.wire.event import Message
 from emu.wire.frame import Frame
 
 
@@ -40,6 +42,8 @@ class SwitchView:
         """Random numbers of this switch's routing."""
         self.ports: vec[SwitchPort] = vec[SwitchPort]()
         """The switch's ports, in order."""
+        self.management: MessagePort | None = None
+        """Towards the controller, where the policy's knobs say `controlled`."""
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""
@@ -62,6 +66,21 @@ class RoutingPolicy:
 
     def groups_changed(self, groups: list[Group]) -> None:
         """Groups were computed, one for each prefix: at first, and after each change of a link."""
+
+    def link_changed(self, port: i64, up: bool) -> None:
+        """A link of this switch went down or came back; groups follow when routing has converged."""
+
+    def on_message(self, message: Message, now: i64) -> None:
+        """The controller sent something over the management network."""
+        raise AssertionError(f"switch {self.switch.number} takes no messages: op {message.op} at {now}")
+
+    def series(self) -> list[Series]:
+        """The policy's counters, in a fixed order; their metrics are in `emu.measure.metrics`."""
+        return []
+
+    def counters(self) -> list[int]:
+        """The value of each counter of `series`, now."""
+        return []
 
     def save(self) -> list[Plain]:
         """The policy's state."""

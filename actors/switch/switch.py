@@ -55,6 +55,8 @@ DROP_REASONS: Final = (
     "ttl",
 )
 """By number; 1, 2 and 4 are congestion. What a dead or bad link cost is counted by the port."""
+SETTLED: Final[i64] = 1
+"""In the place of a port of CONFIGURATION: the changes of this instant are in. Changes themselves have 0."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
 
@@ -79,6 +81,8 @@ class Switch(Device):
         """A watchdog for each port, or none."""
         self.down: list[int] = []
         """Links that routing knows to be down."""
+        self._settling: bool = False
+        """Groups are to be computed at the end of this instant's changes."""
 
     def add_port(self, port: SwitchPort) -> None:
         """The next port in the order of their numbers."""
@@ -202,8 +206,15 @@ class Switch(Device):
             return
         if kind == LINK_STATE:
             self.ports[port].set_link(subject == 1, now)
+            router = self.router
+            if router is not None:
+                router.link_changed(port, subject == 1)
         elif kind == CONFIGURATION:
-            self._route_change(subject)
+            if port == SETTLED:
+                self._settling = False
+                self.compute_groups()
+            else:
+                self._route_change(subject)
         elif kind == WATCHDOG:
             self.watches[port].expire(subject, now)
         else:
@@ -223,7 +234,16 @@ class Switch(Device):
         elif link not in self.down:
             self.down.append(link)
             self.down.sort()
-        self.compute_groups()
+        if not self._settling:
+            # Last among the changes of this instant and before what arrives in it: a switch that goes down
+            # takes all its links at once, and groups are computed once.
+            self._settling = True
+            self.push_timer(self.queue.now_ps, CONFIGURATION, SETTLED, 0)
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        router = self.router
+        assert router is not None, (self.number, message.op)
+        router.on_message(message, self.queue.now_ps)
 
     def _reasons(self, port: SwitchPort) -> list[int]:
         """The reasons for which a port, as it is configured, can drop."""
@@ -249,6 +269,9 @@ class Switch(Device):
             rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
+        router = self.router
+        if router is not None:
+            rows += router.series()
         return rows
 
     def steady(self) -> bool:
@@ -269,6 +292,9 @@ class Switch(Device):
             first: int = port.number * PRIORITIES
             values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]
             values += [buffer.groups[first + p].headroom_peak_bytes for p in range(PRIORITIES)]
+        router = self.router
+        if router is not None:
+            values += router.counters()
         return values
 
     def save(self) -> list[Plain]:

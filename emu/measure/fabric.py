@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary import Drops, Fabric, FaultEffect, Link, Uplinks
+from emu.measure.summary import Drops, Engineering, Fabric, FaultEffect, Link, Uplinks
 from emu.topology.model import Role, Topology
 from emu.units import BIT_PS_PER_BYTE
 
@@ -78,12 +78,31 @@ def uplink_rows(topology: Topology, counts: Counts) -> Iterator[Uplinks]:
             idle=loads.count(0),
             data_bytes=total,
             max_over_mean=share(max(loads) * len(loads), total) if total else None,
+            towards=[topology.nodes[topology.ports(switch)[port].peer].name for port in ports],
+            loads=loads,
         )
+
+
+def engineering_of(counts: Counts) -> Engineering | None:
+    """What traffic engineering did; None where nobody counts rounds."""
+    if "te_rounds" not in counts.of_metric:
+        return None
+    return Engineering(
+        rounds=counts.total("te_rounds"),
+        installs=counts.total("te_installs"),
+        unplaced=counts.total("te_unplaced_demands"),
+        entries=counts.total("te_entries"),
+        matched_frames=counts.total("te_matched_frames"),
+        withdrawn=counts.total("te_entries_withdrawn"),
+        refused=counts.total("te_entries_refused"),
+    )
 
 
 def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
     """The whole section `fabric` of the summary."""
     peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")
+    uplinks = list(uplink_rows(topology, counts))
+    used = [row for row in uplinks if row.max_over_mean is not None]
     return Fabric(
         drops=drops_of(counts),
         pause_frames=counts.total("pfc_sent_frames"),
@@ -96,7 +115,10 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
         peak_buffer_bytes=peak_bytes,
         peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, virtual_ps)),
-        uplinks=list(uplink_rows(topology, counts)),
+        uplinks=uplinks,
+        worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
+        idle_uplinks=sum(row.idle for row in used),
+        engineering=engineering_of(counts),
     )
 
 

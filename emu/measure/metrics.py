@@ -178,6 +178,35 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
+    _gauge(
+        "te_entries", "te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."
+    ),
+    _counter(
+        "te_matched_frames", "te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."
+    ),
+    _counter(
+        "te_entries_withdrawn",
+        "te_entries_withdrawn",
+        Unit.COUNT,
+        DEVICE,
+        "Entries that went away because a link on their way went down.",
+    ),
+    _counter(
+        "te_entries_refused",
+        "te_entries_refused",
+        Unit.COUNT,
+        DEVICE,
+        "Installs refused: the table was full, or the port no way to the prefix.",
+    ),
+    _counter("te_rounds", "te_rounds", Unit.COUNT, DEVICE, "Collections that the controller began."),
+    _counter("te_installs", "te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
+    _counter(
+        "te_unplaced_demands",
+        "te_unplaced_demands",
+        Unit.COUNT,
+        DEVICE,
+        "Demands, counted each round, for which no path or table had room.",
+    ),
     _counter(
         "qos_moved_frames",
         "qos_moved_frames",

@@ -137,6 +137,10 @@ def uplink_lines(uplinks: Sequence[Uplinks]) -> list[str]:
         "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + UPLINKS_PER_LINE]).rstrip()
         for at in range(0, len(cells), UPLINKS_PER_LINE)
     ]
+    worst = max(used, key=lambda row: row.max_over_mean or 0.0)
+    members = sorted(range(worst.members), key=lambda at: (-worst.loads[at], at))
+    ends = [f"{worst.towards[at]} {about_size(worst.loads[at])}" for at in (members[0], members[-1])]
+    lines.append(f"  most uneven {worst.switch}: most to {ends[0]}, least to {ends[1]}")
     idle = len(uplinks) - len(used)
     if idle:
         lines.append(f"  no payload on the uplinks of {idle} more")

@@ -178,6 +178,29 @@ class Uplinks(Part):
     """Payload over all."""
     max_over_mean: float | None
     """Payload of the fullest over the mean: 1 is even. Null if there was none."""
+    towards: list[str]
+    """The other end of each member, in the order of ports."""
+    loads: list[int]
+    """Payload that each member carried, in the same order; bytes."""
+
+
+class Engineering(Part):
+    """What traffic engineering did."""
+
+    rounds: int
+    """Collections that the controller began."""
+    installs: int
+    """Entries that it sent."""
+    unplaced: int
+    """Demands, counted each round, for which no path or table had room."""
+    entries: int
+    """Entries in all tables at the end."""
+    matched_frames: int
+    """Frames that left by an entry's port."""
+    withdrawn: int
+    """Entries that went away because a link on their way went down."""
+    refused: int
+    """Installs that a switch refused: full table, or no way to the prefix."""
 
 
 class Fabric(Part):
@@ -207,6 +230,12 @@ class Fabric(Part):
     """Every fabric link, both directions, in the order of the topology."""
     uplinks: list[Uplinks]
     """Every switch with two uplinks or more."""
+    worst_max_over_mean: float | None
+    """The largest `max_over_mean` of `uplinks`; null if none carried payload."""
+    idle_uplinks: int
+    """Uplinks without payload, of switches whose other uplinks had some."""
+    engineering: Engineering | None
+    """Null unless `routing.policy` is `traffic_engineering`."""
 
 
 class FaultEffect(Part):

@@ -59,6 +59,9 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if not any(row.data_bytes for row in fabric.uplinks):
         reason = "no packet had a choice between equal paths"
         yield Unfired(feature="routing.policy", reason=reason)
+    elif fabric.engineering is not None and fabric.engineering.matched_frames == 0:
+        reason = "no packet matched an entry of the controller"
+        yield Unfired(feature="routing.policy", reason=reason)
     default = TransportSection()
     if fabric.ack_timeouts == 0 and scenario.transport.timeout_ps > 0:
         for knob in ("timeout", "retry_count"):

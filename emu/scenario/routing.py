@@ -11,14 +11,15 @@ flowlets of 128 to 512 us, were tried there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import LinkName, PositiveTimePs, TimePs
-from emu.units import parse_time
+from emu.scenario.values import LinkName, PositiveFraction, PositiveTimePs, RateBps, TimePs
+from emu.units import parse_rate, parse_time
 
 HashField = Literal[
     "src", "dst", "protocol", "udp_source", "udp_destination", "qpn", "psn", "opcode", "priority"
@@ -42,6 +43,8 @@ class RoutingSection(Section):
 
     per_packet: ClassVar[bool] = False
     """Whether packets of one flow may overtake each other on a fabric where nothing changes."""
+    controlled: ClassVar[bool] = False
+    """Whether switches are on the management network."""
 
     policy: str
     """Which policy."""
@@ -152,6 +155,30 @@ class Adaptive(RoutingSection):
         return self.granularity == "packet" and not self.allow_reordering
 
 
+class TrafficEngineering(RoutingSection):
+    """A controller gives flows paths of their own, and the rest is hashed."""
+
+    controlled: ClassVar[bool] = True
+    policy: Literal["traffic_engineering"] = "traffic_engineering"
+    """Entries by source port and destination prefix from a controller; E-ECMP for what has none."""
+    interval_ps: PositiveTimePs = parse_time("500us")
+    """From one collection of counters to the next. Meta: 30 s, for jobs that run for weeks."""
+    entries: Annotated[int, Field(ge=0, le=65536)] = 1024
+    """Size of a leaf's table of entries. A choice."""
+    threshold_bps: RateBps = parse_rate("10G")
+    """Least rate that is worth an entry. A choice."""
+    fill: PositiveFraction = Fraction(1)
+    """Share of a link's rate up to which entries are placed on it."""
+    hysteresis: PositiveFraction = Fraction(1, 20)
+    """How much fuller, as a share of a link, the way of an entry may be than the best before it moves."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse links filled beyond their rate."""
+        yield from super().check()
+        if self.fill > 1:
+            yield Refusal(("fill",), "is more than a whole link", "a fraction above 0 and up to 1")
+
+
 POLICIES: Final = OneOfOrPlugin(
     "policy",
     {
@@ -161,6 +188,7 @@ POLICIES: Final = OneOfOrPlugin(
         "flowlet": Flowlet,
         "spray": Spray,
         "adaptive": Adaptive,
+        "traffic_engineering": TrafficEngineering,
     },
     default="e_ecmp",
     base=RoutingSection,

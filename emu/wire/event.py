@@ -59,6 +59,7 @@ JOB: Final[i64] = 11
 RATE_TIMER: Final[i64] = 12
 PAUSE_REFRESH: Final[i64] = 13
 WATCHDOG: Final[i64] = 14
+COLLECTION: Final[i64] = 15
 
 KIND_NAMES: Final = (
     "none",
@@ -76,6 +77,7 @@ KIND_NAMES: Final = (
     "rate_timer",
     "pause_refresh",
     "watchdog",
+    "collection",
 )
 
 FIRST_UPKEEP: Final[i64] = 12

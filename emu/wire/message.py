@@ -11,6 +11,11 @@ back. A message is an operation and up to six integers; this page says what each
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
 | BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |
+| TE_COLLECT | controller, switch | round | 0 | 0 | 0 | 0 | 0 |
+| TE_DEMAND | switch, controller | round | ingress port | prefix | bytes | span in ps | entry: port or -1 |
+| TE_PORT_DOWN | switch, controller | round | port | 0 | 0 | 0 | 0 |
+| TE_COLLECTED | switch, controller | round | 0 | 0 | 0 | 0 | 0 |
+| TE_INSTALL | controller, switch | ingress port | prefix | egress port; -1 removes | 0 | 0 | 0 |
 
 In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
 returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
@@ -31,8 +36,26 @@ COPY: Final[i64] = 3
 COPIED: Final[i64] = 4
 BEGIN: Final[i64] = 5
 REPORT: Final[i64] = 6
+TE_COLLECT: Final[i64] = 7
+TE_DEMAND: Final[i64] = 8
+TE_PORT_DOWN: Final[i64] = 9
+TE_COLLECTED: Final[i64] = 10
+TE_INSTALL: Final[i64] = 11
 
-OPERATIONS: Final = ("pause_frame", "post", "completion", "copy", "copied", "begin", "report")
+OPERATIONS: Final = (
+    "pause_frame",
+    "post",
+    "completion",
+    "copy",
+    "copied",
+    "begin",
+    "report",
+    "te_collect",
+    "te_demand",
+    "te_port_down",
+    "te_collected",
+    "te_install",
+)
 
 POST_WITH_IMMEDIATE: Final[i64] = 1
 """Flag of POST: the last packet carries the immediate, and the receiver gets a completion."""

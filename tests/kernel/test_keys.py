@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from emu.wire.event import (
     ARRIVAL,
+    COLLECTION,
     CONFIGURATION,
     COPY_DONE,
     FIRST_UPKEEP,
@@ -67,7 +68,7 @@ def test_at_one_instant_links_and_configuration_come_first_then_arrivals_then_ti
     state = [LINK_STATE, CONFIGURATION]
     arrivals = [ARRIVAL, PAUSE, MESSAGE]
     work = [SERVE, PAUSE_EXPIRY, RETRANSMIT, COPY_DONE, PROXY, JOB]
-    upkeep = [RATE_TIMER, PAUSE_REFRESH, WATCHDOG]
+    upkeep = [RATE_TIMER, PAUSE_REFRESH, WATCHDOG, COLLECTION]
     assert [*state, *arrivals, *work, *upkeep] == list(range(1, len(KIND_NAMES)))
     assert upkeep[0] == FIRST_UPKEEP
 

@@ -155,6 +155,7 @@ def test_capacity_weighs_unequal_links() -> None:
         {"policy": "adaptive", "granularity": "packet", "allow_reordering": True},
         {"policy": "adaptive", "gap": "1us"},
         {"hash": "crc32", "bit_offset": [3]},
+        {"policy": "traffic_engineering"},
     ],
 )
 def test_a_policy_goes_on_from_a_snapshot_as_if_nothing_had_been(routing: dict[str, Any]) -> None:

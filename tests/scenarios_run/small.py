@@ -21,8 +21,10 @@ SMALLER: Mapping[str, Mapping[str, object]] = {
     "all_gather": {"jobs[0].workload.sizes": ["256KiB", "512KiB"]},
     "incast": {"jobs[0].workload.size": "1MiB"},
     "permutation": {"jobs[0].workload.size": "512KiB"},
+    "policies": {"jobs[0].workload.sizes": ["512KiB"], "jobs[0].workload.iterations": 1},
     "quickstart": {"jobs[0].workload.sizes": ["512KiB"], "topology.spines": 4},
     "reduce_scatter": {"jobs[0].workload.sizes": ["256KiB", "512KiB"], "topology.spines": 4},
+    "traffic_engineering": {"routing.interval": "100us", "control.management_delay": "20us"},
 }
 WHOLE = bool(os.environ.get("EMU_SOAK"))
 BRIEF_PS = 400_000_000

@@ -187,7 +187,7 @@ MESSAGE_FAULTS = {
     "port beyond the last": {"key": pack_key(2, MESSAGE, 4, 0)},
     "message that is an arrival": {"key": pack_key(2, ARRIVAL, 0, 0)},
     "message that is a timer": {"key": pack_key(2, JOB, 0, 0)},
-    "unknown operation": {"op": 7},
+    "unknown operation": {"op": 99},
     "negative operation": {"op": -1},
     "pause frame as a message": {"op": int(PAUSE_FRAME)},
     "message as a pause": {"key": PAUSE_KEY},
