@@ -22,6 +22,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from actors.runtime.seal import Seal
 from emu.errors import ProtocolError
 
 MAGIC: Final = b"emu1"
@@ -33,6 +34,8 @@ SECRET_BYTES: Final = 32
 
 _CONNECTOR: Final = b"connector"
 _LISTENER: Final = b"listener"
+_FROM_CONNECTOR: Final = b"seal from connector"
+_FROM_LISTENER: Final = b"seal from listener"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,17 @@ class Handshake:
                 f"whoever calls itself worker {self.peer} does not know the secret of this run"
             )
 
+    def seals(self) -> tuple[Seal, Seal]:
+        """For what this side sends and what it receives on this connection."""
+        ways = (_FROM_CONNECTOR, _FROM_LISTENER) if self._connects else (_FROM_LISTENER, _FROM_CONNECTOR)
+        return Seal(self._derived(ways[0])), Seal(self._derived(ways[1]))
+
     def _proof_of(self, connector: bool) -> bytes:
+        return self._derived(_CONNECTOR if connector else _LISTENER)
+
+    def _derived(self, purpose: bytes) -> bytes:
+        """32 bytes that only who knows the secret can make, for one purpose on this connection."""
         assert self._theirs, "the other side's hello comes first"
         first, second = (self.hello, self._theirs) if self._connects else (self._theirs, self.hello)
-        role = _CONNECTOR if connector else _LISTENER
-        said = b"\0".join((role, self._identity.run.encode())) + b"\0" + first + second
+        said = b"\0".join((purpose, self._identity.run.encode())) + b"\0" + first + second
         return hmac.digest(self._identity.secret, said, "sha256")

@@ -6,6 +6,8 @@ connects. Whoever connects must prove the run's secret (`actors.runtime.hello`) 
 a byte of it is decoded; whoever does not is closed, noted by name, and the run goes on undisturbed. At most
 `STRANGERS` connections may be unproven at one time.
 
+Over TCP every body is sealed as well (`actors.runtime.seal`).
+
 trio runs all of this. Then the connections are handed to whatever moves the windows: Unix sockets to the
 thread that simulates (`SocketExchange`), TCP connections to `StreamExchange`, where trio reads and writes
 on behalf of that thread.
@@ -19,7 +21,7 @@ import shutil
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,6 +30,7 @@ import trio
 
 from actors.runtime.exchange import CHUNK_BYTES, PeerGone, Unframer, framed
 from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
+from actors.runtime.seal import Seal
 from actors.runtime.short_paths import private_directory
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
 
@@ -63,6 +66,9 @@ class Peers:
         self._arrived = trio.Condition()
         self._strangers = 0
         self.streams: dict[int, trio.SocketStream] = {}
+        self.seals: dict[int, tuple[Seal, Seal]] = {}
+        """For connections over TCP: what goes to a peer is sealed with the first, what comes with the
+        second."""
         self.refusals: list[str] = []
         """Why connections were refused, at most `MOST_REFUSALS` of them."""
 
@@ -142,10 +148,11 @@ class Peers:
         try:
             with trio.fail_after(HANDSHAKE_S):
                 _check_credentials(stream)
-                peer = await self._prove(stream, connects=False)
+                handshake = await self._prove(stream, connects=False)
+            peer = handshake.peer
             if peer <= self._worker or peer in self.streams:
                 raise ProtocolError(f"worker {peer} connected, which it need not do")
-            await self._keep(peer, stream)
+            await self._keep(handshake, stream)
         except (
             ProtocolError,
             trio.TooSlowError,
@@ -165,16 +172,16 @@ class Peers:
             raise RuntimeFailure(f"worker {peer} cannot be reached at {address}: {reason}") from None
         try:
             with trio.fail_after(HANDSHAKE_S):
-                found = await self._prove(stream, connects=True)
-            if found != peer:
-                raise ProtocolError(f"worker {found} answers at {address}, not worker {peer}")
-            await self._keep(peer, stream)
+                handshake = await self._prove(stream, connects=True)
+            if handshake.peer != peer:
+                raise ProtocolError(f"worker {handshake.peer} answers at {address}, not worker {peer}")
+            await self._keep(handshake, stream)
         except (EmuError, trio.TooSlowError, trio.BrokenResourceError) as error:
             stream.socket.close()
             reason = str(error) or f"no proof in {HANDSHAKE_S:.0f} s"
             raise ProtocolError(f"worker {peer} at {address}: {reason}") from None
 
-    async def _prove(self, stream: trio.SocketStream, *, connects: bool) -> int:
+    async def _prove(self, stream: trio.SocketStream, *, connects: bool) -> Handshake:
         handshake = Handshake(self._identity, self._worker, connects)
         if connects:
             await stream.send_all(handshake.hello)
@@ -185,10 +192,12 @@ class Peers:
             handshake.take_hello(await _exactly(stream, HELLO_BYTES))
             await stream.send_all(handshake.hello + handshake.proof())
             handshake.check_proof(await _exactly(stream, PROOF_BYTES))
-        return handshake.peer
+        return handshake
 
-    async def _keep(self, peer: int, stream: trio.SocketStream) -> None:
-        self.streams[peer] = stream
+    async def _keep(self, handshake: Handshake, stream: trio.SocketStream) -> None:
+        self.streams[handshake.peer] = stream
+        if stream.socket.family != socket.AF_UNIX:
+            self.seals[handshake.peer] = handshake.seals()
         async with self._arrived:
             self._arrived.notify_all()
 
@@ -208,8 +217,10 @@ class StreamExchange:
         streams: dict[int, trio.SocketStream],
         token: trio.lowlevel.TrioToken,
         spawn: Callable[..., None],
+        seals: Mapping[int, tuple[Seal, Seal]] | None = None,
     ) -> None:
         self._token = token
+        self._seals = dict(seals or {})
         self._streams = streams
         self._inbox: queue.SimpleQueue[tuple[int, list[bytes] | EmuError]] = queue.SimpleQueue()
         self._outboxes: dict[int, trio.MemorySendChannel[bytes]] = {}
@@ -224,6 +235,8 @@ class StreamExchange:
     def send(self, peer: int, body: bytes) -> None:
         """Send a body to a worker as soon as its stream takes it."""
         self._asked += 1
+        if peer in self._seals:
+            body = self._seals[peer][0].close(body)
         self._token.run_sync_soon(self._outboxes[peer].send_nowait, framed(body))
 
     def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
@@ -262,6 +275,8 @@ class StreamExchange:
         try:
             while data := await stream.receive_some(CHUNK_BYTES):
                 bodies = unframer.feed(bytes(data))
+                if peer in self._seals:
+                    bodies = [self._seals[peer][1].open(body) for body in bodies]
                 if bodies:
                     self._inbox.put((peer, bodies))
             self._inbox.put((peer, PeerGone(peer, "it closed its connection")))

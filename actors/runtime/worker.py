@@ -139,7 +139,9 @@ class Worker:
             self._exchange = SocketExchange(self._peers.take_sockets(), _patience_s(self._hosted.spec))
         else:
             assert self._guest.token is not None, "the guest is ready"
-            self._exchange = StreamExchange(self._peers.streams, self._guest.token, self._guest.spawn)
+            self._exchange = StreamExchange(
+                self._peers.streams, self._guest.token, self._guest.spawn, self._peers.seals
+            )
         return None
 
     async def run(self) -> Report:
