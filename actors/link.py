@@ -12,6 +12,9 @@ Both ends of a link change state at the same virtual time. A frame is lost if th
 moment of its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
 A frame that bit errors spoilt is dropped where it arrives (`actors.bit_errors`).
 
+To a switch that cuts through, a frame arrives when its head has passed the pipeline; the switch works out
+when the rest has.
+
 Where a link leaves the worker, frames go to an outbox instead of the queue; nothing else differs.
 
 Not modelled: jitter, forward error correction, lane training.
@@ -29,7 +32,7 @@ from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_f
 from emu.units import serialisation_ps
 from emu.vectors import append, vec
 from emu.wire.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
-from emu.wire.frame import Frame
+from emu.wire.frame import HEAD_WIRE_BYTES, Frame
 
 if TYPE_CHECKING:
     from actors.pfc import Pfc
@@ -99,7 +102,10 @@ class Wire:
         ingress_latency_ps: int,
         pause_response_ps: int,
         outbox: Outbox | None,
+        cut_through: bool = False,
     ) -> None:
+        self.cut_through: bool = cut_through
+        """Whether the peer acts on a frame's head."""
         self.rate_bps: i64 = rate_bps
         self.delay_ps: i64 = delay_ps
         self.peer: i64 = peer
@@ -132,6 +138,8 @@ class Port:
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
+        self.apart: bool = False
+        """Whether frames that come in here take the switch's other path: cut-through."""
         self.suspect: bool = False
         """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
         self.ever_down: bool = False
@@ -146,6 +154,8 @@ class Port:
         self.blocked: i64 = 0
         self.free_ps: i64 = 0
         self.ps_per_byte: i64 = 0
+        self.head_ps: i64 = 0
+        """Serialisation of a frame's head, where the peer cuts through; else 0."""
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
         self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
         self.outbox: Outbox | None = wire.outbox
@@ -164,6 +174,7 @@ class Port:
         self.down_ends: vec[i64] = vec[i64]()
         self.lost_link_down: i64 = 0
         self.errors: BitErrors | None = None
+        self.counts_corrupt: bool = False
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.tap: Tap | None = None
@@ -174,6 +185,8 @@ class Port:
         self.rate_bps = rate_bps
         exact = 8 * 10**12
         self.ps_per_byte = exact // rate_bps if exact % rate_bps == 0 else 0
+        if self.wire.cut_through:
+            self.head_ps = serialisation_ps(HEAD_WIRE_BYTES, rate_bps)
 
     def serialisation(self, wire_bytes: i64) -> i64:
         """How long a frame of this size occupies the link, ps."""
@@ -191,6 +204,8 @@ class Port:
         self.sent_data_bytes += frame.payload_bytes
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
+        if self.head_ps > 0:
+            frame.time_ps = now + self.head_ps + self.flight_ps
         frame.key = self.peer_key
         outbox = self.outbox
         if outbox is None:
@@ -279,6 +294,11 @@ class Port:
     def set_errors(self, errors: BitErrors) -> None:
         """Frames that arrive here come over a link with bit errors."""
         self.errors = errors
+        self.check_fcs()
+
+    def check_fcs(self) -> None:
+        """Frames that arrive here may have a wrong FCS."""
+        self.counts_corrupt = True
         self.suspect = True
 
     def _spoilt(self, frame: Frame, now: i64) -> bool:
@@ -287,6 +307,18 @@ class Port:
             return True
         errors = self.errors
         if errors is not None and errors.spoils(frame.wire_bytes):
+            frame.corrupt = 1
+        if frame.corrupt == 0 or self.apart:  # the FCS comes last: who cuts through knows too late
+            return False
+        self.corrupted += 1
+        return True
+
+    def tail_spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return True
+        if frame.corrupt != 0:
             self.corrupted += 1
             return True
         return False

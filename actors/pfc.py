@@ -215,7 +215,7 @@ def port_series(port: Port) -> list[Series]:
         Series("port_received_bytes", number),
         Series("port_dropped_frames", number, -1, "link_down"),
     ]
-    if port.errors is not None:
+    if port.counts_corrupt:
         rows.append(Series("port_dropped_frames", number, -1, "corrupt"))
     for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
@@ -232,7 +232,7 @@ def port_counters(port: Port, now: i64) -> list[int]:
         port.received_bytes,
         port.lost_link_down,
     ]
-    if port.errors is not None:
+    if port.counts_corrupt:
         values.append(port.corrupted)
     pfc = port.pfc
     if pfc is None:

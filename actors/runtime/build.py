@@ -20,7 +20,13 @@ from actors.control.engineering import build_engineer
 from actors.link import Outbox
 from actors.ncclx.assembly import build_gpu, build_host
 from actors.ncclx.plan import Plan, make_plan
-from actors.runtime.fabric import OutboxFor, build_switch, ingress_latency_ps, pause_response_ps
+from actors.runtime.fabric import (
+    OutboxFor,
+    build_switch,
+    cuts_through,
+    ingress_latency_ps,
+    pause_response_ps,
+)
 from actors.runtime.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from actors.runtime.nics import build_nic
 from emu.kernel.device import Device
@@ -91,6 +97,7 @@ def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]
                     link.delay_ps,
                     ingress_latency_ps(scenario, topology, receiver),
                     pause_response_ps(scenario, topology, receiver, link.rate_bps),
+                    cuts_through(scenario, topology, receiver),
                 )
             else:
                 least_ps = message_lookahead_ps(link.rate_bps, link.delay_ps)

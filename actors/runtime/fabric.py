@@ -70,7 +70,13 @@ def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for:
         ingress_latency_ps(scenario, topology, end.peer),
         pause_response_ps(scenario, topology, end.peer, end.rate_bps),
         outbox_for(end.peer),
+        cuts_through(scenario, topology, end.peer),
     )
+
+
+def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
+    """Whether a device acts on the head of a frame."""
+    return scenario.switch.forwarding == "cut_through" and topology.nodes[node].role is Role.SWITCH
 
 
 def port_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
@@ -193,6 +199,7 @@ def build_switch(
             group.pfc = port.pfc
             buffer.add(group)
         give_errors(port, scenario, topology, end)
+        switch.cuts_through = port.apart = cuts_through(scenario, topology, number)
         switch.add_port(port)
     management: MessagePort | None = None
     if scenario.routing.controlled:
@@ -229,6 +236,8 @@ def _switch_port(scenario: Scenario, switch: Switch, index: int, wire: Wire, buf
 
 def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
     """Let the link behind a port spoil frames, if it has bit errors."""
+    if scenario.link.bit_errors and scenario.switch.forwarding == "cut_through":
+        port.check_fcs()  # what a switch did not see in time
     for one in scenario.link.bit_errors:
         if end.link in topology.links_named(one.link):
             stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from emu.units import serialisation_ps
 from emu.wire.event import NEVER_PS
-from emu.wire.frame import LEAST_WIRE_BYTES, PAUSE_WIRE_BYTES
+from emu.wire.frame import HEAD_WIRE_BYTES, LEAST_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.wire.message import MESSAGE_BYTES
 
 
@@ -26,9 +26,12 @@ class Crossing:
     least_ps: int
 
 
-def fabric_lookahead_ps(rate_bps: int, delay_ps: int, ingress_latency_ps: int, pause_response_ps: int) -> int:
-    """The least time of a frame or a pause over a fabric link."""
-    frame_ps = serialisation_ps(int(LEAST_WIRE_BYTES), rate_bps) + ingress_latency_ps
+def fabric_lookahead_ps(
+    rate_bps: int, delay_ps: int, ingress_latency_ps: int, pause_response_ps: int, cut_through: bool = False
+) -> int:
+    """The least time of a frame (its head, to a switch that cuts through) or a pause over a fabric link."""
+    least_bytes = int(HEAD_WIRE_BYTES) if cut_through else int(LEAST_WIRE_BYTES)
+    frame_ps = serialisation_ps(least_bytes, rate_bps) + ingress_latency_ps
     pause_ps = serialisation_ps(int(PAUSE_WIRE_BYTES), rate_bps) + pause_response_ps
     return min(frame_ps, pause_ps) + delay_ps
 

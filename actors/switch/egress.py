@@ -46,6 +46,16 @@ class SwitchPort(Port):
         self._heads: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
 
+    def idle_for(self, priority: i64, now: i64) -> bool:
+        """Whether a frame of a priority could leave at once."""
+        return (
+            (self.waiting & ~self.blocked) == 0
+            and self.free_ps <= now
+            and ((self.blocked | self.discarding) >> priority) & 1 == 0
+            and self.up
+            and not self.control_pending
+        )
+
     def enqueue(self, frame: Frame) -> None:
         """Append a frame that the buffer admitted to the queue of its priority."""
         priority: i64 = frame.priority

@@ -208,6 +208,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Demands, counted each round, for which no path or table had room.",
     ),
     _counter(
+        "cut_through_frames",
+        "cut_through_frames",
+        Unit.FRAMES,
+        DEVICE,
+        "Frames that left a cut-through switch before their tail had come in.",
+    ),
+    _counter(
         "qos_moved_frames",
         "qos_moved_frames",
         Unit.FRAMES,

@@ -36,6 +36,18 @@ def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired
             yield Unfired(feature=feature, reason=f"{effect.target} was up already")
 
 
+def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """What switches were told to do with packets."""
+    if scenario.switch.forwarding == "cut_through" and counts.total("cut_through_frames") == 0:
+        yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
+    if scenario.classified and counts.total("qos_moved_frames") == 0:
+        yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
+    if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
+        yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
+    if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
+        yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
+
+
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     if scenario.switch.pfc.enabled and fabric.pause_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
@@ -43,12 +55,6 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
         reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)
-    if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
-        yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
-    if scenario.classified and counts.total("qos_moved_frames") == 0:
-        yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
-    if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
-        yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
     headroom_bytes = scenario.switch.buffer.headroom_bytes
     if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
@@ -77,7 +83,7 @@ def never_fired(
     virtual_ps: int,
 ) -> list[Unfired]:
     """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
-    found = list(_fabric(scenario, fabric, counts))
+    found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
     collective = any(isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs)
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))

@@ -214,6 +214,9 @@ class SwitchSection(Section):
 
     latency_ps: TimePs = parse_time("300ns")
     """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
+    forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"
+    """Whether a frame may leave when all of it is in, or when its headers are. Cut-through falls back where
+    the outgoing link is busy, stopped or faster."""
     buffer: BufferSection = BufferSection()
     """Shared buffer."""
     pfc: PfcSection = PfcSection()

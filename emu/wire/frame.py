@@ -30,6 +30,8 @@ IMMDT_BYTES: Final[i64] = 4
 ICRC_BYTES: Final[i64] = 4
 HEADER_BYTES: Final[i64] = 62
 """Ethernet with FCS, IPv4, UDP, BTH and ICRC: what every RoCEv2 packet carries besides its payload."""
+HEAD_WIRE_BYTES: Final[i64] = 62
+"""What a switch must have seen to route a packet: preamble 8, Ethernet 14, IPv4 20, UDP 8, BTH 12."""
 LEAST_FRAME_BYTES: Final[i64] = 64
 LEAST_WIRE_BYTES: Final[i64] = 84
 LARGEST_HEADERS_BYTES: Final[i64] = 82
