@@ -142,6 +142,8 @@ class Port:
         """Whether frames that come in here take the switch's other path: cut-through."""
         self.suspect: bool = False
         """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
+        self.measuring: bool = False
+        """Whether frames that collect telemetry (INT) are told of this port as they leave."""
         self.ever_down: bool = False
         self.up: bool = True
         self.serve_pending: bool = False
@@ -196,6 +198,8 @@ class Port:
 
     def transmit(self, frame: Frame, now: i64) -> None:
         """Send a frame now; the port is free and the class is not blocked."""
+        if self.measuring:
+            self.tell(frame, now)
         size: i64 = frame.wire_bytes
         done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
         self.free_ps = done
@@ -212,6 +216,9 @@ class Port:
             self.queue.push(frame)
         else:
             outbox.add_frame(frame)
+
+    def tell(self, frame: Frame, now: i64) -> None:
+        """Write into a frame that leaves now what the port has to say of itself."""
 
     def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
         """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""

@@ -17,6 +17,7 @@ from typing import Final
 HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.wire.event",
     "emu.wire.frame",
+    "emu.wire.telemetry",
     "emu.wire.batch",
     "emu.kernel.mixing",
     "emu.kernel.queue",
@@ -48,6 +49,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.dcqcn",
     "actors.nic.swift",
     "actors.nic.hybrid",
+    "actors.nic.hpcc",
     "actors.nic.queue_pair",
     "actors.nic.recovery",
     "actors.nic.go_back_n",

@@ -37,7 +37,11 @@ def give_control(nic: Nic, transport: TransportSection, line_bps: int) -> None:
     section = transport.congestion_control
     if section.algorithm == "none":
         return
-    nic.set_control(section.cnp_interval_ps, section.cnp_priority)
+    nic.controlled = True
+    nic.cnp_interval_ps = section.cnp_interval_ps
+    nic.cnp_priority = section.cnp_priority
+    if section.collects:
+        nic.telemetry_bytes = section.telemetry_bytes
     for pair in nic.pairs:
         control = control_of(section, line_bps, transport.mtu_bytes)
         assert control is not None, section.algorithm

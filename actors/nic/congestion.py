@@ -30,6 +30,10 @@ class CongestionControl:
         self.wants_rtt: bool = False
         self.ecn_capable: bool = True
         """Whether switches may mark its packets."""
+        self.wants_telemetry: bool = False
+        """Whether its packets collect INT from switches, for `on_telemetry`."""
+        self.telemetry_bytes: i64 = 0
+        """What INT adds to its packets, and to their acknowledgements, on the wire."""
         self.timer_ps: i64 = 0
         """When `on_timer` is to be called; 0 for not at all. Set it in any hook."""
 
@@ -41,6 +45,10 @@ class CongestionControl:
 
     def on_cnp(self, now: i64) -> None:
         """The receiver saw packets of ours that a switch had marked."""
+
+    def on_telemetry(self, hops: bytes, acknowledged: i64, following: i64, now: i64) -> None:
+        """An acknowledgement brought INT (`emu.wire.telemetry`), before `on_ack` is told of it: everything
+        before the PSN `acknowledged` is; `following` is the next that is sent."""
 
     def on_loss(self, now: i64) -> None:
         """The responder asked for packets again, or a timer ran out."""

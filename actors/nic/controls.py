@@ -11,11 +11,13 @@ from typing import Final
 
 from actors.nic.congestion import CongestionControl
 from actors.nic.dcqcn import Dcqcn
+from actors.nic.hpcc import ONE, Hpcc
 from actors.nic.hybrid import Hybrid
 from actors.nic.swift import Swift
 from emu.scenario import congestion as knobs_of
 from emu.scenario.congestion import CongestionSection
 from emu.scenario.plugins import load_plugin
+from emu.wire.frame import WRITE_MIDDLE, wire_size
 
 Maker = Callable[[int, int, CongestionSection], CongestionControl]
 
@@ -57,7 +59,20 @@ def _hybrid(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> Congesti
     return Hybrid(line_bps, mtu_bytes, *_rates(knobs), *delay)
 
 
-MAKERS: Final[dict[str, Maker]] = {"dcqcn": _dcqcn, "swift": _swift, "hybrid": _hybrid}
+def _hpcc(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
+    assert isinstance(knobs, knobs_of.Hpcc), knobs
+    packet_bytes = int(wire_size(WRITE_MIDDLE, mtu_bytes)) + knobs.int_bytes
+    additive = knobs.additive_bytes
+    if additive is None:
+        spare = (1 - knobs.eta) * line_bps * knobs.base_rtt_ps
+        additive = max(spare // (8 * 10**12 * knobs.flows), 1)
+    eta = int(knobs.eta * int(ONE))
+    return Hpcc(
+        line_bps, mtu_bytes, packet_bytes, knobs.int_bytes, knobs.base_rtt_ps, eta, knobs.max_stage, additive
+    )
+
+
+MAKERS: Final[dict[str, Maker]] = {"dcqcn": _dcqcn, "swift": _swift, "hybrid": _hybrid, "hpcc": _hpcc}
 
 
 def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> CongestionControl | None:

@@ -22,7 +22,7 @@ from mypy_extensions import i64
 from actors.host_link import MessagePort
 from actors.nic.bond import rebond
 from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
-from actors.nic.notification import lost, notified, notify, progressed, timer_came
+from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
@@ -93,6 +93,10 @@ class Nic(Device):
         """Queue pairs that went on through another port because theirs was down."""
         self.controlled: bool = False
         """Whether queue pairs have congestion control."""
+        self.telemetry_bytes: i64 = -1
+        """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
+        self.telemetry: bytes | None = None
+        """What the packet that is answered now has collected."""
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
         self.np_cnp_sent: i64 = 0
@@ -137,12 +141,6 @@ class Nic(Device):
         self.pairs = pairs
         self._table = vec[QueuePair | None](table)
         self._mask = slots - 1
-
-    def set_control(self, cnp_interval_ps: int, cnp_priority: int) -> None:
-        """The queue pairs have congestion control, and marked packets are told of."""
-        self.controlled = True
-        self.cnp_interval_ps = cnp_interval_ps
-        self.cnp_priority = cnp_priority
 
     def ports(self) -> list[NicPort]:
         """The NIC's fabric ports in order."""
@@ -193,6 +191,8 @@ class Nic(Device):
                 return
             if frame.ecn == ECN_CONGESTED and self.controlled:
                 notify(self, pair, port, now)
+            if self.telemetry_bytes >= 0:
+                self.telemetry = frame.tail
             self._respond(pair, frame, port, now)
 
     def _respond(self, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
@@ -279,6 +279,8 @@ class Nic(Device):
         )
         answer.syndrome = syndrome
         answer.immediate = selective
+        if self.telemetry_bytes >= 0:
+            echo(self, answer)
         if syndrome == SYNDROME_ACK:
             self.acks_sent += 1
         else:
@@ -309,7 +311,7 @@ class Nic(Device):
                 self.recovery.on_progress(self, pair, now)
             control = pair.control
             if control is not None:
-                progressed(self, pair, control, packets, now)
+                progressed(self, pair, control, packets, frame, now)
             if pair.limit_psn != UNLIMITED_PSN and pair.has_packets():
                 self.activate(pair, now)
         if nak and (una == pair.una_psn or self.recovery.selective):

@@ -47,6 +47,14 @@ def notify(nic: Nic, pair: QueuePair, port: NicPort, now: i64) -> None:
     port.send_frame(cnp, now)
 
 
+def echo(nic: Nic, answer: Frame) -> None:
+    """An acknowledgement takes back what switches wrote into the packet that it answers."""
+    hops = nic.telemetry
+    if hops is not None:
+        answer.tail = hops
+        answer.wire_bytes += nic.telemetry_bytes
+
+
 def notified(nic: Nic, pair: QueuePair, now: i64) -> None:
     """A CNP came."""
     control = pair.control
@@ -56,12 +64,17 @@ def notified(nic: Nic, pair: QueuePair, now: i64) -> None:
         set_timer(nic, pair, control)
 
 
-def progressed(nic: Nic, pair: QueuePair, control: CongestionControl, packets: i64, now: i64) -> None:
+def progressed(
+    nic: Nic, pair: QueuePair, control: CongestionControl, packets: i64, frame: Frame, now: i64
+) -> None:
     """So many packets more of a queue pair are acknowledged."""
     rtt_ps: i64 = -1
     if pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
         rtt_ps = now - pair.timed_ps
         pair.timed_psn = NO_PSN
+    hops = frame.tail
+    if hops is not None and control.wants_telemetry:
+        control.on_telemetry(hops, pair.una_psn, pair.next_psn, now)
     control.on_ack(packets, rtt_ps, now)
     window: i64 = control.window_packets
     if window > 0:

@@ -152,6 +152,9 @@ class NicPort(Port):
 
     def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """A packet of a controlled queue pair leaves now: when may the next one?"""
+        if control.wants_telemetry:
+            frame.tail = b""
+            frame.wire_bytes += control.telemetry_bytes
         size: i64 = frame.wire_bytes
         control.on_send(size, now)
         if control.wants_rtt and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:

@@ -45,7 +45,8 @@ OutboxFor = Callable[[int], Outbox | None]
 
 def largest_frame_bytes(scenario: Scenario) -> int:
     """The largest frame on any link, with headers and FCS, without preamble and gap."""
-    return scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES
+    transport = scenario.transport
+    return transport.mtu_bytes + LARGEST_HEADERS_BYTES + transport.congestion_control.telemetry_bytes
 
 
 def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
@@ -222,6 +223,7 @@ def _switch_port(scenario: Scenario, switch: Switch, index: int, wire: Wire, buf
         strict = sum(1 << priority for priority in section.scheduling.strict)
         weighted.set_weights(strict, [weight * quantum for weight in section.scheduling.weights])
         port = weighted
+    port.measuring = scenario.transport.congestion_control.collects
     port.egress_limit_bytes = section.buffer.egress_limit_bytes
     ecn = section.ecn
     if ecn.enabled:

@@ -68,7 +68,9 @@ class RunPlan:
             len(self.topology.ports(device)) if host == worker else -1
             for device, host in enumerate(self.assignment)
         ]
-        reader = BatchReader(ports, int(MANAGEMENT_PORT), self.scenario.transport.mtu_bytes)
+        transport = self.scenario.transport
+        telemetry = transport.congestion_control.telemetry_bytes
+        reader = BatchReader(ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry)
         return Partition(worker, kernel, outboxes, reader)
 
     def names_of(self, worker: int) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
 from emu.vectors import vec
 from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
+from emu.wire.telemetry import with_hop
 
 WATCHDOG_DROP: Final[i64] = 5
 DROP_COUNTERS: Final = 8
@@ -95,6 +96,17 @@ class SwitchPort(Port):
             return
         if self.reds[priority].marks(self.queued_bytes[priority]):
             frame.ecn = ECN_CONGESTED
+
+    def tell(self, frame: Frame, now: i64) -> None:
+        """Add a record of this hop to a data packet that collects them."""
+        tail = frame.tail
+        if tail is None or frame.payload_bytes == 0:
+            return
+        waiting: i64 = 0
+        for queued in self.queued_bytes:
+            waiting += queued
+        place: i64 = (self.owner.number << 11) | self.number
+        frame.tail = with_hop(tail, place, now, waiting, self.sent_bytes, self.rate_bps)
 
     def link_lost(self, now: i64) -> None:
         """Frames that wait for a link that went down are dropped."""

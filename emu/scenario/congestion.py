@@ -12,13 +12,22 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import PositiveSizeBytes, PositiveTimePs, Priority, RateBps
+from emu.scenario.values import (
+    AutoPositiveSizeBytes,
+    PositiveFraction,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    Priority,
+    RateBps,
+    SizeBytes,
+)
 from emu.units import parse_rate, parse_size, parse_time
 
 
@@ -31,6 +40,16 @@ class CongestionSection(Section):
     """A receiver sends at most one CNP per queue pair and interval."""
     cnp_priority: Priority = 6
     """Priority of CNPs."""
+
+    @property
+    def collects(self) -> bool:
+        """Whether packets collect telemetry (INT) from switches."""
+        return False
+
+    @property
+    def telemetry_bytes(self) -> int:
+        """What that adds to packets and acknowledgements on the wire."""
+        return 0
 
 
 class NoControl(CongestionSection):
@@ -95,9 +114,48 @@ class Hybrid(Dcqcn):
     """The most by which a round trip lowers the rate, in thousandths."""
 
 
+class Hpcc(CongestionSection):
+    """The window follows what links on the way say of themselves."""
+
+    algorithm: Literal["hpcc"] = "hpcc"
+    """HPCC."""
+    base_rtt_ps: PositiveTimePs = parse_time("12us")
+    """T: a little more than the longest unloaded round trip, 1 us to 100 us. The paper has 13 us at 100G."""
+    eta: PositiveFraction = Fraction(19, 20)
+    """The utilisation to aim at (0.95)."""
+    max_stage: Annotated[int, Field(ge=0, le=1000)] = 5
+    """Additive steps, of a round trip each, before the next one that follows the measurement."""
+    flows: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """How many flows are to fit into what `eta` leaves: W_AI is (1 - eta) x rate x T / flows."""
+    additive_bytes: AutoPositiveSizeBytes = None
+    """W_AI. `auto`: by `flows`."""
+    int_bytes: SizeBytes = parse_size("42B")
+    """What INT adds to a packet and its acknowledgement on the wire: 2 B and 8 B for each of five hops. 0: as
+    if it took no room."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse more than all of a link, and more INT than a packet holds."""
+        if not parse_time("1us") <= self.base_rtt_ps <= parse_time("100us"):
+            yield Refusal(("base_rtt",), "is no round trip of a fabric", "1us to 100us")
+        if self.eta > 1:
+            yield Refusal(("eta",), "is more than a whole link", "at most 1")
+        if self.int_bytes > 512:
+            yield Refusal(("int",), "is more than INT takes", "at most 512B")
+
+    @property
+    def collects(self) -> bool:
+        """They do."""
+        return True
+
+    @property
+    def telemetry_bytes(self) -> int:
+        """As configured."""
+        return self.int_bytes
+
+
 CONTROLS: Final = OneOfOrPlugin(
     "algorithm",
-    {"none": NoControl, "dcqcn": Dcqcn, "swift": Swift, "hybrid": Hybrid},
+    {"none": NoControl, "dcqcn": Dcqcn, "swift": Swift, "hybrid": Hybrid, "hpcc": Hpcc},
     default="none",
     base=CongestionSection,
     methods=("on_send", "on_ack", "on_cnp"),

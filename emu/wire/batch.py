@@ -122,14 +122,22 @@ class BatchReader:
     """Decodes the batches for one partition.
 
     `ports` has, for each device of the run, how many ports it has if it is hosted here, else -1. Messages
-    may also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`.
+    may also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`; one
+    that collects telemetry is `telemetry_bytes` longer on the wire.
     """
 
-    def __init__(self, ports: list[int], management_port: int, largest_payload_bytes: int) -> None:
+    def __init__(
+        self,
+        ports: list[int],
+        management_port: int,
+        largest_payload_bytes: int,
+        telemetry_bytes: int = 0,
+    ) -> None:
         assert largest_payload_bytes <= LARGEST_PAYLOAD_BYTES, largest_payload_bytes
         self._ports: vec[i64] = vec[i64](ports)
         self._management_port: i64 = management_port
         self._largest_payload_bytes: i64 = largest_payload_bytes
+        self._telemetry_bytes: i64 = telemetry_bytes
 
     def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
         """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
@@ -187,7 +195,8 @@ class BatchReader:
             raise ProtocolError(
                 f"a frame's payload is {payload_bytes} bytes; at most {self._largest_payload_bytes} may be"
             )
-        if wire_bytes != wire_size(opcode, payload_bytes):
+        expected: i64 = wire_size(opcode, payload_bytes)
+        if wire_bytes != expected and (opcode == CNP or wire_bytes != expected + self._telemetry_bytes):
             raise ProtocolError(
                 f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
                 f"{wire_size(opcode, payload_bytes)} bytes on the wire, not {wire_bytes}"
