@@ -21,6 +21,7 @@ from actors.ncclx.channel import (
     SEND_CONTROL,
     SEND_DATA,
     Channel,
+    NicLoads,
 )
 from actors.ncclx.plan import ChannelEnds, JobWork, Plan, RankWork
 from actors.ncclx.rank import RankProgram
@@ -61,9 +62,11 @@ def build_host(
     ports = [_message_port(end, queue, outbox_for) for end in topology.ports(number)]
     host = Host(number, queue, ports, management, scenario.host.proxy_cost_ps)
     for job in plan.jobs:
+        most = max((len(work.channels[0].send_nics) for work in job.works if work.host == number), default=0)
+        loads = NicLoads(most) if most else None
         for work in job.works:
             if work.host == number:
-                _add_rank(scenario, topology, host, job, work)
+                _add_rank(scenario, topology, host, job, work, loads)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
@@ -78,30 +81,44 @@ def _host_port(topology: Topology, node: int) -> int:
     return topology.ports(node)[-1].peer_port
 
 
-def _add_rank(scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: RankWork) -> None:
+def _add_rank(
+    scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: RankWork, loads: NicLoads | None
+) -> None:
     gpu_port = _host_port(topology, work.gpu)
     channels = [
-        _channel(scenario, topology, job, work, number, gpu_port) for number in range(len(work.channels))
+        _channel(scenario, topology, job, work, number, gpu_port, loads)
+        for number in range(len(work.channels))
     ]
     operations = [(OPERATION_CODES[one.op], one.size_bytes) for one in job.operations]
     program = host.add(RankProgram(job.job, job.start_ps, work.rank, channels, operations))
     for number, ends in enumerate(work.channels):
-        nic_port = _host_port(topology, ends.nic)
-        for index, role in _roles(ends):
-            host.bind(nic_port, index, program, number * ROLES + role)
+        for nic, index, role in _roles(ends):
+            host.bind(_host_port(topology, nic), index, program, number * ROLES + role)
 
 
-def _roles(ends: ChannelEnds) -> list[tuple[int, int]]:
-    """(queue pair, what it is to the channel)."""
-    roles = [(index, int(SEND_DATA)) for index in ends.send_pairs]
-    roles += [(index, int(RECEIVE_DATA)) for index in ends.receive_pairs]
+def _roles(ends: ChannelEnds) -> list[tuple[int, int, int]]:
+    """(NIC, queue pair, what it is to the channel)."""
+    roles: list[tuple[int, int, int]] = []
+    for pairs, nics, role in (
+        (ends.send_pairs, ends.send_nics, int(SEND_DATA)),
+        (ends.receive_pairs, ends.receive_nics, int(RECEIVE_DATA)),
+    ):
+        each = len(pairs) // max(len(nics), 1)
+        roles += [(nics[at // each] if nics else ends.nic, index, role) for at, index in enumerate(pairs)]
     if ends.send_control >= 0:
-        roles += [(ends.send_control, int(SEND_CONTROL)), (ends.receive_control, int(RECEIVE_CONTROL))]
+        roles.append((ends.nic, ends.send_control, int(SEND_CONTROL)))
+        roles.append((ends.nic, ends.receive_control, int(RECEIVE_CONTROL)))
     return roles
 
 
 def _channel(
-    scenario: Scenario, topology: Topology, job: JobWork, work: RankWork, number: int, gpu_port: int
+    scenario: Scenario,
+    topology: Topology,
+    job: JobWork,
+    work: RankWork,
+    number: int,
+    gpu_port: int,
+    loads: NicLoads | None,
 ) -> Channel:
     ncclx = scenario.ncclx
     ends = work.channels[number]
@@ -123,6 +140,8 @@ def _channel(
         ncclx.qp_policy == "split",
         cursor(),
         cursor(),
+        [_host_port(topology, nic) for nic in ends.send_nics],
+        loads if ends.send_nics else None,
     )
 
 

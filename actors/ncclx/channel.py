@@ -28,6 +28,10 @@ cut over all queue pairs, in pieces of (size / pairs) rounded up to 128 B; the l
 empty, each carries the immediate, and the receiver counts them. The immediate is the slice's number, so
 slices that overtake each other on different queue pairs are put in order.
 
+`least_loaded`: every connection has queue pairs on all NICs of its host, and a slice goes whole to the NIC
+with the fewest bytes posted and not acknowledged by the job's ranks of this host; among equals to the next
+after the last choice. A NIC that is slower, because it lost a port or its rail is busy, so gets less.
+
 With admission `none` a slice is sent as soon as it is in its slot: the receiver is taken to have room for
 all of it, and only the sender's own slots (freed by acknowledgements) bound what is in flight.
 
@@ -83,6 +87,28 @@ _FIELDS: Final = (
 )
 
 
+class NicLoads:
+    """What the ranks of a job on one host have outstanding on each of its NICs, in bytes."""
+
+    def __init__(self, nics: int) -> None:
+        nothing: list[int] = [0] * nics
+        self.outstanding: vec[i64] = vec[i64](nothing)
+        self.last: i64 = nics - 1
+        """The NIC chosen last."""
+
+    def least(self, nics: i64) -> i64:
+        """The least loaded among the first `nics`, the next after the last choice among equals."""
+        best: i64 = -1
+        step: i64 = 1
+        while step <= nics:
+            nic: i64 = (self.last + step) % nics
+            if best < 0 or self.outstanding[nic] < self.outstanding[best]:
+                best = nic
+            step += 1
+        self.last = best
+        return best
+
+
 class Channel:
     """One channel of one rank: the buffers to its two neighbours, and where it is in the operation.
 
@@ -103,8 +129,11 @@ class Channel:
         split: bool,
         issuing: RingCursor,
         clearing: RingCursor,
+        data_ports: list[int],
+        loads: NicLoads | None,
     ) -> None:
-        assert len(send_pairs) == len(receive_pairs) > 0, (send_pairs, receive_pairs)
+        assert send_pairs and receive_pairs, (send_pairs, receive_pairs)
+        assert not split or len(send_pairs) == len(receive_pairs), (send_pairs, receive_pairs)
         assert (send_control < 0) == (receive_control < 0), (send_control, receive_control)
         self.number: i64 = number
         self.program: i64 = 0
@@ -116,6 +145,10 @@ class Channel:
         self.receive_pairs: vec[i64] = vec[i64](receive_pairs)
         self.receive_control: i64 = receive_control
         self.split: bool = split
+        self.data_ports: vec[i64] = vec[i64](data_ports)
+        """With `loads`: the host's ports to its NICs; `send_pairs` are equally many on each, NIC by NIC."""
+        self.loads: NicLoads | None = loads
+        """Shared by the job's ranks of this host, if slices choose among NICs."""
         self.admitted: bool = send_control >= 0
         """Whether a slice waits for the receiver's CTS."""
         self.issuing: RingCursor = issuing
@@ -137,6 +170,8 @@ class Channel:
         """Size of the slice in each send slot."""
         self.slot_pieces: vec[i64] = vec[i64]([0] * slots)
         """Pieces of it that are not acknowledged yet."""
+        self.slot_nics: vec[i64] = vec[i64]([0] * slots)
+        """With `loads`: the NIC that it was given to."""
         self.arrived: dict[int, int] = {}
         """Pieces here of slices that are not ready, by immediate."""
 
@@ -210,12 +245,23 @@ class Channel:
             size: i64 = self.slot_bytes[slot]
             self.posted = number + 1
             pairs: i64 = len(self.send_pairs)
-            if self.split:
+            loads = self.loads
+            if loads is not None:
+                nics: i64 = len(self.data_ports)
+                nic: i64 = loads.least(nics)
+                each: i64 = pairs // nics
+                loads.outstanding[nic] += size
+                self.slot_nics[slot] = nic
+                self.slot_pieces[slot] = 1
+                self._write(
+                    host, self.data_ports[nic], self.send_pairs[nic * each + number % each], number, size
+                )
+            elif self.split:
                 self.slot_pieces[slot] = pairs
                 self._post_pieces(host, number, size)
             else:
                 self.slot_pieces[slot] = 1
-                self._write(host, self.send_pairs[number % pairs], number, size)
+                self._write(host, self.nic_port, self.send_pairs[number % pairs], number, size)
 
     def _post_pieces(self, host: Host, number: i64, size: i64) -> None:
         pairs: i64 = len(self.send_pairs)
@@ -225,12 +271,12 @@ class Channel:
         for pair in self.send_pairs:
             if piece > left:
                 piece = left
-            self._write(host, pair, number, piece)
+            self._write(host, self.nic_port, pair, number, piece)
             left -= piece
 
-    def _write(self, host: Host, pair: i64, number: i64, size: i64) -> None:
+    def _write(self, host: Host, port: i64, pair: i64, number: i64, size: i64) -> None:
         immediate: i64 = number & _IMMEDIATE_MASK
-        host.post(self.program, self.nic_port, pair, number, size, POST_WITH_IMMEDIATE, immediate)
+        host.post(self.program, port, pair, number, size, POST_WITH_IMMEDIATE, immediate)
 
     # ---- what the NIC and the GPU report
 
@@ -243,6 +289,9 @@ class Channel:
         """A piece of a slice was acknowledged; slots are freed in order."""
         slots: i64 = self.slots
         self.slot_pieces[number % slots] -= 1
+        loads = self.loads
+        if loads is not None:
+            loads.outstanding[self.slot_nics[number % slots]] -= self.slot_bytes[number % slots]
         before: i64 = self.freed
         while self.freed < self.posted and self.slot_pieces[self.freed % slots] == 0:
             self.freed += 1
@@ -286,14 +335,16 @@ class Channel:
             arrived,
             self.issuing.save(),
             self.clearing.save(),
+            save_integers(self.slot_nics),
         ]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, slot_bytes, slot_pieces, arrived, issuing, clearing = as_list(state)
+        fields, slot_bytes, slot_pieces, arrived, issuing, clearing, slot_nics = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.slot_bytes = load_integers(slot_bytes)
         self.slot_pieces = load_integers(slot_pieces)
+        self.slot_nics = load_integers(slot_nics)
         self.arrived = {}
         for entry in as_list(arrived):
             immediate, pieces = as_list(entry)

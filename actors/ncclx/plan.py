@@ -4,7 +4,8 @@ The plan follows from scenario and topology alone and is the same in every worke
 order; for a collective, channel by channel and rank by rank, it connects rank r to rank r + 1 of the ring:
 the data queue pairs, then the control queue pair on which clear-to-sends travel back. Each direction of a
 ring has its own, also between two ranks. Channel c of a rank uses the NIC c modulo the number of NICs of
-its GPU; every rank talks through its NIC, within a host as well.
+its GPU; every rank talks through its NIC, within a host as well. With `qp_policy: least_loaded` a connection
+to another host has data pairs on every NIC, each to the NIC of the same place (the same rail) there.
 
 For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
 needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
@@ -16,6 +17,7 @@ other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.ncclx.pairs import ConnectionBook, QpPlan
@@ -31,8 +33,9 @@ from emu.workload.operations import JobOutline, Operation, benchmark, payload_by
 
 @dataclass(frozen=True, slots=True)
 class ChannelEnds:
-    """One channel of one rank: its NIC, and its queue pairs there by index; control is -1 where there is
-    none.
+    """One channel of one rank: its NIC, and its queue pairs by index; control is -1 where there is none.
+
+    Data pairs are on `nic`, or, nic by nic and equally many on each, on `send_nics` and `receive_nics`.
     """
 
     nic: int
@@ -40,6 +43,8 @@ class ChannelEnds:
     send_control: int
     receive_pairs: tuple[int, ...]
     receive_control: int
+    send_nics: tuple[int, ...] = ()
+    receive_nics: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +157,7 @@ def _collective(
     admitted = ncclx.admission == "receiver_driven"
     ranks = len(job.gpus)
     channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
+    rails = _rails(topology, job.gpus) if ncclx.qp_policy == "least_loaded" else [[] for _ in job.gpus]
     for channel in range(ncclx.channels):
         nics = []
         for gpu in job.gpus:
@@ -163,7 +169,8 @@ def _collective(
         for rank in range(ranks):
             nic, peer = nics[rank], nics[(rank + 1) % ranks]
             made = [
-                book.connect(nic, peer, transport.data_priority, number)
+                book.connect(one, other, transport.data_priority, number)
+                for one, other in rails[rank] or [(nic, peer)]
                 for _ in range(ncclx.qps_per_connection)
             ]
             sends.append(tuple(index for index, _ in made))
@@ -172,7 +179,15 @@ def _collective(
         for rank in range(ranks):
             before = rank - 1
             channels[rank].append(
-                ChannelEnds(nics[rank], sends[rank], controls[rank][0], receives[before], controls[before][1])
+                ChannelEnds(
+                    nics[rank],
+                    sends[rank],
+                    controls[rank][0],
+                    receives[before],
+                    controls[before][1],
+                    tuple(one for one, _ in rails[rank]),
+                    tuple(other for _, other in rails[before]),
+                )
             )
     return JobWork(
         job=number,
@@ -187,6 +202,21 @@ def _collective(
             for rank, gpu in enumerate(job.gpus)
         ),
     )
+
+
+def _rails(topology: Topology, gpus: Sequence[int]) -> list[list[tuple[int, int]]]:
+    """For each rank, NIC i of its host and NIC i of the next rank's, for as many as both have.
+
+    None where both ranks are on one host.
+    """
+    of_host: dict[int, list[int]] = {}
+    for nic in topology.nics:
+        of_host.setdefault(topology.host_of(nic), []).append(nic)
+    hosts = [topology.host_of(gpu) for gpu in gpus]
+    return [
+        list(zip(of_host[host], of_host[after], strict=False)) if host != after else []
+        for host, after in zip(hosts, hosts[1:] + hosts[:1], strict=True)
+    ]
 
 
 def _flows(

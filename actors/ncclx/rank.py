@@ -24,7 +24,7 @@ from actors.host.host import Host
 from actors.host.program import Program
 from actors.ncclx.channel import RECEIVE_CONTROL, RECEIVE_DATA, ROLES, SEND_CONTROL, SEND_DATA, Channel
 from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
+from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.wire.event import Message
 from emu.wire.message import COMPLETED_SEND, STATUS_SUCCESS
 
@@ -115,11 +115,19 @@ class RankProgram(Program):
 
     def save(self) -> list[Plain]:
         channels: list[Plain] = [channel.save() for channel in self.channels]
-        return [save_fields(self, _FIELDS), channels]
+        loads = self.channels[0].loads
+        outstanding: Plain = None if loads is None else [save_integers(loads.outstanding), loads.last]
+        return [save_fields(self, _FIELDS), channels, outstanding]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels = state
+        fields, channels, outstanding = state
         load_fields(self, _FIELDS, fields)
         for channel, saved in zip(self.channels, as_list(channels), strict=True):
             channel.program = self.number
             channel.load(saved)
+        loads = self.channels[0].loads
+        if loads is not None:
+            # Every rank of the job on this host brings the same.
+            table, last = as_list(outstanding)
+            loads.outstanding = load_integers(table)
+            loads.last = as_int(last)

@@ -32,9 +32,10 @@ class NcclxSection(Section):
     """Slots of a slice, the unit that is sent and admitted."""
     qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
-    qp_policy: Literal["round_robin", "split"] = "round_robin"
-    """Whole slices to one queue pair after another, or every slice split over all
-    (NCCL_IB_SPLIT_DATA_ON_QPS)."""
+    qp_policy: Literal["round_robin", "split", "least_loaded"] = "round_robin"
+    """Whole slices to one queue pair after another; every slice split over all (NCCL_IB_SPLIT_DATA_ON_QPS);
+    or whole slices to the NIC of the host with the fewest bytes outstanding (HPN), each connection having
+    its queue pairs on every NIC."""
     admission: Literal["receiver_driven", "none"] = "receiver_driven"
     """Whether a slice waits for the receiver's clear-to-send."""
     control: Literal["own_class", "data_class"] = "own_class"

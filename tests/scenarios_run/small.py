@@ -19,6 +19,7 @@ SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
 
 SMALLER: Mapping[str, Mapping[str, object]] = {
     "all_gather": {"jobs[0].workload.sizes": ["256KiB", "512KiB"]},
+    "dual_tor_least_loaded": {"jobs[0].workload.sizes": ["1MiB"]},
     "incast": {"jobs[0].workload.size": "1MiB"},
     "permutation": {"jobs[0].workload.size": "512KiB"},
     "policies": {"jobs[0].workload.sizes": ["512KiB"], "jobs[0].workload.iterations": 1},
