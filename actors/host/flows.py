@@ -1,6 +1,7 @@
-"""How does a host post plain RDMA WRITEs, as perftest's `ib_write_bw` would?
+"""How does a host post plain verbs, as perftest's `ib_write_bw`, `ib_send_bw` and `ib_read_bw` would?
 
-A flow is a number of WRITEs to one peer, spread over its queue pairs in turn: WRITE m goes to queue pair m
+A flow is a number of messages to or (READ) from one peer. What is said of WRITEs below holds for all. It is a
+number of WRITEs to one peer, spread over its queue pairs in turn: WRITE m goes to queue pair m
 modulo their number. Each queue pair has at most `TX_DEPTH` WRITEs outstanding; a completion makes room for
 its next one. A flow is *completed* when the sender's host has the last completion. When its last byte was
 *delivered* is logged by the receiving NIC; the two are never mixed.
@@ -50,13 +51,14 @@ class FlowPair:
 
 
 class Flow:
-    """One flow: `write_bytes` each, the last WRITE what is left of `size_bytes`."""
+    """One flow: `write_bytes` each, the last WRITE what is left of `size_bytes`; `flags` are POST's."""
 
-    def __init__(self, number: int, start_ps: int, size_bytes: int, write_bytes: int) -> None:
+    def __init__(self, number: int, start_ps: int, size_bytes: int, write_bytes: int, flags: int = 0) -> None:
         self.number: i64 = number
         self.start_ps: i64 = start_ps
         self.size_bytes: i64 = size_bytes
         self.write_bytes: i64 = write_bytes
+        self.flags: i64 = flags
         self.pairs: list[FlowPair] = []
         self.begun_ps: i64 = -1
         self.completed_ps: i64 = -1
@@ -117,7 +119,7 @@ class FlowProgram(Program):
         size: i64 = flow.size_bytes - write * flow.write_bytes
         if size > flow.write_bytes:
             size = flow.write_bytes
-        host.post(self.number, one.port, one.pair, write, size, 0, 0)
+        host.post(self.number, one.port, one.pair, write, size, flow.flags, write & 0xFFFFFFFF)
         one.posted += 1
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:

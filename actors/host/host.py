@@ -9,6 +9,9 @@ proxy a cost, posts and completions of a program wait in the proxy's line, in th
 up, and each takes that long; a program never waits for the proxy of another. Copies are free: GPU threads
 and proxy share flags in memory. A cost of zero needs no line and no event.
 
+Receives. Where a scenario counts them, the host posts another for each that was taken, `repost_ps` each, one
+after the other per NIC.
+
 Jobs. The first operation of a job begins at the job's start, which every host knows from the scenario; each
 following one when BEGIN arrives from the controller. A program answers with one REPORT per operation.
 
@@ -30,7 +33,7 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import append, vec
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
-from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, POST, REPORT
+from emu.wire.message import BEGIN, COMPLETED_RECEIVE, COMPLETION, COPIED, COPY, POST, RECEIVE, REPORT
 
 MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 """Rate of the management network, each way and host."""
@@ -54,6 +57,10 @@ class PairTable:
     def __init__(self) -> None:
         self.programs: vec[i64] = vec[i64]()
         self.contexts: vec[i64] = vec[i64]()
+
+    def bound(self, pair: i64) -> bool:
+        """Whether a program owns the queue pair."""
+        return pair < len(self.programs) and self.programs[pair] >= 0
 
     def bind(self, pair: int, program: int, context: int) -> None:
         """Give a queue pair to a program."""
@@ -82,6 +89,11 @@ class Host(Device):
         self.ports: list[MessagePort] = ports
         self.management: MessagePort = management
         self.proxy_cost_ps: i64 = proxy_cost_ps
+        self.reposting: bool = False
+        """Whether receives are counted, and taken ones are posted again."""
+        self.repost_ps: i64 = 0
+        self._receives: list[list[int]] = [[] for _ in ports]
+        """By port, the queue pairs that wait for a receive to be posted."""
         self.programs: list[Program] = []
         self._pairs: list[PairTable] = [PairTable() for _ in ports]
         self._proxies: list[Proxy] = []
@@ -111,7 +123,7 @@ class Host(Device):
     def post(
         self, program: i64, port: i64, pair: i64, number: i64, size_bytes: i64, flags: i64, immediate: i64
     ) -> None:
-        """Ring the doorbell: a WRITE on a queue pair of the NIC behind `port`."""
+        """Ring the doorbell: a work request on a queue pair of the NIC behind `port`."""
         message = Message(POST, pair, number, size_bytes, flags, immediate, 0)
         if self.proxy_cost_ps == 0:
             self.ports[port].send(message, self.queue.now_ps)
@@ -138,6 +150,11 @@ class Host(Device):
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
         if message.op == COMPLETION:
+            if message.d == COMPLETED_RECEIVE:
+                if self.reposting:
+                    self._repost(port, message.a, now)
+                if not self._pairs[port].bound(message.a):
+                    return  # a receive that nobody waits for
             program: i64 = self._pairs[port].programs[message.a]
             assert program >= 0, (self.number, port, message.a)
             if self.proxy_cost_ps == 0:
@@ -158,7 +175,10 @@ class Host(Device):
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
         if kind == PROXY:
-            self._proxy_done(subject, now)
+            if port > 0:
+                self._reposted(port - 1, now)
+            else:
+                self._proxy_done(subject, now)
             return
         assert kind == JOB, (self.number, kind)
         program = self.programs[port]
@@ -174,6 +194,23 @@ class Host(Device):
         if not proxy.busy:
             proxy.busy = True
             self.push_timer(self.queue.now_ps + self.proxy_cost_ps, PROXY, 0, program)
+
+    def _repost(self, port: i64, pair: i64, now: i64) -> None:
+        """A receive was taken: post another, when those before it have been."""
+        if self.repost_ps == 0:
+            self.ports[port].send(Message(RECEIVE, pair, 1, 0, 0, 0, 0), now)
+            return
+        line = self._receives[port]
+        line.append(pair)
+        if len(line) == 1:
+            self.push_timer(now + self.repost_ps, PROXY, port + 1, 0)
+
+    def _reposted(self, port: i64, now: i64) -> None:
+        line = self._receives[port]
+        pair: i64 = line.pop(0)
+        self.ports[port].send(Message(RECEIVE, pair, 1, 0, 0, 0, 0), now)
+        if line:
+            self.push_timer(now + self.repost_ps, PROXY, port + 1, 0)
 
     def _proxy_done(self, program: i64, now: i64) -> None:
         """The operation at the head of a proxy's line has had its time."""
@@ -207,11 +244,12 @@ class Host(Device):
             ports: list[Plain] = list(proxy.ports)
             proxies.append([proxy.busy, events, ports])
         programs: list[Plain] = [program.save() for program in self.programs]
-        return [super().save(), links, self.management.free_ps, proxies, programs]
+        receives: list[Plain] = [list[Plain](line) for line in self._receives]
+        return [super().save(), links, self.management.free_ps, proxies, programs, receives]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, management_free_ps, proxies, programs = state
+        base, links, management_free_ps, proxies, programs, receives = state
         super().load(as_list(base))
         for link, free_ps in zip(self.ports, as_list(links), strict=True):
             link.free_ps = as_int(free_ps)
@@ -221,6 +259,7 @@ class Host(Device):
             proxy.busy = as_int(busy) == 1
             proxy.messages = [_message(event) for event in as_list(events)]
             proxy.ports = [as_int(port) for port in as_list(ports)]
+        self._receives = [[as_int(pair) for pair in as_list(line)] for line in as_list(receives)]
         for program, part in zip(self.programs, as_list(programs), strict=True):
             program.load(as_list(part))
 

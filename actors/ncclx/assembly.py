@@ -61,6 +61,9 @@ def build_host(
     )
     ports = [_message_port(end, queue, outbox_for) for end in topology.ports(number)]
     host = Host(number, queue, ports, management, scenario.host.proxy_cost_ps)
+    receives = scenario.transport.receive_queue
+    host.reposting = receives.depth > 0
+    host.repost_ps = receives.repost_ps
     for job in plan.jobs:
         most = max((len(work.channels[0].send_nics) for work in job.works if work.host == number), default=0)
         loads = NicLoads(most) if most else None
@@ -150,8 +153,8 @@ def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:
     number = host.add(program)
     for work in job.flows:
         if work.host == host.number:
-            port = _host_port(topology, work.source)
-            flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes)
-            contexts = program.add(flow, [(port, index) for index, _ in work.pairs])
-            for (index, _), context in zip(work.pairs, contexts, strict=True):
+            port = _host_port(topology, work.nic)
+            flow = Flow(work.flow, work.start_ps, work.size_bytes, work.write_bytes, work.flags)
+            contexts = program.add(flow, [(port, index) for index in work.posting()])
+            for index, context in zip(work.posting(), contexts, strict=True):
                 host.bind(port, index, number, context)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, QpPlan
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
@@ -28,7 +29,16 @@ from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
+from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.workload.operations import JobOutline, Operation, benchmark, payload_bytes
+
+FLAGS: Final[dict[str, int]] = {
+    "write": 0,
+    "write_with_imm": int(POST_WITH_IMMEDIATE),
+    "send": int(POST_SEND),
+    "read": int(POST_READ),
+}
+"""Of a work request, by the verb of a job of flows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +73,25 @@ class FlowWork:
 
     flow: int
     source: int
-    """NIC that sends."""
+    """NIC that the bytes leave."""
     destination: int
-    """NIC that receives."""
+    """NIC that they come to."""
+    nic: int
+    """NIC that posts: the source, for a READ the destination."""
     host: int
-    """Of the sender."""
+    """That posts."""
+    flags: int
+    """Of what is posted."""
     size_bytes: int
     write_bytes: int
     start_ps: int
     """After the job's start."""
     pairs: tuple[tuple[int, int], ...]
     """Index at the source and at the destination."""
+
+    def posting(self) -> tuple[int, ...]:
+        """The queue pairs of the NIC that posts."""
+        return tuple(pair[self.nic == self.destination] for pair in self.pairs)
 
     def last_messages(self) -> tuple[tuple[int, int], ...]:
         """(index, message number) at the destination of the last WRITE on each pair that carries any."""
@@ -240,7 +258,9 @@ def _flows(
                 flow=index,
                 source=source,
                 destination=destination,
-                host=topology.host_of(source),
+                nic=destination if workload.verb == "read" else source,
+                host=topology.host_of(destination if workload.verb == "read" else source),
+                flags=FLAGS[workload.verb],
                 size_bytes=flow.size_bytes,
                 write_bytes=workload.message_bytes or -(-flow.size_bytes // workload.qps),
                 start_ps=flow.start_ps,

@@ -32,6 +32,16 @@ def first_timeout_ps(transport: TransportSection) -> int:
     return adaptive.least_ps if adaptive.enabled and transport.timeout_ps else transport.timeout_ps
 
 
+def give_receives(nic: Nic, transport: TransportSection) -> None:
+    """Post the receives that the queue pairs of a NIC begin with."""
+    section = transport.receive_queue
+    nic.rnr_timer = transport.rnr_timer
+    nic.rnr_retry = transport.rnr_retry
+    nic.guarded = section.depth > 0
+    for pair in nic.pairs:
+        pair.receives = section.depth
+
+
 def give_control(nic: Nic, transport: TransportSection, line_bps: int) -> None:
     """Give the queue pairs of a NIC, complete with ports, what paces them."""
     section = transport.congestion_control

@@ -26,7 +26,16 @@ PLAIN: Final = (
     "unknown_qpn",
 )
 CONTROL: Final = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
-STATE: Final = (*PLAIN, *CONTROL, "failovers", "roce_adp_retrans", "rx_icrc_encapsulated", "data_packets")
+RECEIVES: Final = ("rnr_nak_retry_err", "out_of_buffer")
+STATE: Final = (
+    *PLAIN,
+    *CONTROL,
+    *RECEIVES,
+    "failovers",
+    "roce_adp_retrans",
+    "rx_icrc_encapsulated",
+    "data_packets",
+)
 """What a snapshot keeps, on or off."""
 
 
@@ -40,6 +49,8 @@ def _optional(nic: Nic) -> list[str]:
         names.append("failovers")
     if nic.controlled:
         names += list(CONTROL)
+    if nic.guarded:
+        names += list(RECEIVES)
     return names
 
 

@@ -17,6 +17,7 @@ from mypy_extensions import i64
 
 from actors.nic.queue_pair import QueuePair
 from actors.nic.recovery import Recovery
+from actors.nic.responding import accept
 from emu.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ NEVER_PACKETS = 1 << 40
 
 class GoBack0(Recovery):
     """All of a message or nothing."""
+
+    def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
+        super().__init__(hold_packets, reorder_packets, window_packets)
+        self.whole_messages = True
 
     def prepare(self, pair: QueuePair) -> None:
         super().prepare(pair)
@@ -53,7 +58,7 @@ class GoBack0(Recovery):
         pair.message_bytes = 0
         pair.nak_sent = False
         if psn == pair.message_psn:
-            nic.accept(pair, frame, now)
+            accept(nic, pair, frame, now)
             if frame.ack_request:
                 nic.answer(pair, psn, SYNDROME_ACK, 0, port, now)
         else:

@@ -10,12 +10,10 @@ are lost, doubled or out of order is the recovery scheme's (`actors.nic.recovery
 `corrupt_every` loses every so many-th data packet at this NIC, as if its ICRC were wrong: a loss that is
 the same in every run, to try recovery schemes on.
 
-Not modelled: READ and SEND, atomics, memory keys.
+Not modelled: atomics, memory keys.
 """
 
 from __future__ import annotations
-
-from typing import Final
 
 from mypy_extensions import i64
 
@@ -26,8 +24,11 @@ from actors.nic.notification import echo, lost, notified, notify, progressed, ti
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
+from actors.nic.readiness import RNR_PORT, rnr_over, told_not_ready
+from actors.nic.reading import bounded, owe, responded
 from actors.nic.receive import ReceiveBuffer
 from actors.nic.recovery import Recovery
+from actors.nic.responding import respond
 from actors.nic.timeout import timed_out
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
@@ -47,25 +48,19 @@ from emu.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     ECN_CONGESTED,
-    PSN_MASK,
+    READ_REQUEST,
     SYNDROME_ACK,
-    WRITE_LAST,
-    WRITE_LAST_IMM,
-    WRITE_ONLY,
-    WRITE_ONLY_IMM,
+    SYNDROME_NAK_SEQUENCE,
     Frame,
 )
 from emu.wire.message import (
-    COMPLETED_RECEIVE,
     COMPLETED_SEND,
     COMPLETION,
     POST,
+    RECEIVE,
     STATUS_FLUSHED,
     STATUS_SUCCESS,
 )
-
-ACK_WIRE_BYTES: Final[i64] = 86
-"""Headers 62 B, AETH 4 B, preamble and gap 20 B."""
 
 
 class Nic(Device):
@@ -103,6 +98,12 @@ class Nic(Device):
         self.np_ecn_marked_roce_packets: i64 = 0
         self.rp_cnp_handled: i64 = 0
         self.roce_adp_retrans: i64 = 0
+        self.guarded: bool = False
+        """Whether a queue pair may be short of receives."""
+        self.rnr_timer: i64 = 0
+        self.rnr_retry: i64 = 7
+        self.rnr_nak_retry_err: i64 = 0
+        self.out_of_buffer: i64 = 0
         self.rx_icrc_encapsulated: i64 = 0
         self.host: MessagePort = host
         self.timeout_ps: i64 = timeout_ps
@@ -128,6 +129,8 @@ class Nic(Device):
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
+        for port in ports:
+            port.ack_priority = self.ack_priority
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index."""
@@ -147,8 +150,11 @@ class Nic(Device):
         return list(self._ports)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
-        assert message.op == POST, message.op
         pair = self.pairs[message.a]
+        if message.op == RECEIVE:
+            pair.receives += message.b
+            return
+        assert message.op == POST, message.op
         if pair.state == ERROR:
             self.complete(pair, message.b, message.c, STATUS_FLUSHED)
             return
@@ -183,62 +189,21 @@ class Nic(Device):
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
             return
-        if frame.opcode == ACKNOWLEDGE:
+        opcode: i64 = frame.opcode
+        if opcode == ACKNOWLEDGE:
             self._acknowledged(pair, frame, now)
         elif pair.state != ERROR:  # a queue pair in error drops what arrives, silently
-            if frame.opcode == CNP:
+            if opcode == CNP:
                 notified(self, pair, now)
                 return
             if frame.ecn == ECN_CONGESTED and self.controlled:
                 notify(self, pair, port, now)
-            if self.telemetry_bytes >= 0:
-                self.telemetry = frame.tail
-            self._respond(pair, frame, port, now)
-
-    def _respond(self, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
-        """A request packet: take it if it is the one expected, and answer."""
-        expected: i64 = pair.expected_psn
-        if frame.psn == expected & PSN_MASK:
-            self.accept(pair, frame, now)
-            held = pair.held
-            if held is not None and held.count > 0:
-                self._accept_held(pair, port, now)
-            elif frame.ack_request:
-                self.answer(pair, expected, SYNDROME_ACK, 0, port, now)
-            return
-        psn: i64 = unwrap(frame.psn, expected)
-        if psn > expected:
-            self.out_of_sequence += 1
-            self.recovery.on_gap(self, pair, frame, psn, port, now)
-        else:
-            self.recovery.on_duplicate(self, pair, frame, psn, port, now)
-
-    def accept(self, pair: QueuePair, frame: Frame, now: i64) -> None:
-        """Take the packet that is expected."""
-        pair.expected_psn += 1
-        pair.nak_sent = False
-        payload: i64 = frame.payload_bytes
-        pair.message_bytes += payload
-        self.delivered_bytes += payload
-        self.progress += payload
-        opcode: i64 = frame.opcode
-        if (
-            opcode == WRITE_LAST_IMM
-            or opcode == WRITE_ONLY_IMM
-            or opcode == WRITE_LAST
-            or opcode == WRITE_ONLY
-        ):
-            self._delivered(pair, frame, now)
-
-    def _accept_held(self, pair: QueuePair, port: NicPort, now: i64) -> None:
-        """A gap was filled: take what is held behind it, and acknowledge all of it."""
-        held = pair.held
-        assert held is not None
-        frame = held.take(pair.expected_psn)
-        while frame is not None:
-            self.accept(pair, frame, now)
-            frame = held.take(pair.expected_psn)
-        self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+            if opcode <= READ_REQUEST:
+                if self.telemetry_bytes >= 0:
+                    self.telemetry = frame.tail
+                respond(self, pair, frame, port, now)
+            else:
+                responded(self, pair, frame, now)
 
     def _corrupt(self) -> bool:
         """Whether the data packet that came now is one to lose."""
@@ -248,44 +213,25 @@ class Nic(Device):
         self.rx_icrc_encapsulated += 1
         return True
 
-    def _delivered(self, pair: QueuePair, frame: Frame, now: i64) -> None:
-        """The last packet of a message was taken."""
-        size: i64 = pair.message_bytes
-        if pair.log_deliveries:
-            self.deliveries.append([pair.index, pair.messages, now, size])
-        pair.messages += 1
-        pair.message_bytes = 0
-        pair.message_psn = pair.expected_psn
-        if frame.opcode == WRITE_LAST_IMM or frame.opcode == WRITE_ONLY_IMM:
-            done = Message(
-                COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
-            )
-            self.host.send(done, now)
-
     def answer(
         self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: NicPort, now: i64
     ) -> None:
         """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
-        answer = Frame(
-            ACKNOWLEDGE,
-            self.ack_priority,
-            pair.address,
-            pair.remote_address,
-            pair.udp_source,
-            pair.remote_qpn,
-            psn & PSN_MASK,
-            0,
-            ACK_WIRE_BYTES,
-        )
-        answer.syndrome = syndrome
+        if pair.owed is not None and owe(self, pair, psn, syndrome):
+            return
+        self.counts(syndrome)
+        answer = pair.acknowledgement(psn, syndrome, self.ack_priority)
         answer.immediate = selective
         if self.telemetry_bytes >= 0:
             echo(self, answer)
+        port.send_frame(answer, now)
+
+    def counts(self, syndrome: i64) -> None:
+        """An acknowledgement or NAK is on its way."""
         if syndrome == SYNDROME_ACK:
             self.acks_sent += 1
         else:
             self.naks_sent += 1
-        port.send_frame(answer, now)
 
     def _acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """An ACK covers everything up to its PSN; a NAK everything before it, and asks for it again."""
@@ -294,32 +240,44 @@ class Nic(Device):
         una: i64 = psn if nak else psn + 1
         if una > pair.high_psn or pair.state == ERROR:
             return
+        if pair.reads > 0:
+            una = bounded(self, pair, una, frame, now)
         if una > pair.una_psn:
-            packets: i64 = una - pair.una_psn
-            pair.una_psn = una
-            pair.retries = 0
-            pair.backoff = 0
-            pair.deadline_ps = now + self.first_timeout_ps
-            head = pair.head
-            while head is not None and head.first_psn + head.packets <= una:
-                pair.drop_head()
-                self.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
-                head = pair.head
-            if pair.next_psn < una:
-                pair.go_back(una)
-            if pair.limit_psn != UNLIMITED_PSN:
-                self.recovery.on_progress(self, pair, now)
-            control = pair.control
-            if control is not None:
-                progressed(self, pair, control, packets, frame, now)
-            if pair.limit_psn != UNLIMITED_PSN and pair.has_packets():
-                self.activate(pair, now)
-        if nak and (una == pair.una_psn or self.recovery.selective):
+            self.advance(pair, una, frame, now)
+        if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
+            told_not_ready(self, pair, frame.syndrome & 0x1F, now)
+        elif nak and (una == pair.una_psn or self.recovery.selective):
             self.packet_seq_err += 1
             lost(self, pair, now)
             self.recovery.on_nak(self, pair, frame, now)
             if pair.has_packets():
                 self.activate(pair, now)
+
+    def advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
+        """Everything before `una` is acknowledged, by this frame."""
+        packets: i64 = una - pair.una_psn
+        pair.una_psn = una
+        pair.retries = 0
+        pair.rnr_retries = 0
+        pair.backoff = 0
+        pair.deadline_ps = now + self.first_timeout_ps
+        head = pair.head
+        while head is not None and head.first_psn + head.packets <= una:
+            pair.drop_head()
+            self.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
+            head = pair.head
+        if pair.next_psn < una:
+            pair.go_back(una)
+        held_back: bool = pair.limit_psn != UNLIMITED_PSN or pair.waits != 0
+        if pair.waits != 0:
+            pair.hold()
+        if pair.limit_psn != UNLIMITED_PSN:
+            self.recovery.on_progress(self, pair, now)
+        control = pair.control
+        if control is not None:
+            progressed(self, pair, control, packets, frame, now)
+        if held_back and pair.has_packets():
+            self.activate(pair, now)
 
     def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
         """Tell the host that a work request ended."""
@@ -342,7 +300,10 @@ class Nic(Device):
                 if pair.has_packets():
                     self.activate(pair, now)
         elif kind == RETRANSMIT:
-            timed_out(self, self.pairs[subject], now)
+            if port == RNR_PORT:
+                rnr_over(self, self.pairs[subject], now)
+            else:
+                timed_out(self, self.pairs[subject], now)
         elif kind == RATE_TIMER:
             timer_came(self, self.pairs[subject], now)
         elif kind == COPY_DONE:

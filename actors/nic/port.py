@@ -18,7 +18,7 @@ from emu.kernel.state import as_int, as_list, load_frame, save_event
 from emu.units import serialisation_ps
 from emu.vectors import vec
 from emu.wire.event import RETRANSMIT, SERVE
-from emu.wire.frame import FIRST_TTL, Frame
+from emu.wire.frame import FIRST_TTL, READ_REQUEST, Frame
 
 
 class NicPort(Port):
@@ -38,6 +38,7 @@ class NicPort(Port):
         """How long to wait for the first acknowledgement; 0 for ever."""
         self.recovery: Recovery = recovery
         self.retransmitted: i64 = 0
+        self.ack_priority: i64 = 0
         self.stamping: bool = False
         """Whether frames leave with a TTL or DSCP of their own."""
         self.ttl: i64 = FIRST_TTL
@@ -125,7 +126,9 @@ class NicPort(Port):
         pair.active_next = None
         pair.active = False
         built: Frame | None = None
-        if pair.has_packets():
+        if pair.owed is not None:
+            built = self._respond(pair, now)
+        elif pair.has_packets():
             if pair.una_psn == pair.next_psn:
                 pair.deadline_ps = now + self.timeout_ps
             if pair.resend_psn >= 0:
@@ -146,9 +149,23 @@ class NicPort(Port):
             if not pair.timer_pending and self.timeout_ps > 0:
                 pair.timer_pending = True
                 self.owner.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
-        if self._round[priority] is None:
+        if self._round[priority] is None and self._frames[priority] is None:
             self.waiting &= ~(1 << priority)
         return built
+
+    def _respond(self, pair: QueuePair, now: i64) -> Frame:
+        """The next response that a queue pair owes; acknowledgements behind it wait as frames."""
+        frame = pair.next_response()
+        control = pair.control
+        if control is not None:
+            self._paced(pair, control, frame, now)
+        owed = pair.owed
+        while owed is not None and owed.syndrome >= 0:
+            self._append(pair.acknowledgement(owed.psn, owed.syndrome, self.ack_priority))
+            owed = pair.owed = owed.following
+        if pair.has_packets() and not pair.paced:
+            self._join(pair)
+        return frame
 
     def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """A packet of a controlled queue pair leaves now: when may the next one?"""
@@ -157,7 +174,8 @@ class NicPort(Port):
             frame.wire_bytes += control.telemetry_bytes
         size: i64 = frame.wire_bytes
         control.on_send(size, now)
-        if control.wants_rtt and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
+        timed: bool = frame.opcode < READ_REQUEST
+        if control.wants_rtt and timed and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
             pair.timed_psn = pair.next_psn - 1
             pair.timed_ps = now
         if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:

@@ -3,13 +3,18 @@
 A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
 are acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a
 gap). PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent
-next is a packet that the recovery scheme wants again (`resend_psn`), else the one with `next_psn`, as
-long as that is below `limit_psn`: window-bound schemes and congestion control move the limit, for the
-others it is out of reach.
+next is an owed response (`actors.nic.owed`), else a packet that the recovery scheme wants again
+(`resend_psn`), else the one with `next_psn`, as long as that is below `limit_psn` and nothing holds the
+queue pair back (`waits`). Window-bound schemes and congestion control move the limit, for the others it is
+out of reach.
+
+A READ takes a PSN for each packet of its response (at least one), and its request has the first of them; a
+request sent again may ask for a part. At most `max_reads` READs are outstanding. No more than 2^23 PSNs are,
+whatever they belong to: beyond that a PSN on the wire would have two meanings.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.7 and 11.5.
 
-Not modelled: RNR, READ, atomics, and the states before RTS: connections exist when time begins.
+Not modelled: atomics, and the states before RTS: connections exist when time begins.
 """
 
 from __future__ import annotations
@@ -19,25 +24,16 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.nic.congestion import CongestionControl
+from actors.nic.connection import Connection
 from actors.nic.held import HeldPackets
+from actors.nic.owed import Owed, load_owed, save_owed
+from actors.nic.work_request import REQUEST_FIELDS, WorkRequest
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.event import NEVER_PS
-from emu.wire.frame import (
-    ECN_NOT_CAPABLE,
-    PSN_HALF,
-    PSN_MASK,
-    WRITE_FIRST,
-    WRITE_LAST,
-    WRITE_LAST_IMM,
-    WRITE_MIDDLE,
-    WRITE_ONLY,
-    WRITE_ONLY_IMM,
-    Frame,
-    wire_size,
-)
-from emu.wire.message import POST_WITH_IMMEDIATE
+from emu.wire.frame import PSN_HALF, PSN_MASK, Frame
+from emu.wire.message import POST_READ
 
 READY: Final[i64] = 3
 """Ready to send (RTS)."""
@@ -46,8 +42,13 @@ ERROR: Final[i64] = 6
 NO_PSN: Final[i64] = -1
 UNLIMITED_PSN: Final[i64] = NEVER_PS
 """A limit that no PSN reaches."""
+WAIT_READ: Final[i64] = 1
+"""As many READs are outstanding as may be."""
+WAIT_PSN: Final[i64] = 2
+"""As many PSNs are outstanding as may be."""
+WAIT_RNR: Final[i64] = 4
+"""The responder was not ready, and its time is not over. This holds back what is sent again, too."""
 
-_REQUEST_FIELDS: Final = ("number", "size_bytes", "flags", "immediate", "first_psn", "packets")
 _FIELDS: Final = (
     "state",
     "next_psn",
@@ -75,27 +76,19 @@ _FIELDS: Final = (
     "control_timer_ps",
     "cnp_from_ps",
     "port",
+    "waits",
+    "reads",
+    "asked_psn",
+    "acked_psn",
+    "response_psn",
+    "asked_again",
+    "rnr_retries",
+    "receives",
+    "receive_taken",
 )
 
 
-class WorkRequest:
-    """One posted WRITE: `number` is the poster's own, `first_psn` and `packets` say which PSNs it takes."""
-
-    __slots__ = ("first_psn", "flags", "following", "immediate", "number", "packets", "size_bytes")
-
-    def __init__(
-        self, number: i64, size_bytes: i64, flags: i64, immediate: i64, first_psn: i64, packets: i64
-    ) -> None:
-        self.number: i64 = number
-        self.size_bytes: i64 = size_bytes
-        self.flags: i64 = flags
-        self.immediate: i64 = immediate
-        self.first_psn: i64 = first_psn
-        self.packets: i64 = packets
-        self.following: WorkRequest | None = None
-
-
-class QueuePair:
+class QueuePair(Connection):
     """One end of a reliable connection."""
 
     def __init__(  # noqa: PLR0915  a line for each field
@@ -113,15 +106,9 @@ class QueuePair:
         remote_first_psn: int,
         log_deliveries: bool,
     ) -> None:
-        self.index: i64 = index
-        self.qpn: i64 = qpn
-        self.remote_qpn: i64 = remote_qpn
-        self.address: i64 = address
-        self.remote_address: i64 = remote_address
-        self.udp_source: i64 = udp_source
-        self.priority: i64 = priority
-        self.mtu_bytes: i64 = mtu_bytes
-        self.ack_every: i64 = ack_every
+        super().__init__(
+            index, qpn, remote_qpn, address, remote_address, udp_source, priority, mtu_bytes, ack_every
+        )
         self.log_deliveries: bool = log_deliveries
         self.state: i64 = READY
         # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
@@ -142,14 +129,14 @@ class QueuePair:
         """Selective repeat: the end of what the responder is known to have or to hold."""
         self.sacked: vec[i64] = vec[i64]()
         """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
+        self.came: vec[i64] = vec[i64]()
+        """Schemes that keep what overtook: PSN + 1 in the slot of each response that is here."""
         self.home_port: i64 = 0
         """Through which port of the NIC it sends as long as that is up."""
         self.port: i64 = 0
         """Through which port it sends now."""
         self.control: CongestionControl | None = None
         """What paces it; None for the port alone."""
-        self.ecn: i64 = ECN_NOT_CAPABLE
-        """What its packets say of ECN."""
         self.next_send_ps: i64 = 0
         self.paced: bool = False
         """Whether it waits for `next_send_ps`, with an event pending."""
@@ -159,6 +146,21 @@ class QueuePair:
         self.control_timer_ps: i64 = 0
         self.cnp_from_ps: i64 = 0
         """As receiver: when the next CNP may go out."""
+        self.waits: i64 = 0
+        """What keeps `next_psn` from being sent: WAIT_*."""
+        self.max_reads: i64 = 16
+        """READs that may be outstanding (max_rd_atomic)."""
+        self.reads: i64 = 0
+        """READs that are."""
+        self.asked_psn: i64 = first_psn
+        """READs below this PSN were asked for before."""
+        self.acked_psn: i64 = first_psn
+        """What the responder acknowledged, responses that are missing included."""
+        self.response_psn: i64 = first_psn
+        """Responses below this PSN are here."""
+        self.asked_again: bool = False
+        """Whether missing responses were asked for again since there was progress."""
+        self.rnr_retries: i64 = 0
         self.retries: i64 = 0
         self.backoff: i64 = 0
         """Adaptive retransmission: how often the timer ran out since there was progress."""
@@ -174,11 +176,17 @@ class QueuePair:
         self.message_psn: i64 = remote_first_psn
         """With which PSN the message being received began."""
         self.nak_sent: bool = False
+        self.receives: i64 = 0
+        """Receives that are posted and not taken."""
+        self.receive_taken: bool = False
+        """Whether the message being received has taken its own."""
+        self.owed: Owed | None = None
+        """Responses that the requester waits for."""
         self.held: HeldPackets | None = None
         """Packets beyond a gap, for schemes that keep them."""
 
     def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> None:
-        """Queue a WRITE of `size_bytes` (0 is one empty packet)."""
+        """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""
         packets: i64 = (size_bytes + self.mtu_bytes - 1) // self.mtu_bytes
         if packets == 0:
             packets = 1
@@ -192,20 +200,50 @@ class QueuePair:
         self.tail = request
         if self.sending is None:
             self.sending = request
+            self.hold()
 
     def has_packets(self) -> bool:
         """Whether a packet waits to be sent."""
-        return (self.sending is not None and self.next_psn < self.limit_psn) or self.resend_psn >= 0
+        if self.sending is not None and self.next_psn < self.limit_psn and self.waits == 0:
+            return True
+        return self.owed is not None or (self.resend_psn >= 0 and self.waits < WAIT_RNR)
+
+    def hold(self) -> None:
+        """See whether what is to be sent next must wait for room among READs or PSNs."""
+        self.waits &= ~(WAIT_READ | WAIT_PSN)
+        request = self.sending
+        if request is None:
+            return
+        if request.flags & POST_READ:
+            end: i64 = request.first_psn + request.packets
+            if request.first_psn >= self.asked_psn and self.reads >= self.max_reads:
+                self.waits |= WAIT_READ
+            if end - self.una_psn > PSN_HALF:
+                self.waits |= WAIT_PSN
+        elif self.next_psn - self.una_psn >= PSN_HALF:
+            self.waits |= WAIT_PSN
 
     def next_frame(self) -> Frame:
         """Build the packet with `next_psn` and step over it; there is one to send."""
         request = self.sending
         assert request is not None, self.qpn
         psn: i64 = self.next_psn
-        self.next_psn = psn + 1
-        if psn + 1 == request.first_psn + request.packets:
+        end: i64 = request.first_psn + request.packets
+        if request.flags & POST_READ:
+            if request.first_psn >= self.asked_psn:
+                self.asked_psn = end
+                self.reads += 1
+            self.next_psn = end
             self.sending = request.following
-        return self._packet(request, psn)
+            self.hold()
+            return self.ask(request, psn, end)
+        self.next_psn = psn + 1
+        if psn + 1 == end:
+            self.sending = request.following
+            self.hold()
+        elif psn + 1 - self.una_psn >= PSN_HALF:
+            self.waits |= WAIT_PSN
+        return self.packet(request, psn)
 
     def frame_again(self, psn: i64) -> Frame:
         """Build the packet with a PSN that was sent before and is not acknowledged."""
@@ -213,40 +251,23 @@ class QueuePair:
         while request is not None and request.first_psn + request.packets <= psn:
             request = request.following
         assert request is not None and request.first_psn <= psn < self.next_psn, (self.qpn, psn)
-        return self._packet(request, psn)
+        if request.flags & POST_READ:
+            # What is missing from here on, up to a response that is here, is asked for with one request.
+            end: i64 = psn + 1
+            mask: i64 = len(self.came) - 1
+            while end < request.first_psn + request.packets and self.came[end & mask] != end + 1:
+                end += 1
+            self.resend_psn = end - 1
+            return self.ask(request, psn, end)
+        return self.packet(request, psn)
 
-    def _packet(self, request: WorkRequest, psn: i64) -> Frame:
-        at: i64 = psn - request.first_psn
-        payload: i64 = self.mtu_bytes
-        last: bool = at == request.packets - 1
-        opcode: i64 = WRITE_MIDDLE
-        if last:
-            payload = request.size_bytes - at * payload
-            if request.flags & POST_WITH_IMMEDIATE:
-                opcode = WRITE_ONLY_IMM if at == 0 else WRITE_LAST_IMM
-            else:
-                opcode = WRITE_ONLY if at == 0 else WRITE_LAST
-        elif at == 0:
-            opcode = WRITE_FIRST
-        frame = Frame(
-            opcode,
-            self.priority,
-            self.address,
-            self.remote_address,
-            self.udp_source,
-            self.remote_qpn,
-            psn & PSN_MASK,
-            payload,
-            wire_size(opcode, payload),
-        )
-        frame.ecn = self.ecn
-        if last:
-            frame.ack_request = 1
-            frame.immediate = request.immediate
-        elif self.ack_every == 1 or (at + 1) % self.ack_every == 0:
-            frame.ack_request = 1
-        if at == 0:
-            frame.message_bytes = request.size_bytes
+    def next_response(self) -> Frame:
+        """Build the next owed response; there is one, and it is no acknowledgement."""
+        owed = self.owed
+        assert owed is not None and owed.syndrome < 0, self.qpn
+        frame = self.frame(owed.step_opcode(), owed.psn, owed.step_bytes(self.mtu_bytes))
+        if owed.step(self.mtu_bytes):
+            self.owed = owed.following
         return frame
 
     def go_back(self, psn: i64) -> None:
@@ -257,6 +278,9 @@ class QueuePair:
         while request is not None and request.first_psn + request.packets <= psn:
             request = request.following
         self.sending = request
+        if psn < self.response_psn:
+            self.response_psn = psn
+        self.hold()
 
     def drop_head(self) -> WorkRequest:
         """Take the oldest work request off the list."""
@@ -267,6 +291,8 @@ class QueuePair:
             self.tail = None
         if self.sending is request:
             self.sending = request.following
+        if request.flags & POST_READ and request.first_psn < self.asked_psn:
+            self.reads -= 1
         return request
 
     def save(self) -> list[Plain]:
@@ -274,15 +300,17 @@ class QueuePair:
         requests: list[Plain] = []
         request = self.head
         while request is not None:
-            requests.append(save_fields(request, _REQUEST_FIELDS))
+            requests.append(save_fields(request, REQUEST_FIELDS))
             request = request.following
         held: Plain = None if self.held is None else self.held.save()
         control: Plain = None if self.control is None else self.control.save()
-        return [save_fields(self, _FIELDS), requests, held, save_integers(self.sacked), control]
+        owed = save_owed(self.owed)
+        rings: list[Plain] = [save_integers(self.sacked), save_integers(self.came)]
+        return [save_fields(self, _FIELDS), requests, held, rings, control, owed]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests, held, sacked, control = as_list(state)
+        fields, requests, held, rings, control, owed = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.head = None
         self.tail = None
@@ -291,7 +319,7 @@ class QueuePair:
         tail: WorkRequest | None = None
         for saved in as_list(requests):
             request = WorkRequest(0, 0, 0, 0, 0, 0)
-            load_fields(request, _REQUEST_FIELDS, saved)
+            load_fields(request, REQUEST_FIELDS, saved)
             if tail is None:
                 self.head = request
             else:
@@ -299,11 +327,14 @@ class QueuePair:
             tail = request
         self.tail = tail
         self.go_back(self.next_psn)
+        sacked, came = as_list(rings)
         self.sacked = load_integers(sacked)
+        self.came = load_integers(came)
         if self.held is not None:
             self.held.load(held)
         if self.control is not None:
             self.control.load(as_list(control))
+        self.owed = load_owed(owed)
 
 
 def unwrap(psn: i64, near: i64) -> i64:

@@ -16,6 +16,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.nic.held import HeldPackets
 from actors.nic.queue_pair import NO_PSN, QueuePair
+from emu.vectors import vec
 from emu.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Recovery:
 
     `hold_packets` is how many packets beyond a gap a responder keeps, 0 for none; `reorder_packets` how far a
     packet may be overtaken before it counts as lost; `window_packets` how many a requester has in flight at
-    most, 0 for no bound. `selective` schemes are told of a NAK although a later one overtook it.
+    most, 0 for no bound. `selective` schemes are told of a NAK although a later one overtook it; with
+    `whole_messages` what came of a message counts for nothing before all of it is there.
     """
 
     def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
@@ -37,6 +39,7 @@ class Recovery:
         self.reorder_packets: i64 = reorder_packets
         self.window_packets: i64 = window_packets
         self.selective: bool = False
+        self.whole_messages: bool = False
 
     def prepare(self, pair: QueuePair) -> None:
         """Set up a queue pair of the NIC, once, before time begins."""
@@ -46,6 +49,8 @@ class Recovery:
             window *= 2
         if hold > 0:
             pair.held = HeldPackets(window)
+            pair.sacked = vec[i64]([0] * window)
+            pair.came = vec[i64]([0] * window)
         if self.window_packets > 0:
             pair.limit_psn = pair.una_psn + self.window_packets
 
@@ -79,6 +84,15 @@ class Recovery:
     def on_nak(self, nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
         """The responder asks for `una_psn` again."""
         pair.go_back(pair.una_psn)
+
+    def on_response_gap(self, nic: Nic, pair: QueuePair, psn: i64, now: i64) -> None:
+        """The requester has a response with `psn`, and some before it have not come: ask for those again,
+        once, when they count as lost. What came is noted in `came`, where there is room for it.
+        """
+        if not pair.asked_again and psn - pair.response_psn > self.reorder_packets:
+            pair.asked_again = True
+            nic.packet_seq_err += 1
+            pair.go_back(pair.una_psn)
 
     def on_timeout(self, nic: Nic, pair: QueuePair, now: i64) -> None:
         """Nothing was heard of `una_psn` for a timeout."""

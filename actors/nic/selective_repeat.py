@@ -22,7 +22,6 @@ from mypy_extensions import i64
 
 from actors.nic.queue_pair import NO_PSN, QueuePair, unwrap
 from actors.nic.recovery import Recovery
-from emu.vectors import vec
 from emu.wire.frame import PSN_MASK, SYNDROME_NAK_SEQUENCE, Frame
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ class SelectiveRepeat(Recovery):
         super().prepare(pair)
         held = pair.held
         assert held is not None and self.window_packets <= self.hold_packets, self.window_packets
-        pair.sacked = vec[i64]([0] * held.window)
         pair.resent_psn = pair.una_psn
         pair.sacked_psn = pair.una_psn
 
@@ -67,6 +65,19 @@ class SelectiveRepeat(Recovery):
             pair.sacked_psn = psn + 1
         self._look(pair)
 
+    def on_response_gap(self, nic: Nic, pair: QueuePair, psn: i64, now: i64) -> None:
+        if psn >= pair.sacked_psn:
+            pair.sacked_psn = psn + 1
+        # A request that the responder held was executed before a later response came: it says no more.
+        slot: i64 = len(pair.sacked) - 1
+        past: i64 = pair.response_psn
+        while past < psn and past <= pair.response_psn + slot:
+            pair.sacked[past & slot] = 0
+            past += 1
+        self._look(pair)
+        if pair.resend_psn >= 0:
+            nic.packet_seq_err += 1
+
     def on_timeout(self, nic: Nic, pair: QueuePair, now: i64) -> None:
         pair.resent_psn = pair.una_psn
         pair.resend_psn = pair.una_psn
@@ -82,7 +93,7 @@ class SelectiveRepeat(Recovery):
             psn = pair.una_psn
         end: i64 = pair.sacked_psn - 1 - self.reorder_packets
         mask: i64 = len(pair.sacked) - 1
-        while psn < end and pair.sacked[psn & mask] == psn + 1:
+        while psn < end and (pair.sacked[psn & mask] == psn + 1 or pair.came[psn & mask] == psn + 1):
             psn += 1
         pair.resent_psn = psn
         pair.resend_psn = psn if psn < end else NO_PSN

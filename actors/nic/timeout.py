@@ -44,7 +44,7 @@ def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
             pair.retries += 1
             nic.local_ack_timeout_err += 1
         if pair.retries > nic.retry_count:
-            _fail(nic, pair)
+            fail(nic, pair, STATUS_RETRY_EXCEEDED)
             return
         pair.deadline_ps = now + timeout_ps
     pair.timer_pending = True
@@ -55,12 +55,15 @@ def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
         nic.activate(pair, now)
 
 
-def _fail(nic: Nic, pair: QueuePair) -> None:
-    """Retries are used up: the queue pair is in error and everything posted is flushed."""
+def fail(nic: Nic, pair: QueuePair, status: i64) -> None:
+    """The oldest work request ends with this status: the queue pair is in error, and what else is posted is
+    flushed, in order.
+    """
     pair.state = ERROR
     pair.sending = None
     pair.resend_psn = NO_PSN
-    status: i64 = STATUS_RETRY_EXCEEDED
+    pair.owed = None
+    pair.waits = 0
     while pair.head is not None:
         request = pair.drop_head()
         pair.sending = None

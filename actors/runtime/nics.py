@@ -16,6 +16,7 @@ from actors.nic.assembly import (
     first_timeout_ps,
     give_control,
     give_receive_buffer,
+    give_receives,
     recovery_of,
     thresholds_of,
 )
@@ -132,6 +133,9 @@ def build_nic(
             for plan in pairs
         ]
     )
+    for pair in nic.pairs:
+        pair.max_reads = transport.max_rd_atomic
+    give_receives(nic, transport)
     set_homes(nic, spread=scenario.nic.bond == "per_qp")
     give_control(nic, transport, fabric[0].rate_bps)
     receive = scenario.nic.receive

@@ -112,6 +112,7 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
         retransmissions=counts.total("nic_retransmitted_frames"),
         out_of_sequence=counts.total("nic_out_of_sequence"),
         ack_timeouts=counts.total("nic_local_ack_timeout_err"),
+        rnr_naks=counts.total("nic_rnr_nak_retry_err"),
         peak_buffer_bytes=peak_bytes,
         peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, virtual_ps)),

@@ -20,13 +20,19 @@ from typing import Final, NamedTuple
 from emu.measure.collected import CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary import Collective, Flow, Job
 from emu.units import BIT_PS_PER_BYTE
-from emu.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+from emu.wire.message import (
+    STATUS_FLUSHED,
+    STATUS_RETRY_EXCEEDED,
+    STATUS_RNR_RETRY_EXCEEDED,
+    STATUS_SUCCESS,
+)
 
 SUCCESS: Final = "success"
 UNFINISHED: Final = "unfinished"
 STATUS_NAMES: Final = {
     STATUS_SUCCESS: SUCCESS,
     STATUS_RETRY_EXCEEDED: "retry_exceeded",
+    STATUS_RNR_RETRY_EXCEEDED: "rnr_retry_exceeded",
     STATUS_FLUSHED: "flushed",
 }
 

@@ -274,6 +274,20 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Data packets lost because their ICRC was wrong.",
     ),
     _counter(
+        "nic_rnr_nak_retry_err",
+        "nic_rnr_nak_retry_err",
+        Unit.COUNT,
+        DEVICE,
+        "RNR NAKs received by the requester, retries not used up.",
+    ),
+    _counter(
+        "nic_out_of_buffer",
+        "nic_out_of_buffer",
+        Unit.COUNT,
+        DEVICE,
+        "Packets refused because no receive was posted.",
+    ),
+    _counter(
         "nic_failovers",
         "nic_bond_failovers",
         Unit.COUNT,

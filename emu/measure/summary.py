@@ -222,6 +222,8 @@ class Fabric(Part):
     """Packets that arrived with another sequence number than the expected one."""
     ack_timeouts: int
     """Times that an acknowledgement timer expired."""
+    rnr_naks: int
+    """Times that a requester waited because its responder had no receive posted."""
     peak_buffer_bytes: int
     """Largest use of a switch's shared buffer."""
     peak_buffer_switch: str | None

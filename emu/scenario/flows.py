@@ -1,7 +1,9 @@
-"""Which plain RDMA WRITEs does a job post? Workload `flows`, by `pattern`.
+"""Which plain verbs does a job post? Workload `flows`, by `pattern`.
 
-A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw would: `message` bytes a
-WRITE, over `qps` queue pairs in turn. How a pattern becomes a list of flows is in `emu.workload.flows`.
+A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw (ib_send_bw, ib_read_bw)
+would: `message` bytes a message, over `qps` queue pairs in turn. With `read`, the receiving rank posts.
+
+How a pattern becomes a list of flows is in `emu.workload.flows`.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from pydantic import Field
 from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes, TimePs
 
+LONGEST_MESSAGE_BYTES: Final = 2**31
+"""What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
+32 bits, and more than 2^31 bytes are not allowed."""
+
 Rank = Annotated[int, Field(ge=0, le=2**20)]
 
 
@@ -21,14 +27,21 @@ class FlowsWorkload(Section):
     """What every pattern shares."""
 
     kind: Literal["flows"] = "flows"
-    """Plain RDMA WRITEs."""
+    """Plain verbs."""
     pattern: str
     """Which flows."""
+    verb: Literal["write", "write_with_imm", "send", "read"] = "write"
+    """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
+    `read`, the destination asks for them."""
     qps: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs of a flow (perftest's -q)."""
     message_bytes: AutoPositiveSizeBytes = None
-    """Bytes of one WRITE (perftest's -s). `auto`: the flow's bytes in equal shares, one for each queue
-    pair."""
+    """Bytes of one message (perftest's -s), at most 2GiB. `auto`: the flow's bytes in equal shares, one for
+    each queue pair."""
+
+    def message_of(self, size_bytes: int) -> int:
+        """How long the longest message of a flow of so many bytes is."""
+        return min(size_bytes, self.message_bytes or -(-size_bytes // self.qps))
 
 
 class Permutation(FlowsWorkload):

@@ -147,6 +147,16 @@ class AdaptiveSection(Section):
     """The first timeout. A choice: three unloaded round trips of a deep-buffer fabric (22 us each)."""
 
 
+class ReceiveQueueSection(Section):
+    """Receives that a host keeps posted on every queue pair, for SEND and WRITE_WITH_IMM."""
+
+    depth: Annotated[int, Field(ge=0, le=65536)] = 0
+    """How many; 0 for more than anyone takes. A message that finds none gets an RNR NAK."""
+    repost_ps: TimePs = 0
+    """What a host needs to post another one for one that was taken, one after the other per NIC, after it
+    was told."""
+
+
 class TransportSection(Section):
     """Reliable-connection queue pairs."""
 
@@ -162,6 +172,15 @@ class TransportSection(Section):
     """What sets the pace of a queue pair."""
     adaptive_retransmission: AdaptiveSection = AdaptiveSection()
     """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
+    receive_queue: ReceiveQueueSection = ReceiveQueueSection()
+    """Receives."""
+    rnr_timer: Annotated[int, Field(ge=0, le=31)] = 12
+    """Timer code of RNR NAKs (min_rnr_timer): how long a requester waits. 12 is 0.64 ms, 1 is 10 us, 0 is
+    655.36 ms; perftest and NCCL use 12."""
+    rnr_retry: Annotated[int, Field(ge=0, le=7)] = 7
+    """Waits without progress before the queue pair goes into error; 7 is for ever (perftest and NCCL)."""
+    max_rd_atomic: Annotated[int, Field(ge=1, le=128)] = 16
+    """READs that a queue pair has outstanding at most. 16 is what mlx5 offers and perftest uses."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1
     """Packets per ACK; the last packet of a message is always acknowledged."""
     udp_source_port: Literal["per_qp", "per_pair"] = "per_qp"

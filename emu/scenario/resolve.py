@@ -16,7 +16,7 @@ from typing import NamedTuple
 from emu.errors import Problem, ScenarioError
 from emu.faults.timeline import LinkChange, LinkFault, link_changes
 from emu.scenario.faults import LinkDown, LinkUp
-from emu.scenario.flows import FlowList, FlowsWorkload, Incast, Permutation
+from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation
 from emu.scenario.jobs import JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
@@ -210,6 +210,11 @@ def _job(
     flows: tuple[Flow, ...] = ()
     if isinstance(job.workload, FlowsWorkload):
         flows = tuple(_flows(scenario, index, job.workload, rank_racks))
+        longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
+        if longest > LONGEST_MESSAGE_BYTES:
+            reason = f"a message of {longest} bytes is longer than a message can be"
+            location = ("jobs", index, "workload", "message")
+            raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.workload, flows)

@@ -47,7 +47,7 @@ from emu.wire.event import (
     Message,
     describe_key,
 )
-from emu.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, WRITE_ONLY_IMM, Frame, wire_size
+from emu.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, READ_REQUEST, Frame, wire_size
 from emu.wire.message import OPERATIONS, PAUSE_FRAME
 
 MESSAGE_INTEGERS: Final[i64] = 9
@@ -189,8 +189,10 @@ class BatchReader:
         opcode: i64 = header & 0xFF
         payload_bytes: i64 = numbers >> 48
         wire_bytes: i64 = addresses >> 48
-        if opcode > WRITE_ONLY_IMM and opcode != ACKNOWLEDGE and opcode != CNP:
+        if opcode > ACKNOWLEDGE and opcode != CNP:
             raise ProtocolError(f"a frame's opcode is {opcode}, which is none")
+        if payload_bytes > 0 and (opcode == READ_REQUEST or opcode >= ACKNOWLEDGE):
+            raise ProtocolError(f"a frame of opcode {opcode} has {payload_bytes} bytes, and no payload")
         if payload_bytes > self._largest_payload_bytes:
             raise ProtocolError(
                 f"a frame's payload is {payload_bytes} bytes; at most {self._largest_payload_bytes} may be"

@@ -1,9 +1,9 @@
 """What is in a frame, and how long is it on the wire?
 
 A RoCEv2 packet in an Ethernet frame: preamble and inter-frame gap 20 B, Ethernet 14 + 4, IPv4 20, UDP 8
-(port 4791), BTH 12, then by opcode RETH 16 (first and only packet of a WRITE), ImmDt 4 (last or only packet
-with immediate) or AETH 4 (acknowledgements), payload padded to 4 B, ICRC 4. The least frame is 64 B, so
-nothing occupies a link for less than 84 B.
+(port 4791), BTH 12, then by opcode RETH 16 (first and only packet of a WRITE, request of a READ), ImmDt 4
+(last or only packet with immediate) or AETH 4 (acknowledgements; first, last and only response of a READ),
+payload padded to 4 B, ICRC 4. The least frame is 64 B, so nothing occupies a link for less than 84 B.
 
 Source: InfiniBand Architecture Specification volume 1, chapter 9 and annex A17 (RoCEv2); IEEE 802.3.
 
@@ -56,6 +56,11 @@ WRITE_LAST: Final[i64] = 0x08
 WRITE_LAST_IMM: Final[i64] = 0x09
 WRITE_ONLY: Final[i64] = 0x0A
 WRITE_ONLY_IMM: Final[i64] = 0x0B
+READ_REQUEST: Final[i64] = 0x0C
+READ_RESPONSE_FIRST: Final[i64] = 0x0D
+READ_RESPONSE_MIDDLE: Final[i64] = 0x0E
+READ_RESPONSE_LAST: Final[i64] = 0x0F
+READ_RESPONSE_ONLY: Final[i64] = 0x10
 ACKNOWLEDGE: Final[i64] = 0x11
 CNP: Final[i64] = 0x81
 
@@ -72,13 +77,25 @@ OPCODES: Final = (
     WRITE_LAST_IMM,
     WRITE_ONLY,
     WRITE_ONLY_IMM,
+    READ_REQUEST,
+    READ_RESPONSE_FIRST,
+    READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_LAST,
+    READ_RESPONSE_ONLY,
     ACKNOWLEDGE,
     CNP,
 )
 
+LAST_OPCODES: Final[i64] = 0xF3C
+"""A bit for each opcode that ends a SEND or a WRITE."""
+TOLD_OPCODES: Final[i64] = 0xA3C
+"""A bit for each that ends a message of which the receiver's host is told."""
+
 # AETH syndromes (volume 1, table 45).
 SYNDROME_ACK: Final[i64] = 0x1F
 """Acknowledge, with no limit on credits."""
+SYNDROME_RNR: Final[i64] = 0x20
+"""Receiver not ready; the low five bits are a timer code."""
 SYNDROME_NAK_SEQUENCE: Final[i64] = 0x60
 
 ECN_NOT_CAPABLE: Final[i64] = 0
@@ -99,8 +116,8 @@ class Frame(Event):
     Addresses are the low 24 bits of 10.0.0.0/8. `psn` is the 24-bit number on the wire. `wire_bytes` includes
     preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
     class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
-    RETH's length, on the first packet of a WRITE. `ingress` is where the frame entered the switch that holds
-    it; it does not travel. `sent_ps` is when its first bit left the last port.
+    RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
+    entered the switch that holds it; it does not travel. `sent_ps` is when its first bit left the last port.
     """
 
     __slots__ = (
@@ -169,13 +186,13 @@ class Frame(Event):
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:
     """Bytes that a packet occupies on a link, preamble and gap included; `payload_bytes` before padding."""
     extra: i64 = 0
-    if opcode == WRITE_FIRST or opcode == WRITE_ONLY:
+    if opcode == WRITE_FIRST or opcode == WRITE_ONLY or opcode == READ_REQUEST:
         extra = RETH_BYTES
     elif opcode == WRITE_ONLY_IMM:
         extra = RETH_BYTES + IMMDT_BYTES
     elif opcode == WRITE_LAST_IMM or opcode == SEND_LAST_IMM or opcode == SEND_ONLY_IMM:
         extra = IMMDT_BYTES
-    elif opcode == ACKNOWLEDGE:
+    elif opcode >= READ_RESPONSE_FIRST and opcode <= ACKNOWLEDGE and opcode != READ_RESPONSE_MIDDLE:
         extra = AETH_BYTES
     elif opcode == CNP:
         extra = 16

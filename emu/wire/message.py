@@ -6,6 +6,7 @@ back. A message is an operation and up to six integers; this page says what each
 | operation | from, to | a | b | c | d | e | f |
 |---|---|---|---|---|---|---|---|
 | POST | host, NIC | QP index | work request id | bytes | POST_* flags | immediate | 0 |
+| RECEIVE | host, NIC | QP index | receives posted | 0 | 0 | 0 | 0 |
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
 | COPY | host, GPU | channel | bytes | COPY_* kind | program | note | 0 |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
@@ -41,6 +42,7 @@ TE_DEMAND: Final[i64] = 8
 TE_PORT_DOWN: Final[i64] = 9
 TE_COLLECTED: Final[i64] = 10
 TE_INSTALL: Final[i64] = 11
+RECEIVE: Final[i64] = 12
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -55,19 +57,27 @@ OPERATIONS: Final = (
     "te_port_down",
     "te_collected",
     "te_install",
+    "receive",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1
 """Flag of POST: the last packet carries the immediate, and the receiver gets a completion."""
+POST_SEND: Final[i64] = 2
+"""Flag of POST: a SEND, which takes a receive at the other end, and gives it a completion. Without it, and
+without `POST_READ`, a WRITE."""
+POST_READ: Final[i64] = 4
+"""Flag of POST: a READ of so many bytes from the other end."""
 
 COMPLETED_SEND: Final[i64] = 0
 """The work request was acknowledged (or failed): b is its id."""
 COMPLETED_RECEIVE: Final[i64] = 1
-"""A message with immediate arrived whole: b is the immediate."""
+"""A SEND, or a WRITE with immediate, arrived whole: b is the immediate."""
 
 STATUS_SUCCESS: Final[i64] = 0
 STATUS_RETRY_EXCEEDED: Final[i64] = 12
 """Transport retry counter exceeded (IBV_WC_RETRY_EXC_ERR)."""
+STATUS_RNR_RETRY_EXCEEDED: Final[i64] = 13
+"""RNR retry counter exceeded (IBV_WC_RNR_RETRY_EXC_ERR)."""
 STATUS_FLUSHED: Final[i64] = 5
 """Flushed because the queue pair is in error (IBV_WC_WR_FLUSH_ERR)."""
 

@@ -264,7 +264,7 @@ def _pair(nic: Nic, pair: QueuePair, events: Pending, at_rest: bool) -> Iterator
         yield f"{name}: its last work request ends at {last.first_psn + last.packets}, not {pair.end_psn}"
     if (pair.sending is None) != (pair.next_psn == pair.end_psn):
         yield f"{name}: next is {pair.next_psn} of {pair.end_psn}, sending {pair.sending}"
-    if pair.sending is not None and not pair.active:
+    if pair.has_packets() and not pair.active and not pair.paced:
         yield f"{name} has packets to send and stands in no round"
     if bool(events.count(RETRANSMIT, nic.number, 0, pair.index)) != pair.timer_pending:
         yield f"{name}: timer_pending is {pair.timer_pending}"

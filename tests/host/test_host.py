@@ -6,7 +6,17 @@ from actors.host_link import MessagePort
 from emu.kernel.device import Device
 from emu.kernel.kernel import Kernel
 from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.message import BEGIN, COMPLETED_SEND, COMPLETION, COPIED, COPY, POST, REPORT
+from emu.wire.message import (
+    BEGIN,
+    COMPLETED_RECEIVE,
+    COMPLETED_SEND,
+    COMPLETION,
+    COPIED,
+    COPY,
+    POST,
+    RECEIVE,
+    REPORT,
+)
 
 HOST, NIC, GPU, CONTROLLER = 0, 1, 2, 3
 GPU_PORT, NIC_PORT = 0, 1
@@ -148,3 +158,18 @@ def test_a_saved_proxy_goes_on_with_its_line() -> None:
         kernels[1].queue.push(event)
     kernels[1].run(1 << 61, 100)
     assert programs[1].told == [(11_000, "completion", 5), (21_000, "completion", 6)]
+
+
+def test_a_receive_that_was_taken_is_posted_again_one_after_the_other_per_nic() -> None:
+    one = Recorder(0, 0)
+    kernel, host, listeners = fabric(0, one)
+    host.bind(NIC_PORT, 0, 0, 0)
+    host.reposting = True
+    host.repost_ps = 5_000
+    for pair, at_ps in ((0, 1_000), (7, 2_000), (0, 20_000)):
+        message = completion(pair)
+        message.d = COMPLETED_RECEIVE
+        arrive(kernel, at_ps, NIC_PORT, message)
+    kernel.run(1 << 61, 100)
+    posted = [(at, *heard[:2]) for at, op, heard in listeners[NIC].heard if op == RECEIVE]
+    assert posted == [(6_000 + LINK_PS, 0, 1), (11_000 + LINK_PS, 7, 1), (25_000 + LINK_PS, 0, 1)]

@@ -14,6 +14,7 @@ from emu.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     OPCODES,
+    READ_REQUEST,
     WRITE_LAST_IMM,
     WRITE_MIDDLE,
     WRITE_ONLY,
@@ -75,7 +76,7 @@ def fields_of(event: Event) -> tuple[int | bytes | None, ...]:
 @st.composite
 def frames(draw: st.DrawFn) -> Frame:
     opcode = draw(st.sampled_from(OPCODES))
-    payload = 0 if opcode in (ACKNOWLEDGE, CNP) else draw(st.integers(0, 4096))
+    payload = 0 if opcode in (READ_REQUEST, ACKNOWLEDGE, CNP) else draw(st.integers(0, 4096))
     time_ps = draw(st.integers(SINCE_PS, 2**61))
     made = frame(
         opcode=opcode,
@@ -151,7 +152,7 @@ FRAME_FAULTS = {
     "frame that is a timer": {"key": pack_key(2, JOB, 0, 0)},
     "frame that is a message": {"key": pack_key(2, MESSAGE, 0, 0)},
     "arrival with a subject": {"key": pack_key(2, ARRIVAL, 0, 1)},
-    "unknown opcode": {"opcode": 0x0C},
+    "unknown opcode": {"opcode": 0x12},
     "2-bit corrupt flag": {"corrupt": 2},
     "payload beyond the MTU": {"payload_bytes": 4097, "wire_bytes": wire_size(WRITE_MIDDLE, 4097)},
     "size that does not fit the payload": {"wire_bytes": 4177},

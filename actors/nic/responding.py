@@ -1,0 +1,105 @@
+"""What does the responder do with a request packet?
+
+Packets are taken in order. The last of a message makes it *delivered*; the host hears of a SEND and of a
+WRITE with immediate; a packet that asks for it is acknowledged. What is out of order is the recovery
+scheme's, a READ's request that comes again is answered again, and a message that needs a receive waits for
+one (`actors.nic.readiness`).
+
+Source: InfiniBand Architecture Specification volume 1, section 9.7.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from actors.nic.queue_pair import QueuePair, unwrap
+from actors.nic.readiness import not_ready
+from actors.nic.reading import asked, log
+from emu.wire.event import Message
+from emu.wire.frame import (
+    LAST_OPCODES,
+    PSN_MASK,
+    READ_REQUEST,
+    SYNDROME_ACK,
+    TOLD_OPCODES,
+    WRITE_MIDDLE,
+    Frame,
+)
+from emu.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_SUCCESS
+
+if TYPE_CHECKING:
+    from actors.nic.nic import Nic
+    from actors.nic.port import NicPort
+
+
+def respond(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
+    """A request packet: take it if it is the one expected, and answer."""
+    expected: i64 = pair.expected_psn
+    if frame.psn == expected & PSN_MASK:
+        if nic.guarded and not_ready(nic, pair, frame, port, now):
+            return
+        accept(nic, pair, frame, now)
+        held = pair.held
+        if held is not None and held.count > 0:
+            accept_held(nic, pair, port, now)
+        elif frame.ack_request:
+            nic.answer(pair, expected, SYNDROME_ACK, 0, port, now)
+        return
+    psn: i64 = unwrap(frame.psn, expected)
+    if psn > expected:
+        nic.out_of_sequence += 1
+        nic.recovery.on_gap(nic, pair, frame, psn, port, now)
+    elif frame.opcode == READ_REQUEST:
+        nic.duplicate_request += 1
+        asked(nic, pair, frame, psn, now)
+    else:
+        nic.recovery.on_duplicate(nic, pair, frame, psn, port, now)
+
+
+def accept(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+    """Take the packet that is expected."""
+    psn: i64 = pair.expected_psn
+    pair.expected_psn = psn + 1
+    pair.nak_sent = False
+    payload: i64 = frame.payload_bytes
+    pair.message_bytes += payload
+    if not nic.recovery.whole_messages:
+        nic.delivered_bytes += payload
+        nic.progress += payload
+    opcode: i64 = frame.opcode
+    if opcode != WRITE_MIDDLE:
+        if opcode == READ_REQUEST:
+            pair.expected_psn = asked(nic, pair, frame, psn, now)
+            pair.message_psn = pair.expected_psn
+        elif (LAST_OPCODES >> opcode) & 1:
+            delivered(nic, pair, frame, now)
+
+
+def accept_held(nic: Nic, pair: QueuePair, port: NicPort, now: i64) -> None:
+    """A gap was filled: take what is held behind it, and acknowledge all of it."""
+    held = pair.held
+    assert held is not None
+    frame = held.take(pair.expected_psn)
+    while frame is not None:
+        if nic.guarded and not_ready(nic, pair, frame, port, now):
+            return
+        accept(nic, pair, frame, now)
+        frame = held.take(pair.expected_psn)
+    nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+
+
+def delivered(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+    """The last packet of a message was taken."""
+    size: i64 = pair.message_bytes
+    if nic.recovery.whole_messages:
+        nic.delivered_bytes += size
+        nic.progress += size
+    log(nic, pair, size, now)
+    pair.message_bytes = 0
+    pair.receive_taken = False
+    pair.message_psn = pair.expected_psn
+    if (TOLD_OPCODES >> frame.opcode) & 1:
+        done = Message(COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+        nic.host.send(done, now)
