@@ -161,6 +161,12 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     return Plan(book.numbered(scenario.seed, topology, udp_per_pair=per_pair), tuple(jobs))
 
 
+def _data_priority(scenario: Scenario, job: int) -> int:
+    """Of a job's data packets."""
+    own = scenario.jobs[job].data_priority
+    return scenario.transport.data_priority if own is None else own
+
+
 def _collective(
     scenario: Scenario,
     topology: Topology,
@@ -171,7 +177,8 @@ def _collective(
 ) -> JobWork:
     ncclx = scenario.ncclx
     transport = scenario.transport
-    control = transport.control_priority if ncclx.control == "own_class" else transport.data_priority
+    data = _data_priority(scenario, number)
+    control = transport.control_priority if ncclx.control == "own_class" else data
     admitted = ncclx.admission == "receiver_driven"
     ranks = len(job.gpus)
     channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
@@ -187,7 +194,7 @@ def _collective(
         for rank in range(ranks):
             nic, peer = nics[rank], nics[(rank + 1) % ranks]
             made = [
-                book.connect(one, other, transport.data_priority, number)
+                book.connect(one, other, data, number)
                 for one, other in rails[rank] or [(nic, peer)]
                 for _ in range(ncclx.qps_per_connection)
             ]
@@ -250,7 +257,7 @@ def _flows(
         source = topology.nics_of_gpu(job.gpus[flow.src])[0]
         destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
         pairs = tuple(
-            book.connect(source, destination, scenario.transport.data_priority, number, log_deliveries=True)
+            book.connect(source, destination, _data_priority(scenario, number), number, log_deliveries=True)
             for _ in range(workload.qps)
         )
         works.append(

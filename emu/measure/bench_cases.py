@@ -55,6 +55,39 @@ def _permutation(hosts: int, size: str) -> Case:
     return Case(name, f"{hosts}-host permutation of {size}", lambda: _scenario(name, hosts, workload))
 
 
+def _verb(verb: str) -> Case:
+    workload = {"kind": "flows", "pattern": "permutation", "size": "2MiB", "message": "64KiB", "verb": verb}
+    name = f"{verb}-64"
+
+    def made() -> dict[str, Any]:
+        case = _scenario(name, 64, workload)
+        case["transport"]["receive_queue"] = {"depth": 256}
+        return case
+
+    return Case(name, f"64-host permutation of 2MiB, verb {verb}, 64KiB a message", made)
+
+
+def _lossy(scheme: str) -> Case:
+    workload = {"kind": "flows", "pattern": "permutation", "size": "4MiB", "message": "1MiB"}
+    name = f"lossy-{scheme.replace('_', '-')}-64"
+
+    def made() -> dict[str, Any]:
+        case = _scenario(name, 64, workload)
+        case["nic"]["corrupt_every"] = 256
+        case["transport"]["recovery"] = {"scheme": scheme}
+        case["transport"]["adaptive_retransmission"] = {"enabled": True}
+        return case
+
+    return Case(name, f"64-host permutation of 4MiB, one packet in 256 lost, {scheme}", made)
+
+
+def _short_of_receives() -> dict[str, Any]:
+    workload = {"kind": "flows", "pattern": "permutation", "size": "1MiB", "message": "4KiB", "verb": "send"}
+    case = _scenario("rnr-64", 64, workload)
+    case["transport"] |= {"receive_queue": {"depth": 32, "repost": "200ns"}, "rnr_timer": 1}
+    return case
+
+
 def _ring(ranks: int) -> Case:
     workload = {"kind": "collective", "op": "all_reduce", "sizes": ["16MiB"]}
     name = f"ring-{ranks}"
@@ -106,6 +139,11 @@ CASES: Final[dict[str, Case]] = {
         Case("incast-16", "16:1 incast of 16MiB", _incast),
         _ring(64),
         _ring(128),
+        _verb("send"),
+        _verb("read"),
+        _lossy("go_back_n"),
+        _lossy("selective_repeat"),
+        Case("rnr-64", "64-host permutation of 1MiB, SENDs that find no receive", _short_of_receives),
         Case("quickstart", "quickstart: all_reduce of 1 to 8MiB over 64 ranks, a link flap", _quickstart),
     )
 }

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from emu.measure.collected import Counts
 from emu.measure.report import about_time
 from emu.measure.summary import Fabric, FaultEffect, Unfired
+from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
 from emu.scenario.schema import Scenario
@@ -68,11 +69,35 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     elif fabric.engineering is not None and fabric.engineering.matched_frames == 0:
         reason = "no packet matched an entry of the controller"
         yield Unfired(feature="routing.policy", reason=reason)
+    yield from _transport(scenario, fabric, counts)
+
+
+def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    transport = scenario.transport
     default = TransportSection()
-    if fabric.ack_timeouts == 0 and scenario.transport.timeout_ps > 0:
+    if fabric.ack_timeouts == 0 and transport.timeout_ps > 0:
         for knob in ("timeout", "retry_count"):
-            if getattr(scenario.transport, knob) != getattr(default, knob):
+            if getattr(transport, knob) != getattr(default, knob):
                 yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
+    if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
+        yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
+    if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_failovers") == 0:
+        yield Unfired(feature="nic.bond", reason="no queue pair had to leave its port")
+    if transport.recovery != default.recovery and not (fabric.out_of_sequence or fabric.retransmissions):
+        yield Unfired(feature="transport.recovery", reason="no packet was lost or overtaken")
+    adaptive = transport.adaptive_retransmission
+    if adaptive.enabled and transport.timeout_ps and counts.total("nic_roce_adp_retrans") == 0:
+        feature = "transport.adaptive_retransmission"
+        yield Unfired(feature=feature, reason="no acknowledgement was overdue by the first timeout")
+    if transport.receive_queue.depth and counts.total("nic_out_of_buffer") == 0:
+        yield Unfired(feature="transport.receive_queue", reason="every message found a receive posted")
+    elif not transport.receive_queue.depth:
+        for knob in ("rnr_timer", "rnr_retry"):
+            if getattr(transport, knob) != getattr(default, knob):
+                yield Unfired(feature=f"transport.{knob}", reason="receives never run out")
+    posted = [job.workload.verb for job in scenario.jobs if isinstance(job.workload, FlowsWorkload)]
+    if transport.max_rd_atomic != default.max_rd_atomic and "read" not in posted:
+        yield Unfired(feature="transport.max_rd_atomic", reason="no job posts READs")
 
 
 def never_fired(

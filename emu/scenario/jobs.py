@@ -14,7 +14,7 @@ from pydantic import Field
 from emu.scenario.flows import PATTERNS
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
-from emu.scenario.values import Name, PositiveSizeBytes, Reading, TimePs
+from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]
@@ -119,6 +119,8 @@ class JobSection(Section):
     racks; or the place in `ranks` of rank 0, of rank 1 and so on."""
     start_ps: TimePs = 0
     """When the job starts."""
+    data_priority: AutoPriority = None
+    """Priority of its data packets, which `nic.dscp` turns into a DSCP. `auto`: that of `transport`."""
     submitted: bool = False
     """Whether its operations wait to be submitted, one by one, by a program that steps the run
     (`emu.stepped`)."""

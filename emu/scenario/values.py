@@ -190,10 +190,20 @@ MtuBytes = Annotated[
         _read_mtu, int, "256, 512, 1024, 2048 or 4096", {"enum": [256, 512, 1024, 2048, 4096]}, "256 to 4096"
     ),
 ]
-Priority = Annotated[
-    int,
-    Reading(
-        _read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7}, "0 to 7"
+_PRIORITY: Final = Reading(
+    _read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7}, "0 to 7"
+)
+Priority = Annotated[int, _PRIORITY]
+AutoPriority = Annotated[
+    int | None,
+    _or_auto(
+        Reading(
+            _read_priority,
+            int,
+            "a priority, 0 to 7",
+            {"type": "integer", "minimum": 0, "maximum": 7},
+            "0 to 7",
+        )
     ),
 ]
 Name = Annotated[str, word("a name", r"[A-Za-z][A-Za-z0-9_-]*", "letters, digits, - and _, a letter first")]

@@ -19,6 +19,11 @@ HOSTS = {
     "incast-16": 64,
     "ring-64": 64,
     "ring-128": 128,
+    "send-64": 64,
+    "read-64": 64,
+    "lossy-go-back-n-64": 64,
+    "lossy-selective-repeat-64": 64,
+    "rnr-64": 64,
 }
 
 

@@ -74,3 +74,42 @@ def test_job_that_the_run_did_not_get_to_is_named() -> None:
 
 def test_a_way_to_memory_on_which_nothing_waited_is_named() -> None:
     assert unfired(nic={"receive": {"enabled": True}}) == ["nic.receive"]
+
+
+LIST = {"kind": "flows", "pattern": "list", "flows": [{"src": 0, "dst": 1, "size": "1MiB"}]}
+
+
+def test_transport_that_had_nothing_to_do_is_named() -> None:
+    assert unfired(transport={"recovery": {"scheme": "selective_repeat"}}) == ["transport.recovery"]
+    assert unfired(transport={"recovery": {"scheme": "go_back_n"}}) == []
+    adaptive = {"adaptive_retransmission": {"enabled": True}}
+    assert unfired(transport=adaptive) == ["transport.adaptive_retransmission"]
+    assert unfired(transport={"receive_queue": {"depth": 4}, "rnr_retry": 3}) == ["transport.receive_queue"]
+    assert unfired(transport={"rnr_retry": 3}) == ["transport.rnr_retry"]
+    assert unfired(transport={"max_rd_atomic": 3}) == ["transport.max_rd_atomic"]
+    assert unfired(nic={"bond": "first"}) == ["nic.bond"]
+    assert unfired(nic={"corrupt_every": 100}) == ["nic.corrupt_every"]
+
+
+def test_transport_that_had_something_to_do_is_not_named() -> None:
+    topology = fabric()
+    counted = [("nic_out_of_sequence", -1, -1, "", 1), ("nic_roce_adp_retrans", -1, -1, "", 1)]
+    counted += [("nic_out_of_buffer", -1, -1, "", 1), ("nic_failovers", -1, -1, "", 1)]
+    records = [
+        record(topology, "controller", results=DONE),
+        record(
+            topology,
+            "rtsw-0",
+            [("port_sent_data_bytes", 2, -1, "", 1), ("pfc_sent_frames", 0, 3, "", 1)],
+        ),
+        record(topology, "nic-0-0", counted),
+    ]
+    transport = {
+        "recovery": {"scheme": "selective_repeat"},
+        "adaptive_retransmission": {"enabled": True},
+        "receive_queue": {"depth": 4},
+        "max_rd_atomic": 3,
+    }
+    jobs = [{"name": "bench", "workload": {**LIST, "verb": "read"}}]
+    found = summary(records, [], transport=transport, nic={"bond": "first"}, jobs=jobs).never_fired
+    assert found == []
