@@ -64,6 +64,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.timeout",
     "actors.nic.receive",
     "actors.nic.readiness",
+    "actors.nic.states",
     "actors.nic.reading",
     "actors.nic.responding",
     "actors.nic.bond",

@@ -33,7 +33,19 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import append, vec
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
-from emu.wire.message import BEGIN, COMPLETED_RECEIVE, COMPLETION, COPIED, COPY, POST, RECEIVE, REPORT
+from emu.wire.message import (
+    BEGIN,
+    COMPLETED_RECEIVE,
+    COMPLETION,
+    COPIED,
+    COPY,
+    MODIFIED,
+    MODIFY,
+    POST,
+    RECEIVE,
+    REPORT,
+    STATUS_SUCCESS,
+)
 
 MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 """Rate of the management network, each way and host."""
@@ -130,6 +142,10 @@ class Host(Device):
         else:
             self._line_up(program, message, port)
 
+    def modify(self, port: i64, pair: i64, state: i64, psn: i64) -> None:
+        """Ask for another state of a queue pair (`actors.nic.states`); `on_modified` says what came of it."""
+        self.ports[port].send(Message(MODIFY, pair, state, psn, 0, 0, 0), self.queue.now_ps)
+
     def copy(self, program: i64, port: i64, channel: i64, size_bytes: i64, kind: i64, note: i64) -> None:
         """Ask the GPU behind `port` for a copy; `note` comes back with COPIED."""
         self.ports[port].send(Message(COPY, channel, size_bytes, kind, program, note, 0), self.queue.now_ps)
@@ -151,6 +167,8 @@ class Host(Device):
         now: i64 = self.queue.now_ps
         if message.op == COMPLETION:
             if message.d == COMPLETED_RECEIVE:
+                if message.e != STATUS_SUCCESS:
+                    return  # flushed: the queue pair is in error
                 if self.reposting:
                     self._repost(port, message.a, now)
                 if not self._pairs[port].bound(message.a):
@@ -163,6 +181,9 @@ class Host(Device):
                 )
             else:
                 self._line_up(program, message, port)
+        elif message.op == MODIFIED:
+            owner: i64 = self._pairs[port].programs[message.a]
+            self.programs[owner].on_modified(self, self._pairs[port].contexts[message.a], message, now)
         elif message.op == COPIED:
             self.programs[message.d].on_copied(self, message, now)
         else:

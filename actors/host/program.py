@@ -38,6 +38,9 @@ class Program:
         """A NIC completed something on a queue pair that was bound with `context`."""
         raise AssertionError(f"program {self.number} has no queue pair: context {context}")
 
+    def on_modified(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A queue pair is in state `b`; `e` says whether that is what was asked for."""
+
     def on_copied(self, host: Host, message: Message, now: i64) -> None:
         """A GPU finished a copy that this program asked for."""
         raise AssertionError(f"program {self.number} copies nothing: channel {message.a}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from actors.link import PRIORITIES
 from actors.nic.controls import control_of
 from actors.nic.nic import Nic
+from actors.nic.readiness import ACCESS_READ, ACCESS_WRITE
 from actors.nic.receive import ReceiveBuffer, ReceiveGroup
 from actors.nic.recovery import Recovery
 from actors.nic.schemes import RECOVERIES
@@ -32,12 +34,22 @@ def first_timeout_ps(transport: TransportSection) -> int:
     return adaptive.least_ps if adaptive.enabled and transport.timeout_ps else transport.timeout_ps
 
 
+ACCESS: Final = {
+    "none": 0,
+    "write": int(ACCESS_WRITE),
+    "read": int(ACCESS_READ),
+    "read_write": int(ACCESS_WRITE | ACCESS_READ),
+}
+
+
 def give_receives(nic: Nic, transport: TransportSection) -> None:
-    """Post the receives that the queue pairs of a NIC begin with."""
+    """Post the receives that the queue pairs of a NIC begin with, and say what peers may do."""
     section = transport.receive_queue
     nic.rnr_timer = transport.rnr_timer
     nic.rnr_retry = transport.rnr_retry
-    nic.guarded = section.depth > 0
+    nic.counted = section.depth > 0
+    nic.access = ACCESS[transport.remote_access]
+    nic.guarded = nic.counted or nic.access != ACCESS["read_write"]
     for pair in nic.pairs:
         pair.receives = section.depth
 

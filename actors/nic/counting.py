@@ -49,7 +49,7 @@ def _optional(nic: Nic) -> list[str]:
         names.append("failovers")
     if nic.controlled:
         names += list(CONTROL)
-    if nic.guarded:
+    if nic.counted:
         names += list(RECEIVES)
     return names
 

@@ -23,13 +23,24 @@ from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
 from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
-from actors.nic.queue_pair import ERROR, UNLIMITED_PSN, QueuePair, unwrap
+from actors.nic.queue_pair import (
+    ERROR,
+    READY,
+    READY_TO_RECEIVE,
+    RESET,
+    SEND_ERROR,
+    SEND_QUEUE_DRAINED,
+    UNLIMITED_PSN,
+    QueuePair,
+    unwrap,
+)
 from actors.nic.readiness import RNR_PORT, rnr_over, told_not_ready
 from actors.nic.reading import bounded, owe, responded
 from actors.nic.receive import ReceiveBuffer
 from actors.nic.recovery import Recovery
 from actors.nic.responding import respond
-from actors.nic.timeout import timed_out
+from actors.nic.states import modify
+from actors.nic.timeout import fail, timed_out
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
@@ -50,15 +61,21 @@ from emu.wire.frame import (
     ECN_CONGESTED,
     READ_REQUEST,
     SYNDROME_ACK,
+    SYNDROME_NAK_INVALID,
     SYNDROME_NAK_SEQUENCE,
     Frame,
 )
 from emu.wire.message import (
+    COMPLETED_RECEIVE,
     COMPLETED_SEND,
     COMPLETION,
+    MODIFIED,
+    MODIFY,
     POST,
     RECEIVE,
     STATUS_FLUSHED,
+    STATUS_NOT_SENDING,
+    STATUS_REMOTE_INVALID,
     STATUS_SUCCESS,
 )
 
@@ -99,7 +116,10 @@ class Nic(Device):
         self.rp_cnp_handled: i64 = 0
         self.roce_adp_retrans: i64 = 0
         self.guarded: bool = False
-        """Whether a queue pair may be short of receives."""
+        """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
+        self.counted: bool = False
+        self.access: i64 = 3
+        """What peers may do here: ACCESS_* of `actors.nic.readiness`."""
         self.rnr_timer: i64 = 0
         self.rnr_retry: i64 = 7
         self.rnr_nak_retry_err: i64 = 0
@@ -151,16 +171,29 @@ class Nic(Device):
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         pair = self.pairs[message.a]
-        if message.op == RECEIVE:
-            pair.receives += message.b
+        if message.op != POST:
+            self._managed(pair, message)
             return
-        assert message.op == POST, message.op
-        if pair.state == ERROR:
-            self.complete(pair, message.b, message.c, STATUS_FLUSHED)
+        if pair.state != READY and pair.state != SEND_QUEUE_DRAINED:
+            status: i64 = STATUS_FLUSHED if pair.state >= SEND_ERROR else STATUS_NOT_SENDING
+            self.complete(pair, message.b, message.c, status)
             return
         self.posted_bytes += message.c
         pair.post(message.b, message.c, message.d, message.e)
         self.activate(pair, self.queue.now_ps)
+
+    def _managed(self, pair: QueuePair, message: Message) -> None:
+        """The host posts receives, or wants a queue pair in another state."""
+        if message.op == RECEIVE:
+            if pair.state == ERROR:
+                self.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)
+            elif pair.state != RESET:
+                pair.receives += message.b
+            return
+        assert message.op == MODIFY, message.op
+        now: i64 = self.queue.now_ps
+        status: i64 = modify(self, pair, message.b, message.c, now)
+        self.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, status, 0), now)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send."""
@@ -192,7 +225,7 @@ class Nic(Device):
         opcode: i64 = frame.opcode
         if opcode == ACKNOWLEDGE:
             self._acknowledged(pair, frame, now)
-        elif pair.state != ERROR:  # a queue pair in error drops what arrives, silently
+        elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
             if opcode == CNP:
                 notified(self, pair, now)
                 return
@@ -238,14 +271,17 @@ class Nic(Device):
         psn: i64 = unwrap(frame.psn, pair.una_psn)
         nak: bool = frame.syndrome != SYNDROME_ACK
         una: i64 = psn if nak else psn + 1
-        if una > pair.high_psn or pair.state == ERROR:
+        if una > pair.high_psn or pair.state < READY or pair.state == ERROR:
             return
         if pair.reads > 0:
             una = bounded(self, pair, una, frame, now)
         if una > pair.una_psn:
             self.advance(pair, una, frame, now)
         if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
-            told_not_ready(self, pair, frame.syndrome & 0x1F, now)
+            if frame.syndrome < SYNDROME_NAK_SEQUENCE:
+                told_not_ready(self, pair, frame.syndrome & 0x1F, now)
+            else:  # 0x61 to 0x63 are fatal, and in the order of the statuses
+                fail(self, pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
         elif nak and (una == pair.una_psn or self.recovery.selective):
             self.packet_seq_err += 1
             lost(self, pair, now)
@@ -281,7 +317,11 @@ class Nic(Device):
 
     def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
         """Tell the host that a work request ended."""
-        done = Message(COMPLETION, pair.index, number, size_bytes, COMPLETED_SEND, status, 0)
+        self.tell(pair, number, size_bytes, COMPLETED_SEND, status)
+
+    def tell(self, pair: QueuePair, number: i64, size_bytes: i64, kind: i64, status: i64) -> None:
+        """Tell the host that a work request or a receive ended."""
+        done = Message(COMPLETION, pair.index, number, size_bytes, kind, status, 0)
         self.host.send(done, self.queue.now_ps)
 
     def on_pause(self, message: Message, port: i64) -> None:

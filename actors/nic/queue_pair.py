@@ -35,8 +35,13 @@ from emu.wire.event import NEVER_PS
 from emu.wire.frame import PSN_HALF, PSN_MASK, Frame
 from emu.wire.message import POST_READ
 
+RESET: Final[i64] = 0
+INITIALISED: Final[i64] = 1
+READY_TO_RECEIVE: Final[i64] = 2
 READY: Final[i64] = 3
 """Ready to send (RTS)."""
+SEND_QUEUE_DRAINED: Final[i64] = 4
+SEND_ERROR: Final[i64] = 5
 ERROR: Final[i64] = 6
 """In error: everything posted is flushed."""
 NO_PSN: Final[i64] = -1
@@ -48,6 +53,8 @@ WAIT_PSN: Final[i64] = 2
 """As many PSNs are outstanding as may be."""
 WAIT_RNR: Final[i64] = 4
 """The responder was not ready, and its time is not over. This holds back what is sent again, too."""
+WAIT_DRAIN: Final[i64] = 8
+"""The send queue is being drained, and the next work request was not begun."""
 
 _FIELDS: Final = (
     "state",
@@ -206,14 +213,16 @@ class QueuePair(Connection):
         """Whether a packet waits to be sent."""
         if self.sending is not None and self.next_psn < self.limit_psn and self.waits == 0:
             return True
-        return self.owed is not None or (self.resend_psn >= 0 and self.waits < WAIT_RNR)
+        return self.owed is not None or (self.resend_psn >= 0 and self.waits & WAIT_RNR == 0)
 
     def hold(self) -> None:
         """See whether what is to be sent next must wait for room among READs or PSNs."""
-        self.waits &= ~(WAIT_READ | WAIT_PSN)
+        self.waits &= ~(WAIT_READ | WAIT_PSN | WAIT_DRAIN)
         request = self.sending
         if request is None:
             return
+        if self.state == SEND_QUEUE_DRAINED and request.first_psn >= self.high_psn:
+            self.waits |= WAIT_DRAIN
         if request.flags & POST_READ:
             end: i64 = request.first_psn + request.packets
             if request.first_psn >= self.asked_psn and self.reads >= self.max_reads:
@@ -269,6 +278,51 @@ class QueuePair(Connection):
         if owed.step(self.mtu_bytes):
             self.owed = owed.following
         return frame
+
+    def forget(self) -> None:
+        """Drop everything that is posted, owed or held."""
+        self.head = None
+        self.tail = None
+        self.sending = None
+        self.owed = None
+        self.waits = 0
+        self.reads = 0
+        self.receives = 0
+        self.resend_psn = NO_PSN
+        self.expect_from(self.expected_psn)
+        self.begin_at(self.end_psn)
+
+    def expect_from(self, psn: i64) -> None:
+        """As responder: the first packet has this PSN."""
+        self.expected_psn = psn
+        self.message_psn = psn
+        self.message_bytes = 0
+        self.nak_sent = False
+        self.receive_taken = False
+        if self.held is not None:
+            self.held.load([])
+
+    def begin_at(self, psn: i64) -> None:
+        """As requester, with nothing posted: the first packet has this PSN."""
+        assert self.head is None, self.qpn
+        self.una_psn = psn
+        self.next_psn = psn
+        self.end_psn = psn
+        self.high_psn = psn
+        self.asked_psn = psn
+        self.acked_psn = psn
+        self.response_psn = psn
+        self.resent_psn = psn
+        self.sacked_psn = psn
+        self.timed_psn = NO_PSN
+        self.retries = 0
+        self.rnr_retries = 0
+        self.backoff = 0
+        at: i64 = 0
+        while at < len(self.sacked):
+            self.sacked[at] = 0
+            self.came[at] = 0
+            at += 1
 
     def go_back(self, psn: i64) -> None:
         """Send again from `psn` on (una <= psn <= end)."""

@@ -1,4 +1,4 @@
-"""What if a message comes and no receive is posted for it?
+"""What if a message comes that the responder cannot take, or may not?
 
 A SEND takes a receive with its first packet, a WRITE with immediate with its last. If none is posted, the
 responder answers that packet with an RNR NAK (receiver not ready) that carries a timer code, counts
@@ -9,7 +9,11 @@ pair is in error.
 Receives are posted by the host; every completion of a receive makes it post another (`actors.host.host`).
 With a depth of 0 there is always one, and none of this happens.
 
-Source: InfiniBand Architecture Specification volume 1, section 9.7.5.2.8 and table 46 (timer codes).
+A WRITE or a READ that the queue pair's access flags forbid is answered with a fatal NAK (remote access
+error), and both ends are in error.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.7.5.2.4 and 9.7.5.2.8, and table 46 (timer
+codes).
 
 Not modelled: shared receive queues, end-to-end credits in acknowledgements (which would keep a requester from
 sending what nobody waits for), receives that are too small for a message.
@@ -22,15 +26,24 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from actors.nic.queue_pair import ERROR, NO_PSN, WAIT_RNR, QueuePair
-from actors.nic.timeout import fail
+from actors.nic.timeout import fail, flush
 from emu.wire.event import RETRANSMIT
-from emu.wire.frame import SEND_ONLY_IMM, SYNDROME_RNR, Frame
-from emu.wire.message import STATUS_RNR_RETRY_EXCEEDED
+from emu.wire.frame import (
+    READ_REQUEST,
+    SEND_ONLY_IMM,
+    SYNDROME_NAK_ACCESS,
+    SYNDROME_RNR,
+    WRITE_FIRST,
+    Frame,
+)
+from emu.wire.message import STATUS_FLUSHED, STATUS_RNR_RETRY_EXCEEDED
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
     from actors.nic.port import NicPort
 
+ACCESS_WRITE: Final[i64] = 1
+ACCESS_READ: Final[i64] = 2
 RNR_PORT: Final[i64] = 2047
 """The port number of the timer that ends a wait, which no port has."""
 FOR_EVER: Final[i64] = 7
@@ -51,9 +64,20 @@ def rnr_wait_ps(code: i64) -> i64:
     return wait * 10_000_000
 
 
-def not_ready(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> bool:
-    """Whether the packet that is expected is refused for want of a receive; else it has taken one."""
+def refused(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> bool:
+    """Whether the packet that is expected is not taken; else it has taken a receive if it needs one."""
     opcode: i64 = frame.opcode
+    if opcode >= WRITE_FIRST:
+        needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
+        if nic.access & needed == 0:
+            nic.counts(SYNDROME_NAK_ACCESS)
+            port.send_frame(
+                pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS, nic.ack_priority), now
+            )
+            flush(nic, pair, STATUS_FLUSHED)
+            return True
+    if not nic.counted:
+        return False
     if (_TAKES >> opcode) & 1 == 0 or pair.receive_taken:
         return False
     if pair.receives > 0:

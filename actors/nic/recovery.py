@@ -51,6 +51,10 @@ class Recovery:
             pair.held = HeldPackets(window)
             pair.sacked = vec[i64]([0] * window)
             pair.came = vec[i64]([0] * window)
+        self.begin(pair)
+
+    def begin(self, pair: QueuePair) -> None:
+        """A queue pair begins to send, at `una_psn`."""
         if self.window_packets > 0:
             pair.limit_psn = pair.una_psn + self.window_packets
 

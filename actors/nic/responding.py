@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from actors.nic.queue_pair import QueuePair, unwrap
-from actors.nic.readiness import not_ready
+from actors.nic.readiness import refused
 from actors.nic.reading import asked, log
 from emu.wire.event import Message
 from emu.wire.frame import (
@@ -38,7 +38,7 @@ def respond(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) ->
     """A request packet: take it if it is the one expected, and answer."""
     expected: i64 = pair.expected_psn
     if frame.psn == expected & PSN_MASK:
-        if nic.guarded and not_ready(nic, pair, frame, port, now):
+        if nic.guarded and refused(nic, pair, frame, port, now):
             return
         accept(nic, pair, frame, now)
         held = pair.held
@@ -83,7 +83,7 @@ def accept_held(nic: Nic, pair: QueuePair, port: NicPort, now: i64) -> None:
     assert held is not None
     frame = held.take(pair.expected_psn)
     while frame is not None:
-        if nic.guarded and not_ready(nic, pair, frame, port, now):
+        if nic.guarded and refused(nic, pair, frame, port, now):
             return
         accept(nic, pair, frame, now)
         frame = held.take(pair.expected_psn)

@@ -21,7 +21,7 @@ from mypy_extensions import i64
 from actors.nic.notification import lost
 from actors.nic.queue_pair import ERROR, NO_PSN, QueuePair
 from emu.wire.event import RETRANSMIT
-from emu.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED
+from emu.wire.message import COMPLETED_RECEIVE, STATUS_FLUSHED, STATUS_RETRY_EXCEEDED
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
@@ -56,8 +56,13 @@ def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
 
 
 def fail(nic: Nic, pair: QueuePair, status: i64) -> None:
-    """The oldest work request ends with this status: the queue pair is in error, and what else is posted is
-    flushed, in order.
+    """The oldest work request ends with this status, which is fatal."""
+    flush(nic, pair, status)
+
+
+def flush(nic: Nic, pair: QueuePair, status: i64) -> None:
+    """The queue pair is in error. The oldest work request ends with this status; what else is posted is
+    flushed, in order, and after it the receives.
     """
     pair.state = ERROR
     pair.sending = None
@@ -69,3 +74,6 @@ def fail(nic: Nic, pair: QueuePair, status: i64) -> None:
         pair.sending = None
         nic.complete(pair, request.number, request.size_bytes, status)
         status = STATUS_FLUSHED
+    while pair.receives > 0:
+        pair.receives -= 1
+        nic.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)

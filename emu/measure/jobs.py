@@ -22,6 +22,10 @@ from emu.measure.summary import Collective, Flow, Job
 from emu.units import BIT_PS_PER_BYTE
 from emu.wire.message import (
     STATUS_FLUSHED,
+    STATUS_NOT_SENDING,
+    STATUS_REMOTE_ACCESS,
+    STATUS_REMOTE_INVALID,
+    STATUS_REMOTE_OPERATION,
     STATUS_RETRY_EXCEEDED,
     STATUS_RNR_RETRY_EXCEEDED,
     STATUS_SUCCESS,
@@ -34,6 +38,10 @@ STATUS_NAMES: Final = {
     STATUS_RETRY_EXCEEDED: "retry_exceeded",
     STATUS_RNR_RETRY_EXCEEDED: "rnr_retry_exceeded",
     STATUS_FLUSHED: "flushed",
+    STATUS_NOT_SENDING: "local_qp_operation_error",
+    STATUS_REMOTE_INVALID: "remote_invalid_request",
+    STATUS_REMOTE_ACCESS: "remote_access_error",
+    STATUS_REMOTE_OPERATION: "remote_operation_error",
 }
 
 

@@ -179,6 +179,8 @@ class TransportSection(Section):
     655.36 ms; perftest and NCCL use 12."""
     rnr_retry: Annotated[int, Field(ge=0, le=7)] = 7
     """Waits without progress before the queue pair goes into error; 7 is for ever (perftest and NCCL)."""
+    remote_access: Literal["read_write", "write", "read", "none"] = "read_write"
+    """What a queue pair lets its peer do (qp_access_flags); what it forbids ends both ends with an error."""
     max_rd_atomic: Annotated[int, Field(ge=1, le=128)] = 16
     """READs that a queue pair has outstanding at most. 16 is what mlx5 offers and perftest uses."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1

@@ -97,6 +97,9 @@ SYNDROME_ACK: Final[i64] = 0x1F
 SYNDROME_RNR: Final[i64] = 0x20
 """Receiver not ready; the low five bits are a timer code."""
 SYNDROME_NAK_SEQUENCE: Final[i64] = 0x60
+SYNDROME_NAK_INVALID: Final[i64] = 0x61
+SYNDROME_NAK_ACCESS: Final[i64] = 0x62
+SYNDROME_NAK_OPERATION: Final[i64] = 0x63
 
 ECN_NOT_CAPABLE: Final[i64] = 0
 ECN_CAPABLE: Final[i64] = 2

@@ -7,6 +7,8 @@ back. A message is an operation and up to six integers; this page says what each
 |---|---|---|---|---|---|---|---|
 | POST | host, NIC | QP index | work request id | bytes | POST_* flags | immediate | 0 |
 | RECEIVE | host, NIC | QP index | receives posted | 0 | 0 | 0 | 0 |
+| MODIFY | host, NIC | QP index | state | PSN (to RTR, RTS) | 0 | 0 | 0 |
+| MODIFIED | NIC, host | QP index | state now | 0 | 0 | status | 0 |
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
 | COPY | host, GPU | channel | bytes | COPY_* kind | program | note | 0 |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
@@ -43,6 +45,8 @@ TE_PORT_DOWN: Final[i64] = 9
 TE_COLLECTED: Final[i64] = 10
 TE_INSTALL: Final[i64] = 11
 RECEIVE: Final[i64] = 12
+MODIFY: Final[i64] = 13
+MODIFIED: Final[i64] = 14
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -58,6 +62,8 @@ OPERATIONS: Final = (
     "te_collected",
     "te_install",
     "receive",
+    "modify",
+    "modified",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1
@@ -78,6 +84,16 @@ STATUS_RETRY_EXCEEDED: Final[i64] = 12
 """Transport retry counter exceeded (IBV_WC_RETRY_EXC_ERR)."""
 STATUS_RNR_RETRY_EXCEEDED: Final[i64] = 13
 """RNR retry counter exceeded (IBV_WC_RNR_RETRY_EXC_ERR)."""
+STATUS_NOT_SENDING: Final[i64] = 2
+"""The queue pair cannot send in its state (IBV_WC_LOC_QP_OP_ERR)."""
+STATUS_REMOTE_INVALID: Final[i64] = 9
+"""The responder cannot do what was asked (IBV_WC_REM_INV_REQ_ERR)."""
+STATUS_REMOTE_ACCESS: Final[i64] = 10
+"""The responder does not allow it (IBV_WC_REM_ACCESS_ERR)."""
+STATUS_REMOTE_OPERATION: Final[i64] = 11
+"""The responder failed to do it (IBV_WC_REM_OP_ERR)."""
+STATUS_INVALID: Final[i64] = 22
+"""A state that may not follow the present one (EINVAL)."""
 STATUS_FLUSHED: Final[i64] = 5
 """Flushed because the queue pair is in error (IBV_WC_WR_FLUSH_ERR)."""
 

@@ -41,7 +41,7 @@ from emu.wire.event import (
     pack_key,
 )
 from emu.wire.frame import Frame
-from emu.wire.message import COMPLETION, POST, POST_READ, POST_WITH_IMMEDIATE
+from emu.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
 from tests.fabric.invariants import broken, pairs_disagree, queued
 
 Lose = Callable[[Frame], bool]
@@ -109,8 +109,12 @@ class ScriptedHost(Device):
     def __init__(self, number: int, queue: EventQueue) -> None:
         super().__init__(number, queue)
         self.completions: list[Completion] = []
+        self.modified: list[tuple[int, int, int]] = []
 
     def on_message(self, message: Message, port: int, subject: int) -> None:
+        if message.op == MODIFIED:
+            self.modified.append((message.a, message.b, message.e))
+            return
         assert message.op == COMPLETION, message.op
         self.completions.append(
             Completion(self.queue.now_ps, port, message.a, message.b, message.c, message.d, message.e)
@@ -305,12 +309,11 @@ class Fabric:
 
     def run(self, until_ps: int = NEVER_PS) -> int:
         """Execute every event before `until_ps`; returns how many."""
-        total = 0
-        while True:
+        total = done = self.kernel.run(until_ps, SLICE)
+        while done == SLICE:
             done = self.kernel.run(until_ps, SLICE)
             total += done
-            if done < SLICE:
-                return total
+        return total
 
     def run_events(self, count: int) -> int:
         """Execute at most `count` events; returns how many there were."""
@@ -368,11 +371,9 @@ class Fabric:
             data += sum(port.retransmitted for port in nic.ports())
             waiting = sum(len(queued(port)) for port in nic.ports())
             answers = nic.acks_sent + nic.naks_sent + nic.np_cnp_sent - waiting
-            sent = sum(port.sent_frames for port in nic.ports())
-            if self.reads:
-                continue  # a READ takes more PSNs at one end and more packets at the other
-            if not 0 <= data + answers - sent <= sum(port.lost_link_down for port in nic.ports()):
-                found.append(f"nic {nic.number}: {data} packets, {answers} answers, {sent} sent")
+            lost = data + answers - sum(port.sent_frames for port in nic.ports())
+            if not self.reads and not 0 <= lost <= sum(port.lost_link_down for port in nic.ports()):
+                found.append(f"nic {nic.number}: {data} packets, {answers} answers, {lost} lost")
         return found
 
     def digest(self) -> list[list[int]]:
