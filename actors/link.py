@@ -139,7 +139,10 @@ class Port:
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
         self.apart: bool = False
-        """Whether frames that come in here take the switch's other path: cut-through."""
+        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
+        queues."""
+        self.cuts: bool = False
+        """Whether their heads come in: cut-through."""
         self.suspect: bool = False
         """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
         self.measuring: bool = False
@@ -315,7 +318,7 @@ class Port:
         errors = self.errors
         if errors is not None and errors.spoils(frame.wire_bytes):
             frame.corrupt = 1
-        if frame.corrupt == 0 or self.apart:  # the FCS comes last: who cuts through knows too late
+        if frame.corrupt == 0 or self.cuts:  # the FCS comes last: who cuts through knows too late
             return False
         self.corrupted += 1
         return True

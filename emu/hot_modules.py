@@ -43,6 +43,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.switch.flowlet",
     "actors.switch.engineering",
     "actors.switch.switch",
+    "actors.switch.voq",
+    "actors.switch.deep",
     "actors.nic.numbers",
     "actors.nic.held",
     "actors.nic.owed",

@@ -17,9 +17,11 @@ from actors.link import PRIORITIES, Outbox, Port, Wire
 from actors.nic.nic import Nic
 from actors.nic.numbers import hash_seed
 from actors.pfc import ALL_CLASSES, Pfc
+from actors.runtime.deep_buffers import is_deep, make_deep
 from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
 from actors.switch.classes import Classes
+from actors.switch.deep import DeepBuffer
 from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.hashing import E_ECMP, POLICIES
@@ -77,7 +79,8 @@ def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for:
 
 def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
     """Whether a device acts on the head of a frame."""
-    return scenario.switch.forwarding == "cut_through" and topology.nodes[node].role is Role.SWITCH
+    switch = topology.nodes[node].role is Role.SWITCH
+    return scenario.switch.forwarding == "cut_through" and switch and not is_deep(scenario, topology, node)
 
 
 def port_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
@@ -136,8 +139,26 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
     return made
 
 
+def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> list[int]:
+    """What is left of each port's own buffer in a modular switch."""
+    section = scenario.switch
+    lossless = len(section.pfc.priorities) if section.pfc.enabled else 0
+    pools: list[int] = []
+    for end in topology.ports(switch):
+        left = section.deep_buffer.port_buffer_bytes - PRIORITIES * section.buffer.reserve_bytes
+        pools.append(left - lossless * port_headroom_bytes(scenario, topology, switch, end))
+    if min(pools, default=1 << 30) < largest_frame_bytes(scenario):
+        reason = f"reserves and headroom of a port of {topology.nodes[switch].name} leave no shared part"
+        accepted = "a larger buffer, or less reserve or headroom"
+        raise ScenarioError([Problem(scenario.name, 0, "switch.deep_buffer.port_buffer", reason, accepted)])
+    return pools
+
+
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
-    """What is left of a switch's buffer for sharing after reserves and headroom."""
+    """What is left of a switch's buffer after reserves and headroom; of all ports' own buffers, where
+    they share none."""
+    if is_deep(scenario, topology, switch):
+        return sum(port_pools_bytes(scenario, topology, switch))
     section = scenario.switch
     left = section.buffer.pool_bytes
     lossless = len(section.pfc.priorities) if section.pfc.enabled else 0
@@ -159,16 +180,23 @@ def build_switch(
     """One switch with its ports, buffer and routing groups."""
     section = scenario.switch
     pfc = section.pfc
-    alpha = Fraction(section.buffer.alpha) * (1 << ALPHA_BITS)
+    deep = is_deep(scenario, topology, number)
+    share = section.deep_buffer.alpha if deep else section.buffer.alpha
+    alpha = Fraction(share) * (1 << ALPHA_BITS)
     xon_offset = section.buffer.xon_offset_bytes
     if xon_offset is None:
         xon_offset = 2 * largest_frame_bytes(scenario)
-    buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
     routes = GraphRoutes(topology, scenario.routing, section.static_routes)
     policy = POLICIES.get(scenario.routing.policy, E_ECMP)
-    switch = Switch(number, queue, buffer, routes, policy, seed)
+    if deep:
+        parts = DeepBuffer(port_pools_bytes(scenario, topology, number), int(alpha), xon_offset)
+        buffer: Buffer = parts
+        switch: Switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
+    else:
+        buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
+        switch = Switch(number, queue, buffer, routes, policy, seed)
     if scenario.classified:
         maps = section.qos.maps_of(topology.nodes[number].name)
         switch.classes = Classes(
@@ -200,7 +228,7 @@ def build_switch(
             group.pfc = port.pfc
             buffer.add(group)
         give_errors(port, scenario, topology, end)
-        switch.cuts_through = port.apart = cuts_through(scenario, topology, number)
+        switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
         switch.add_port(port)
     management: MessagePort | None = None
     if scenario.routing.controlled:

@@ -113,7 +113,7 @@ class Switch(Device):
         now: i64 = self.queue.now_ps
         ports = self.ports
         port = ports[port_number]
-        if port.apart and frame.ingress < 0:
+        if port.cuts and frame.ingress < 0:
             self._tail_came(frame, port, now)
             return
         if not port.accept(frame, now):

@@ -207,6 +207,14 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Demands, counted each round, for which no path or table had room.",
     ),
+    _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    _gauge(
+        "voq_peak_bytes",
+        "voq_peak_bytes",
+        Unit.BYTES,
+        PORT,
+        "Largest depth of a virtual output queue towards this port.",
+    ),
     _counter(
         "cut_through_frames",
         "cut_through_frames",

@@ -39,6 +39,9 @@ def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired
 
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     """What switches were told to do with packets."""
+    deep = scenario.switch.deep_buffer
+    if deep != type(deep)() and deep.where != "none" and counts.total("credit_grants") == 0:
+        yield Unfired(feature="switch.deep_buffer", reason="no packet crossed a modular switch")
     if scenario.switch.forwarding == "cut_through" and counts.total("cut_through_frames") == 0:
         yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
     if scenario.classified and counts.total("qos_moved_frames") == 0:

@@ -111,12 +111,16 @@ def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         yield from _flaws(scenario, location, topology.links_named, name)
     for index, name in enumerate(scenario.switch.pfc.off):
         yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
+    for index, name in enumerate(scenario.switch.deep_buffer.switches):
+        yield from _wrong_role(
+            scenario, topology, ("switch", "deep_buffer", "switches", index), name, Role.SWITCH
+        )
     for index, half in enumerate(scenario.switch.pfc.one_way):
         yield from _wrong_half(scenario, topology, index, half)
     for index, maps in enumerate(scenario.switch.qos.exceptions):
         for at, name in enumerate(maps.switches):
-            where = ("switch", "qos", "exceptions", index, "switches", at)
-            yield from _wrong_role(scenario, topology, where, name, Role.SWITCH)
+            spot = ("switch", "qos", "exceptions", index, "switches", at)
+            yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
     for index, name in enumerate(scenario.nic.receive.nics):
         yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
     for index, route in enumerate(scenario.switch.static_routes):

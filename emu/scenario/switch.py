@@ -19,6 +19,7 @@ from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
     AutoSizeBytes,
     AutoTimePs,
+    DelayPs,
     NodeName,
     PositiveFraction,
     PositiveSizeBytes,
@@ -30,6 +31,9 @@ from emu.scenario.values import (
 )
 from emu.units import parse_rate, parse_size, parse_time, serialisation_ps
 
+MOST_THRESHOLD_BYTES: Final = 2**46
+"""Thresholds are computed in 62 bits, 16 of them behind the point."""
+LEAST_CREDIT_BYTES: Final = 9000
 QUANTUM_BYTES: Final = 64
 """One PFC quantum is the time of 512 bits."""
 SLOW_RESPONSE_QUANTA: Final = 394
@@ -68,6 +72,8 @@ class BufferSection(Section):
         for key, part_bytes in (("reserve", self.reserve_bytes), ("headroom", self.headroom_bytes or 0)):
             if part_bytes > self.pool_bytes:
                 yield Refusal((key,), "is larger than the pool", "less than `pool`")
+        if self.pool_bytes * self.alpha >= MOST_THRESHOLD_BYTES:
+            yield Refusal(("alpha",), "makes a threshold of more than 64 TB", "less `alpha`, or less `pool`")
 
 
 class WatchdogSection(Section):
@@ -209,6 +215,41 @@ class StaticRoute(Section):
     """The neighbour to send it to."""
 
 
+class DeepBufferSection(Section):
+    """Modular switches: a static buffer for each port, virtual output queues, and credit from egress to
+    ingress."""
+
+    where: Literal["auto", "none", "spines", "listed"] = "auto"
+    """Which switches. `auto`: the CTSW of `llama3`, 220 ports that no shared pool could serve; `spines`:
+    all of tier 2; `listed`: those in `switches`."""
+    switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """With `where: listed`: which."""
+    port_buffer_bytes: PositiveSizeBytes = parse_size("64MB")
+    """Memory for what comes in at a port; reserves and headroom are taken from it. A choice: a modular
+    line card has some hundred MB for each 400G."""
+    alpha: PositiveFraction = Fraction(1)
+    """XOFF threshold of a priority group = alpha x (rest of its port's buffer). 1: half of it for one
+    group."""
+    credit_delay_ps: DelayPs = parse_time("3.8us")
+    """One way between ingress and egress for a report or a grant. With it, the unloaded round trip across
+    one such spine is about 22 us (Meta)."""
+    initial_credit_bytes: PositiveSizeBytes = parse_size("256KiB")
+    """What a queue that was empty may have granted and not used. A choice."""
+    credit_growth: Annotated[int, Field(ge=1, le=64)] = 2
+    """Factor by which that grows each time as much has crossed; 1 for never. A choice."""
+    most_credit_bytes: PositiveSizeBytes = parse_size("1MiB")
+    """Up to here it grows. Full rate needs rate x `credit_delay`: 190 KB at 400G. A choice."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse credit that moves no frame, and names for nothing."""
+        if self.initial_credit_bytes < LEAST_CREDIT_BYTES:
+            yield Refusal(("initial_credit",), "may hold less than two frames", "at least 9KB")
+        if self.most_credit_bytes < self.initial_credit_bytes:
+            yield Refusal(("most_credit",), "lies below initial_credit", "at least `initial_credit`")
+        if (self.where == "listed") != bool(self.switches):
+            yield Refusal(("switches",), "goes with `where: listed`", "both, or neither")
+
+
 class SwitchSection(Section):
     """Every switch of the fabric."""
 
@@ -219,6 +260,8 @@ class SwitchSection(Section):
     the outgoing link is busy, stopped or faster."""
     buffer: BufferSection = BufferSection()
     """Shared buffer."""
+    deep_buffer: DeepBufferSection = DeepBufferSection()
+    """Which switches are modular, with deep buffers instead."""
     pfc: PfcSection = PfcSection()
     """Which priorities are lossless, and how they are paused."""
     ecn: EcnSection = EcnSection()

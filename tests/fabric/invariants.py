@@ -24,6 +24,7 @@ from actors.link import PRIORITIES, Port
 from actors.nic.nic import Nic
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, QueuePair
+from actors.switch.deep import DeepSwitch
 from actors.switch.switch import DROP_REASONS, Switch
 from emu.kernel.device import Device
 from emu.topology.model import FABRIC, Topology
@@ -144,6 +145,8 @@ def _packets(
         sent = sum(port.sent_frames for port in ports)
         lost = sum(port.lost_link_down + port.corrupted for port in ports)
         waiting = sum(len(queued(port)) for port in ports)
+        if isinstance(device, DeepSwitch):
+            waiting += len(device.waiting_frames())
         name = topology.nodes[number].name
         if isinstance(device, Switch):
             dropped = sum(sum(port.dropped) for port in device.ports)
@@ -173,6 +176,9 @@ def _drops(switch: Switch, lossless: bool) -> Iterator[str]:
 def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
     buffer = switch.buffer
     waiting = [0] * len(buffer.groups)
+    held_back = switch.waiting_frames() if isinstance(switch, DeepSwitch) else []
+    for frame in held_back:
+        waiting[frame.ingress] += frame.wire_bytes - PREAMBLE_GAP_BYTES
     for port in switch.ports:
         for frame in queued(port):
             waiting[frame.ingress] += frame.wire_bytes - PREAMBLE_GAP_BYTES

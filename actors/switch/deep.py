@@ -1,0 +1,315 @@
+"""How does a modular switch with deep buffers forward?
+
+Every port has a static buffer of its own for what comes in there (`DeepBuffer`); nothing is shared between
+ports, so a threshold is the port's own affair. A frame is admitted to it, joins the virtual output queue of
+its ingress, egress and class (`actors.switch.voq`), crosses on credit to its egress queue, and counts at
+its ingress until its transmission begins. Routing, classes, PFC, scheduling and drops are those of every
+switch.
+
+Timers of credit are serve events of the egress port, told apart by their subject.
+
+Not modelled: marking by the depth of VOQs (RED sees the egress queue, which is short); watchdog and
+adaptive routing see the egress queue alone; cut-through.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.link import PRIORITIES
+from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
+from actors.switch.egress import WATCHDOG_DROP, SwitchPort
+from actors.switch.groups import Routes
+from actors.switch.switch import Switch
+from actors.switch.voq import Voq
+from emu.kernel.device import Plain, Series
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_integers, save_integers
+from emu.vectors import append, vec
+from emu.wire.event import LINK_STATE, SERVE, Message
+from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+
+_OPERATION_SHIFT: Final[i64] = 14
+_PLACE_MASK: Final[i64] = 0x3FFF
+_REPORT: Final[i64] = 0
+_GRANT: Final[i64] = 1
+_PACE: Final[i64] = 2
+
+
+class DeepBuffer(Buffer):
+    """A static buffer for each port: a part that knows its own eight groups and nothing of the others."""
+
+    def __init__(self, port_pools_bytes: list[int], alpha_fixed: int, xon_offset_bytes: int) -> None:
+        super().__init__(sum(port_pools_bytes), alpha_fixed, xon_offset_bytes)
+        self.parts: list[Buffer] = [Buffer(pool, alpha_fixed, xon_offset_bytes) for pool in port_pools_bytes]
+
+    def add(self, group: PriorityGroup) -> None:
+        self.parts[len(self.groups) >> 3].add(group)
+        self.groups = append(self.groups, group)
+
+    def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
+        part = self.parts[number >> 3]
+        shared: i64 = part.shared_used_bytes
+        verdict: i64 = part.admit(number & 7, size_bytes, now)
+        self.shared_used_bytes += part.shared_used_bytes - shared
+        if verdict == ADMITTED:
+            self.held_bytes += size_bytes
+            if self.held_bytes > self.peak_bytes:
+                self.peak_bytes = self.held_bytes
+        return verdict
+
+    def release(self, number: i64, size_bytes: i64, now: i64) -> None:
+        part = self.parts[number >> 3]
+        shared: i64 = part.shared_used_bytes
+        self.held_bytes -= size_bytes
+        part.release(number & 7, size_bytes, now)
+        self.shared_used_bytes += part.shared_used_bytes - shared
+
+    def save(self) -> list[Plain]:
+        parts: list[Plain] = [part.save() for part in self.parts]
+        return [self.shared_used_bytes, self.held_bytes, self.peak_bytes, parts]
+
+    def load(self, state: Plain) -> None:
+        values = as_list(state)
+        self.shared_used_bytes, self.held_bytes = as_int(values[0]), as_int(values[1])
+        self.peak_bytes = as_int(values[2])
+        for part, saved in zip(self.parts, as_list(values[3]), strict=True):
+            part.load(saved)
+
+
+class DeepSwitch(Switch):
+    """One modular switch."""
+
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        buffer: Buffer,
+        routes: Routes,
+        policy: int,
+        hash_seed: int,
+        credit_delay_ps: int,
+        initial_credit_bytes: int,
+        credit_growth: int,
+        most_credit_bytes: int,
+    ) -> None:
+        super().__init__(number, queue, buffer, routes, policy, hash_seed)
+        self.credit_delay_ps: i64 = credit_delay_ps
+        self.initial_credit_bytes: i64 = initial_credit_bytes
+        self.credit_growth: i64 = credit_growth
+        self.most_credit_bytes: i64 = most_credit_bytes
+        self.voqs: dict[int, Voq] = {}
+        """By egress and place, in the order in which they were first used."""
+        self._lines: list[list[Voq]] = []
+        """Who waits for credit: by egress and priority, in turn."""
+        self._next_grant_ps: vec[i64] = vec[i64]()
+        self._pacing: vec[i64] = vec[i64]()
+        self.granted: vec[i64] = vec[i64]()
+        self.voq_peak_bytes: vec[i64] = vec[i64]()
+
+    def add_port(self, port: SwitchPort) -> None:
+        super().add_port(port)
+        port.apart = True
+        for _ in range(PRIORITIES):
+            self._lines.append([])
+        self._next_grant_ps = append(self._next_grant_ps, 0)
+        self._pacing = append(self._pacing, 0)
+        self.granted = append(self.granted, 0)
+        self.voq_peak_bytes = append(self.voq_peak_bytes, 0)
+
+    def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
+        """A frame came in: into its ingress' buffer and its VOQ, or dropped."""
+        priority: i64 = frame.priority
+        if not out.up:
+            out.lost_link_down += 1
+            return
+        if (out.discarding >> priority) & 1:
+            out.dropped[WATCHDOG_DROP] += 1
+            return
+        verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+        if verdict != ADMITTED:
+            port.dropped[verdict] += 1
+            return
+        frame.ingress = place
+        voq = self._voq(out.number, (port.number << 3) | priority)
+        voq.append(frame)
+        if voq.queued_bytes > self.voq_peak_bytes[out.number]:
+            self.voq_peak_bytes[out.number] = voq.queued_bytes
+        voq.unreported_bytes += frame.wire_bytes
+        if not voq.report_pending:
+            self._report(voq, now)
+
+    def _voq(self, egress: i64, place: i64) -> Voq:
+        """The queue of an ingress port and class, `place`, towards an egress."""
+        key: int = (egress << _OPERATION_SHIFT) | place
+        voq = self.voqs.get(key)
+        if voq is None:
+            voq = Voq(place, egress, self.initial_credit_bytes)
+            self.voqs[key] = voq
+        return voq
+
+    def _report(self, voq: Voq, now: i64) -> None:
+        """The ingress tells the egress what has joined a queue."""
+        voq.reporting_bytes = voq.unreported_bytes
+        voq.unreported_bytes = 0
+        voq.report_pending = True
+        subject: i64 = 1 + ((_REPORT << _OPERATION_SHIFT) | voq.place)
+        self.push_timer(now + self.credit_delay_ps, SERVE, voq.egress, subject)
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        if kind != SERVE:
+            super().on_timer(kind, port, subject)
+            now: i64 = self.queue.now_ps
+            if kind == LINK_STATE and not self.ports[port].up:
+                self._drop_for(port, now)
+            self._grant(port, now)
+        elif subject == 0:
+            super().on_timer(kind, port, subject)
+        else:
+            self._credit_event(port, (subject - 1) >> _OPERATION_SHIFT, (subject - 1) & _PLACE_MASK)
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        super().on_pause(message, port)
+        self._grant(port, self.queue.now_ps)
+
+    def _credit_event(self, egress: i64, operation: i64, place: i64) -> None:
+        now: i64 = self.queue.now_ps
+        if operation == _PACE:
+            self._pacing[egress] = 0
+            self._grant(egress, now)
+            return
+        voq = self.voqs[(egress << _OPERATION_SHIFT) | place]
+        if operation == _REPORT:
+            voq.wanted_bytes += voq.reporting_bytes
+            voq.reporting_bytes = 0
+            voq.report_pending = False
+            if voq.unreported_bytes > 0:
+                self._report(voq, now)
+            self._line_up(voq)
+            self._grant(egress, now)
+        else:
+            voq.credit_bytes += voq.grants.pop(0)
+            self._cross(voq, now)
+
+    def _line_up(self, voq: Voq) -> None:
+        """A queue that can be granted something stands in line, once."""
+        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable() > 0:
+            voq.standing = True
+            self._lines[(voq.egress << 3) | voq.priority].append(voq)
+
+    def _grant(self, egress: i64, now: i64) -> None:
+        """The egress grants credit to who stands in line, at the rate of its link."""
+        if self._pacing[egress] != 0:
+            return
+        out = self.ports[egress]
+        priority: i64 = 7
+        while priority >= 0:
+            line = self._lines[(egress << 3) | priority]
+            if len(line) > 0 and out.up and (out.blocked >> priority) & 1 == 0:
+                if self._next_grant_ps[egress] > now:
+                    self._pacing[egress] = 1
+                    subject: i64 = 1 + (_PACE << _OPERATION_SHIFT)
+                    self.push_timer(self._next_grant_ps[egress], SERVE, egress, subject)
+                    return
+                voq = line.pop(0)
+                voq.standing = False
+                amount: i64 = voq.grantable()
+                if amount > 0:
+                    voq.wanted_bytes -= amount
+                    voq.unused_bytes += amount
+                    voq.grants.append(amount)
+                    self.granted[egress] += 1
+                    self._next_grant_ps[egress] = now + out.serialisation(amount)
+                    grant: i64 = 1 + ((_GRANT << _OPERATION_SHIFT) | voq.place)
+                    self.push_timer(now + self.credit_delay_ps, SERVE, egress, grant)
+                    self._line_up(voq)
+                priority = 7
+            else:
+                priority -= 1
+
+    def _cross(self, voq: Voq, now: i64) -> None:
+        """Frames go over to the egress queue as far as credit reaches."""
+        out = self.ports[voq.egress]
+        crossed: i64 = 0
+        head = voq.head
+        while head is not None and head.wire_bytes <= voq.credit_bytes:
+            frame = voq.pop()
+            size: i64 = frame.wire_bytes
+            voq.credit_bytes -= size
+            voq.unused_bytes -= size
+            crossed += size
+            out.enqueue(frame)
+            head = voq.head
+        if crossed == 0:
+            return
+        if head is None:
+            voq.window_bytes = self.initial_credit_bytes
+            voq.crossed_bytes = 0
+        else:
+            voq.grow(crossed, self.credit_growth, self.most_credit_bytes)
+        self._line_up(voq)
+        self._grant(voq.egress, now)
+        if not out.serve_pending:
+            out.kick(now)
+
+    def _drop_for(self, egress: i64, now: i64) -> None:
+        """What waits for a link that went down is dropped, as in its egress queue."""
+        out = self.ports[egress]
+        for voq in self.voqs.values():
+            if voq.egress == egress:
+                while voq.head is not None:
+                    frame = voq.pop()
+                    self.buffer.release(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+                    out.lost_link_down += 1
+                voq.forget(self.initial_credit_bytes)
+                voq.standing = False
+        for priority in range(PRIORITIES):
+            self._lines[(egress << 3) | priority] = []
+
+    def waiting_frames(self) -> list[Frame]:
+        """What waits in virtual output queues."""
+        return [frame for voq in self.voqs.values() for frame in voq.frames()]
+
+    def series(self) -> list[Series]:
+        rows = super().series()
+        for port in self.ports:
+            n: int = port.number
+            rows += [Series("credit_grants", n), Series("voq_peak_bytes", n)]
+        return rows
+
+    def counters(self) -> list[int]:
+        values = super().counters()
+        for port in self.ports:
+            values += [self.granted[port.number], self.voq_peak_bytes[port.number]]
+        return values
+
+    def save(self) -> list[Plain]:
+        voqs: list[Plain] = [voq.save() for voq in self.voqs.values()]
+        lines: list[Plain] = []
+        for line in self._lines:
+            places: list[Plain] = [voq.place for voq in line]
+            lines.append(places)
+        tables: list[Plain] = [
+            save_integers(table)
+            for table in (self._next_grant_ps, self._pacing, self.granted, self.voq_peak_bytes)
+        ]
+        return [super().save(), voqs, lines, tables]
+
+    def load(self, state: list[Plain]) -> None:
+        base, voqs, lines, tables = state
+        super().load(as_list(base))
+        self.voqs = {}
+        for saved in as_list(voqs):
+            values = as_list(saved)
+            place, egress = as_int(values[0]), as_int(values[1])
+            self._voq(egress, place).load(values)
+        for at, places in enumerate(as_list(lines)):
+            line = [self.voqs[((at >> 3) << 14) | as_int(place)] for place in as_list(places)]
+            for voq in line:
+                voq.standing = True
+            self._lines[at] = line
+        table = as_list(tables)
+        self._next_grant_ps, self._pacing = load_integers(table[0]), load_integers(table[1])
+        self.granted, self.voq_peak_bytes = load_integers(table[2]), load_integers(table[3])

@@ -1,0 +1,229 @@
+"""Does a modular switch let frames cross on credit alone, and hold up nobody for another's sake?
+
+A frame of 4,194 B takes 83,880 ps at 400G. Reports and grants take 1 us each here, unless a test says
+otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.switch.deep import DeepSwitch
+from emu.errors import ScenarioError
+from emu.scenario.load import load_mapping
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star, zone
+from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
+
+US = 1_000_000
+
+
+def deep(nics: int, **more: Any) -> Fabric:
+    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us", **more}
+    return Fabric(scenario(star(nics), switch={"deep_buffer": section}))
+
+
+def modular(fabric: Fabric) -> DeepSwitch:
+    switch = fabric.switch("switch")
+    assert isinstance(switch, DeepSwitch)
+    return switch
+
+
+def test_a_frame_leaves_after_a_report_and_a_grant() -> None:
+    fabric = deep(2)
+    frame = frame_arrives(fabric, 5 * US, 0, 1)
+    fabric.run()
+    assert frame.sent_ps == 7 * US
+    assert fabric.total("credit_grants") == 1
+    assert modular(fabric).buffer.held_bytes == 0
+
+
+def test_with_the_defaults_the_unloaded_round_trip_across_one_is_about_22_us() -> None:
+    one = load_mapping(
+        {
+            "name": "rtt",
+            "topology": zone(2, 1, 1),
+            "switch": {"deep_buffer": {"where": "spines"}},
+            "jobs": [
+                {"name": "unused", "workload": {"kind": "flows", "pattern": "permutation", "size": "1KiB"}}
+            ],
+        }
+    ).scenario
+    fabric = Fabric(one, [(0, 1)])
+    fabric.post(0, 0, 4096)
+    fabric.run()
+    # 4 x (83,880 + 500,000) + 3 x 300,000 + 300,000 + 2 x 3,800,000 there, and back
+    # 4 x (1,720 + 500,000) and the same latencies.
+    assert [one.time_ps for one in fabric.deliveries(0)] == [11_135_520]
+    (done,) = fabric.completions(0)
+    assert done.time_ps - 251_000 == 11_135_520 + 4 * 501_720 + 4 * 300_000 + 7_600_000 == 21_942_400
+
+
+def test_a_stopped_egress_is_granted_nothing_and_holds_up_no_other() -> None:
+    fabric = deep(3)
+    pause_arrives(fabric, 1 * US, 1, stop=1 << 3)
+    held = [frame_arrives(fabric, 2 * US + turn, 0, 1) for turn in range(10)]
+    free = frame_arrives(fabric, 2 * US + 100, 0, 2)
+    pause_arrives(fabric, 20 * US, 1, resume=1 << 3)
+    fabric.run(19 * US)
+    assert free.sent_ps == 4 * US + 100
+    assert modular(fabric).ports[1].queued_frames() == 0
+    assert len(modular(fabric).waiting_frames()) == 10
+    fabric.run()
+    assert held[0].sent_ps == 21 * US
+    assert modular(fabric).buffer.held_bytes == 0
+
+
+def test_one_egress_serves_its_ingresses_in_turn_at_the_rate_of_its_link() -> None:
+    fabric = deep(4, initial_credit="32KiB", credit_growth=1, most_credit="32KiB")
+    frames = [frame_arrives(fabric, 5 * US + turn, port, 3) for turn in range(20) for port in (0, 1, 2)]
+    fabric.run()
+    times = sorted(frame.sent_ps for frame in frames)
+    assert times[0] == 7 * US
+    # The first of each is reported alone, the others 1 us later and together.
+    assert times[-1] <= 8 * US + 60 * FULL_PS
+    sent = [sum(frame.sent_ps <= times[29] for frame in frames[port::3]) for port in range(3)]
+    assert max(sent) - min(sent) <= 7  # a window holds seven frames
+
+
+def test_a_higher_class_is_granted_first() -> None:
+    fabric = deep(3)
+    low = [frame_arrives(fabric, 5 * US + turn, 0, 2, priority=3) for turn in range(60)]
+    high = frame_arrives(fabric, 5 * US + 100, 1, 2, priority=6)
+    fabric.run()
+    assert high.sent_ps < low[20].sent_ps
+
+
+@pytest.mark.parametrize(("growth", "grown"), [(1, 16_384), (2, 131_072), (8, 131_072)])
+def test_the_window_grows_as_credit_is_used_up_to_its_limit(growth: int, grown: int) -> None:
+    fabric = deep(2, initial_credit="16KiB", credit_growth=growth, most_credit="128KiB")
+    for turn in range(400):
+        frame_arrives(fabric, 5 * US + turn * FULL_PS, 0, 1)
+    fabric.run(5 * US + 390 * FULL_PS)
+    (voq,) = modular(fabric).voqs.values()
+    assert voq.window_bytes == grown
+    fabric.run()
+    assert voq.window_bytes == 16_384
+    assert (voq.queued_bytes, voq.wanted_bytes, voq.unused_bytes, voq.credit_bytes) == (0, 0, 0, 0)
+
+
+def test_more_credit_carries_more() -> None:
+    ends = []
+    for most in ("16KiB", "64KiB", "256KiB"):
+        fabric = deep(2, initial_credit="16KiB", most_credit=most, credit_delay="2us")
+        for turn in range(400):
+            frame_arrives(fabric, 5 * US + turn * FULL_PS, 0, 1)
+        fabric.run()
+        ends.append(fabric.queue.now_ps)
+    assert ends[0] > ends[1] > ends[2]
+    # A window of 16,384 B in each 2 us, and at last the rate of the link (100 kB in 2 us).
+    assert ends[0] > 5 * US + 400 * 4194 * 2 * US // 16_384 - 10 * US
+    assert ends[2] < 5 * US + 400 * FULL_PS + 25 * US
+
+
+def test_each_port_has_a_buffer_of_its_own() -> None:
+    fabric = deep(3, port_buffer="300KB")
+    for turn in range(100):
+        frame_arrives(fabric, 5 * US + turn, 0, 2)
+    other = frame_arrives(fabric, 5 * US + 200, 1, 2)
+    fabric.run(6 * US)
+    groups = modular(fabric).buffer.groups
+    first, second = modular(fabric).ports[0].pfc, modular(fabric).ports[1].pfc
+    assert first is not None
+    assert second is not None
+    assert groups[3].held_bytes > 100_000
+    assert first.sent[3] == 1
+    assert second.sent[3] == 0
+    fabric.run()
+    assert other.sent_ps > 0
+    assert modular(fabric).buffer.held_bytes == 0
+
+
+def test_what_waits_for_a_link_that_goes_down_is_lost_and_counted() -> None:
+    fabric = deep(3)
+    for turn in range(20):
+        frame_arrives(fabric, 5 * US + turn, 0, 1)
+    kept = frame_arrives(fabric, 5 * US + 100, 0, 2)
+    fabric.set_link("nic-1:switch", 6 * US + 500_000, up=False)
+    fabric.set_link("nic-1:switch", 6 * US + 600_000, up=True)
+    again = frame_arrives(fabric, 9 * US, 0, 1)
+    fabric.run()
+    assert fabric.total("port_dropped_frames", "link_down") == 20
+    assert (kept.sent_ps, again.sent_ps) == (7 * US + 100, 11 * US)
+    assert modular(fabric).buffer.held_bytes == 0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_nothing_is_lost_and_all_is_let_go_whatever_comes_and_stops(data: st.DataObject) -> None:
+    one, other = deep(4, port_buffer="1MB"), deep(4, port_buffer="1MB")
+    ports = st.integers(0, 3)
+    for turn in range(data.draw(st.integers(1, 60))):
+        source, further = data.draw(ports), data.draw(st.integers(1, 3))
+        at_ps = data.draw(st.integers(0, 20)) * 100_000 + turn
+        frame_arrives(one, at_ps, source, (source + further) % 4, data.draw(st.sampled_from([0, 3, 6])))
+    for turn in range(data.draw(st.integers(0, 4))):
+        pause_arrives(one, data.draw(st.integers(0, 50)) * 100_000 + turn, data.draw(ports), stop=1 << 3)
+    one.run(data.draw(st.integers(0, 60)) * 100_000)
+    other.load(one.save())
+    one.run()
+    other.run()
+    assert one.digest() == other.digest()
+    assert one.congestion_drops() == 0
+    switch = modular(one)
+    assert (switch.buffer.held_bytes, switch.waiting_frames()) == (0, [])
+    assert all(voq.credit_bytes == voq.unused_bytes == voq.wanted_bytes == 0 for voq in switch.voqs.values())
+
+
+def victim_ps(where: str) -> int:
+    """When a flow to rack 2 is delivered, beside three flows from its rack into one NIC of rack 1."""
+    topology = zone(3, 4, 1, uplink="1600G")
+    switch = {"deep_buffer": {"where": where, "credit_delay": "1us"}, "buffer": {"pool": "4MB"}}
+    fabric = Fabric(scenario(topology, switch=switch), [(0, 4), (1, 4), (2, 4), (3, 8)])
+    for connection in range(3):
+        fabric.post(0, connection, 1 << 21)
+    fabric.post(20 * US, 3, 1 << 18)
+    fabric.run()
+    assert fabric.broken(at_rest=True, lossless=True) == []
+    (delivery,) = fabric.deliveries(3)
+    return delivery.time_ps - 20 * US
+
+
+def test_a_flow_to_another_egress_is_not_held_up_by_an_incast() -> None:
+    # 64 packets of 4,178 B and the RETH at 400G are 5,360,000 and some; four links, and the credit.
+    assert victim_ps("spines") < 12 * US
+    assert victim_ps("none") > 20 * US
+
+
+def test_spines_of_llama3_are_modular_and_others_are_not() -> None:
+    llama = {"kind": "llama3", "pods": 1, "racks_per_pod": 2, "hosts_per_rack": 1, "gpus_per_host": 1}
+    llama |= {"ctsws_per_pod": 1, "atsws": 0}
+    kinds = []
+    for topology, where in (
+        (llama, "auto"),
+        (llama, "none"),
+        (zone(2, 1, 1), "auto"),
+        (zone(2, 1, 1), "spines"),
+    ):
+        fabric = Fabric(scenario(topology, switch={"deep_buffer": {"where": where}}))
+        kinds.append([isinstance(switch, DeepSwitch) for switch in fabric.switches].count(True))
+    assert kinds == [1, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"initial_credit": "8KB"}, "switch.deep_buffer.initial_credit: may hold less than two frames"),
+        ({"most_credit": "10KB"}, "switch.deep_buffer.most_credit: lies below initial_credit"),
+        ({"where": "listed"}, "switch.deep_buffer.switches: goes with `where: listed`"),
+        ({"port_buffer": "50KB"}, "switch.deep_buffer.port_buffer: reserves and headroom"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(section: dict[str, Any], said: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        Fabric(scenario(zone(2, 1, 1), switch={"deep_buffer": {"where": "spines", **section}}))
+    assert said in str(caught.value)
