@@ -96,6 +96,37 @@ def _ring(ranks: int) -> Case:
     )
 
 
+ROUTINGS: Final[dict[str, dict[str, Any]]] = {
+    "ecmp": {"policy": "ecmp"},
+    "crc32": {"policy": "e_ecmp", "hash": "crc32"},
+    "path-pinning": {"policy": "path_pinning"},
+    "flowlet": {"policy": "flowlet"},
+    "spray": {"policy": "spray"},
+    "adaptive": {"policy": "adaptive"},
+    "adaptive-packet": {"policy": "adaptive", "granularity": "packet"},
+    "traffic-engineering": {"policy": "traffic_engineering", "interval": "50us"},
+}
+"""What is measured against `permutation-64`, which routes by the default, `e_ecmp`."""
+
+
+def _routing(name: str) -> Case:
+    """The 64-host permutation by another policy, where overtaking is nobody's loss."""
+    case = f"routing-{name}"
+
+    def scenario() -> dict[str, Any]:
+        made = _scenario(case, 64, {"kind": "flows", "pattern": "permutation", "size": "8MiB"})
+        made["transport"]["recovery"] = {
+            "scheme": "go_back_n",
+            "placement": "out_of_order",
+            "window": "16MiB",
+            "reorder": 4096,
+        }
+        made["control"] = {"management_delay": "5us"}
+        return {**made, "routing": ROUTINGS[name]}
+
+    return Case(case, f"64-host permutation of 8MiB, routing {name.replace('-', ' ')}", scenario)
+
+
 def _one_flow() -> dict[str, Any]:
     flow = {"src": 0, "dst": 8, "size": "512MiB"}
     return _scenario("one-flow", 16, {"kind": "flows", "pattern": "list", "flows": [flow]})
@@ -145,6 +176,7 @@ CASES: Final[dict[str, Case]] = {
         _lossy("selective_repeat"),
         Case("rnr-64", "64-host permutation of 1MiB, SENDs that find no receive", _short_of_receives),
         Case("quickstart", "quickstart: all_reduce of 1 to 8MiB over 64 ranks, a link flap", _quickstart),
+        *(_routing(name) for name in ROUTINGS),
     )
 }
 """By name, in the order in which they are run."""

@@ -5,9 +5,10 @@ import pytest
 from emu.cli.bench_command import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
-from emu.measure.bench_cases import CASES, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.scenario.routing import POLICIES
 
 HOSTS = {
     "one-flow": 16,
@@ -44,7 +45,14 @@ def figures(digest: str) -> Measured:
 
 
 def test_there_is_a_case_for_each_figure() -> None:
-    assert list(CASES) == [*HOSTS, "quickstart"]
+    assert list(CASES) == [*HOSTS, "quickstart", *(f"routing-{name}" for name in ROUTINGS)]
+
+
+def test_every_policy_has_a_case() -> None:
+    measured = {
+        load_mapping(CASES[f"routing-{name}"].scenario()).scenario.routing.policy for name in ROUTINGS
+    }
+    assert measured | {"e_ecmp"} == set(POLICIES.table)
 
 
 @pytest.mark.parametrize("name", HOSTS)

@@ -1,0 +1,41 @@
+"""Does every kind that a scenario can name have a scenario that shows it and a page that explains it?"""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from emu.scenario.faults import FAULTS
+from emu.scenario.jobs import WORKLOADS
+from emu.scenario.load import load
+from emu.scenario.routing import POLICIES
+from emu.scenario.schema import Scenario
+from emu.scenario.section import OneOf
+from emu.scenario.topology import TOPOLOGIES
+from tests.tidy.tracked import ROOT
+
+PAGES = [path for path in (ROOT / "docs").glob("*.md") if path.name != "scenario.md"]
+SCENARIOS = [load(path).scenario for path in sorted((ROOT / "scenarios").glob("*.yaml"))]
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").glob("*.yaml")))
+
+KINDS: dict[str, tuple[OneOf, Callable[[Scenario], Iterator[object]]]] = {
+    "topology": (TOPOLOGIES, lambda one: iter([one.topology])),
+    "routing": (POLICIES, lambda one: iter([one.routing])),
+    "workload": (WORKLOADS, lambda one: (job.workload for job in one.jobs)),
+    "fault": (FAULTS, lambda one: iter(one.faults)),
+}
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_every_kind_has_a_scenario(what: str) -> None:
+    table, sections = KINDS[what]
+    shown = {table.chosen(section) for one in SCENARIOS for section in sections(one)}
+    # A file's fabric and a table of flows are put in place as the scenario is read.
+    lacking = [kind for kind in table.table if kind not in shown and f"kind: {kind}" not in SOURCES]
+    assert lacking == []
+
+
+@pytest.mark.parametrize("what", KINDS)
+def test_every_kind_has_a_page(what: str) -> None:
+    table, _ = KINDS[what]
+    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    assert [kind for kind in table.table if kind not in text] == []
