@@ -88,6 +88,19 @@ def _short_of_receives() -> dict[str, Any]:
     return case
 
 
+def _feature(feature: str, title: str, sections: dict[str, Any]) -> Case:
+    """The permutation of 64 hosts with one feature on: what that feature costs by itself."""
+    workload = {"kind": "flows", "pattern": "permutation", "size": "8MiB"}
+
+    def scenario() -> dict[str, Any]:
+        plain = _scenario(f"{feature}-64", 64, workload)
+        for name, section in sections.items():
+            plain[name] = {**plain.get(name, {}), **section}
+        return plain
+
+    return Case(f"{feature}-64", f"the same over 64 hosts, {title}", scenario)
+
+
 def _ring(ranks: int) -> Case:
     workload = {"kind": "collective", "op": "all_reduce", "sizes": ["16MiB"]}
     name = f"ring-{ranks}"
@@ -158,6 +171,8 @@ def _quickstart() -> dict[str, Any]:
     }
 
 
+_DIRTY: Final = [{"link": "rtsw-0:ctsw-0", "rate": "1/100000000"}]
+
 CASES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
@@ -167,6 +182,11 @@ CASES: Final[dict[str, Case]] = {
         _permutation(256, "8MiB"),
         _permutation(512, "8MiB"),
         _permutation(1024, "4MiB"),
+        _feature("cut-through", "cut-through switches", {"switch": {"forwarding": "cut_through"}}),
+        _feature("qos-maps", "DSCP maps on every switch", {"nic": {"dscp": {3: 26}}}),
+        _feature("bit-errors", "bit errors on one link", {"link": {"bit_errors": _DIRTY}}),
+        _feature("dwrr", "deficit round robin", {"switch": {"scheduling": {"strict": [6, 7]}}}),
+        _feature("deep-buffer", "modular spines", {"switch": {"deep_buffer": {"where": "spines"}}}),
         Case("incast-16", "16:1 incast of 16MiB", _incast),
         _ring(64),
         _ring(128),

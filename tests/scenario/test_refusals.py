@@ -34,6 +34,10 @@ def test_everything_wrong_is_told_at_once() -> None:
             "topology=[]",
             "topology: [] is not a mapping; accepted: a mapping with kind: one of " + KINDS,
         ),
+        (
+            "switch.buffer={pool: 1TB, alpha: 1000}",
+            "switch.buffer.alpha: makes a threshold of more than 64 TB; accepted: less `alpha`",
+        ),
         ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
         ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; did you mean 'crc32'?"),
         (
