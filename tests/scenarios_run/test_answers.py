@@ -10,7 +10,7 @@ import emu
 from emu import api
 from tests.scenarios_run.small import ROOT, SCENARIOS, digest_of, path_of
 
-ENDINGS = {"ring_deadlock": 3}
+ENDINGS = {"ring_deadlock": 3, "go_back_0_livelock": 3}
 """Exit statuses of scenarios that are meant to stall."""
 
 
