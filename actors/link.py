@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.bit_errors import BitErrors
+from actors.tap import Tap
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.units import serialisation_ps
@@ -35,6 +36,7 @@ from emu.wire.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack
 from emu.wire.frame import HEAD_WIRE_BYTES, Frame
 
 if TYPE_CHECKING:
+    from actors.credits import Credits
     from actors.pfc import Pfc
 
 PRIORITIES: Final = 8
@@ -115,19 +117,6 @@ class Wire:
         self.outbox: Outbox | None = outbox
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Tap:
-    """Sees the frames that arrive at a port, as a port mirror does; `Port.set_tap` puts it there.
-
-    Subclass it for captures and checks. A frame is only lent: it goes on, and changes. What a tap keeps is no
-    part of a snapshot and never of the answer.
-    """
-
-    def saw(self, frame: Frame, now: i64) -> None:
-        """A frame arrived whole at `now`, before the device does anything with it."""
-        raise NotImplementedError
-
-
 @mypyc_attr(allow_interpreted_subclasses=False)
 class Port:
     """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
@@ -146,7 +135,7 @@ class Port:
         self.suspect: bool = False
         """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
         self.measuring: bool = False
-        """Whether frames that collect telemetry (INT) are told of this port as they leave."""
+        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), or credits."""
         self.ever_down: bool = False
         self.up: bool = True
         self.serve_pending: bool = False
@@ -173,6 +162,7 @@ class Port:
         self.number: i64 = number
         self.wire: Wire = wire
         self.pfc: Pfc | None = None
+        self.credits: Credits | None = None
         self.rate_bps: i64 = wire.rate_bps
         self.own_ingress_latency_ps: i64 = own_ingress_latency_ps
         self.down_starts: vec[i64] = vec[i64]()
@@ -221,7 +211,22 @@ class Port:
             outbox.add_frame(frame)
 
     def tell(self, frame: Frame, now: i64) -> None:
-        """Write into a frame that leaves now what the port has to say of itself."""
+        """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
+        lanes = self.credits
+        if lanes is not None:
+            lanes.spend(frame.priority, frame.wire_bytes, now)
+
+    def set_credits(self, lanes: Credits) -> None:
+        """The link has credits for flow control, and not PFC."""
+        self.credits = lanes
+        self.measuring = True
+
+    def send_control(self, now: i64) -> None:
+        """Send what flow control has pending; the wire is free."""
+        if self.pfc is not None:
+            self.pfc.transmit(now)
+        elif self.credits is not None:
+            self.credits.transmit(now)
 
     def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
         """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""
@@ -265,9 +270,7 @@ class Port:
         """Send the first frame by strict priority; the wire is free."""
         self._serving = True
         if self.control_pending:
-            pfc = self.pfc
-            assert pfc is not None
-            pfc.transmit(now)
+            self.send_control(now)
         else:
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:
@@ -352,6 +355,8 @@ class Port:
             self.down_ends[len(self.down_ends) - 1] = now
             if pfc is not None:
                 pfc.link_up(now)
+            if self.credits is not None:
+                self.credits.link_up(now)
             self.link_raised(now)
             self.kick(now)
         else:
@@ -361,6 +366,8 @@ class Port:
             self.down_ends = append(self.down_ends, NEVER_PS)
             if pfc is not None:
                 pfc.link_down(now)
+            if self.credits is not None:
+                self.credits.link_down(now)
             self.link_lost(now)
 
     def link_lost(self, now: i64) -> None:
@@ -377,16 +384,19 @@ class Port:
             save_integers(self.down_ends),
             None if self.pfc is None else self.pfc.save(),
             None if self.errors is None else self.errors.stream.counter,
+            None if self.credits is None else self.credits.save(),
         ]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc, drawn = as_list(state)[:5]
+        fields, starts, ends, pfc, drawn, lanes = as_list(state)[:6]
         load_fields(self, _FIELDS, fields)
         self.set_rate(self.rate_bps)
         self.down_starts = load_integers(starts)
         self.down_ends = load_integers(ends)
         if self.pfc is not None:
             self.pfc.load(pfc)
+        if self.credits is not None:
+            self.credits.load(lanes)
         if self.errors is not None:
             self.errors.stream.counter = as_int(drawn)

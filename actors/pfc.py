@@ -24,6 +24,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.credits import credit_counters, credit_series
 from actors.link import PRIORITIES, Port
 from emu.kernel.device import Plain, Series
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
@@ -219,6 +220,8 @@ def port_series(port: Port) -> list[Series]:
         rows.append(Series("port_dropped_frames", number, -1, "corrupt"))
     for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
+    if port.credits is not None:
+        rows += credit_series(number)
     return rows
 
 
@@ -236,7 +239,9 @@ def port_counters(port: Port, now: i64) -> list[int]:
         values.append(port.corrupted)
     pfc = port.pfc
     if pfc is None:
-        return values + [0] * (4 * PRIORITIES)
+        values += [0] * (4 * PRIORITIES)
+        lanes = port.credits
+        return values if lanes is None else values + credit_counters(lanes, now)
     values += list(pfc.sent)
     values += list(pfc.resumed)
     values += list(pfc.received)

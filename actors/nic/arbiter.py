@@ -126,9 +126,7 @@ class ArbitratedPort(NicPort):
         """Send what the arbiter chooses; the wire is free."""
         self._serving = True
         if self.control_pending:
-            pfc = self.pfc
-            assert pfc is not None
-            pfc.transmit(now)
+            self.send_control(now)
         else:
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:

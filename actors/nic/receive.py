@@ -78,6 +78,9 @@ class ReceiveBuffer:
             group.stopped = True
             self._tell(number, now, stop=True)
         frame.ingress = number
+        lanes = self.nic.ports()[port_number].credits
+        if lanes is not None:
+            lanes.hold(frame.priority, frame.wire_bytes)
         if self._append(frame):
             self._begin(frame, now)
 
@@ -98,6 +101,9 @@ class ReceiveBuffer:
         if group.stopped and group.held_bytes <= group.xon_bytes:
             group.stopped = False
             self._tell(number, now, stop=False)
+        lanes = self.nic.ports()[number >> 3].credits
+        if lanes is not None:
+            lanes.free(frame.priority, frame.wire_bytes, now)
         self.nic.arrived(frame, number >> 3, now)
 
     def dropped_at(self, port_number: int) -> int:

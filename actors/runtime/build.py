@@ -37,6 +37,7 @@ from emu.scenario.routing import TrafficEngineering
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Role, Topology
 from emu.wire.event import CONFIGURATION, LINK_STATE, Event, pack_key
+from emu.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 
 
 class Blueprint(NamedTuple):
@@ -98,6 +99,7 @@ def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]
                     ingress_latency_ps(scenario, topology, receiver),
                     pause_response_ps(scenario, topology, receiver, link.rate_bps),
                     cuts_through(scenario, topology, receiver),
+                    int(CREDIT_WIRE_BYTES if scenario.credited else PAUSE_WIRE_BYTES),
                 )
             else:
                 least_ps = message_lookahead_ps(link.rate_bps, link.delay_ps)

@@ -11,6 +11,8 @@ from emu.topology.model import Role, Topology
 
 def is_deep(scenario: Scenario, topology: Topology, node: int) -> bool:
     """Whether a device is a modular switch."""
+    if scenario.credited:  # then every port has its lanes
+        return False
     section = scenario.switch.deep_buffer
     here = topology.nodes[node]
     if here.role is not Role.SWITCH:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from actors.bit_errors import RATE_BITS, BitErrors
+from actors.credits import Credits
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import PRIORITIES, Outbox, Port, Wire
@@ -21,6 +22,7 @@ from actors.runtime.deep_buffers import is_deep, make_deep
 from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
 from actors.switch.classes import Classes
+from actors.switch.credit_switch import CreditBuffer, CreditSwitch
 from actors.switch.deep import DeepBuffer
 from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
@@ -57,7 +59,9 @@ def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int
 
 
 def pause_response_ps(scenario: Scenario, topology: Topology, node: int, rate_bps: int) -> int:
-    """How long this device's port takes to obey a pause."""
+    """How long this device's port takes to obey a pause; to take in an update of credits, no time."""
+    if scenario.credited:
+        return 0
     if topology.nodes[node].role is Role.NIC:
         return scenario.nic.response_at(rate_bps)
     return scenario.switch.pfc.response_at(rate_bps)
@@ -100,7 +104,7 @@ def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line if the configured headroom is less than some port needs: it drops, counted, in the run."""
     configured = scenario.switch.buffer.headroom_bytes
     pfc = scenario.switch.pfc
-    if configured is None or not pfc.enabled or not pfc.priorities:
+    if configured is None or not pfc.enabled or not pfc.priorities or scenario.credited:
         return []
     worst, worst_bytes, short = "", configured, 0
     for switch in topology.switches:
@@ -123,6 +127,8 @@ def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
 def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
     """Whether the link between two devices has flow control."""
     pfc = scenario.switch.pfc
+    if scenario.credited:
+        return False
     if not pfc.off:
         return pfc.enabled
     names = (topology.nodes[one].name, topology.nodes[other].name)
@@ -152,6 +158,13 @@ def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> lis
         accepted = "a larger buffer, or less reserve or headroom"
         raise ScenarioError([Problem(scenario.name, 0, "switch.deep_buffer.port_buffer", reason, accepted)])
     return pools
+
+
+def give_credits(scenario: Scenario, port: Port) -> Credits:
+    """Give a port credits for flow control."""
+    lanes = Credits(port, *scenario.credit_blocks(largest_frame_bytes(scenario)))
+    port.set_credits(lanes)
+    return lanes
 
 
 def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
@@ -186,14 +199,19 @@ def build_switch(
     xon_offset = section.buffer.xon_offset_bytes
     if xon_offset is None:
         xon_offset = 2 * largest_frame_bytes(scenario)
+    lanes: CreditBuffer | None = None
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
     routes = GraphRoutes(topology, scenario.routing, section.static_routes)
     policy = POLICIES.get(scenario.routing.policy, E_ECMP)
-    if deep:
+    if scenario.credited:
+        room = len(topology.ports(number)) * PRIORITIES * scenario.link.credits.buffer_bytes
+        buffer: Buffer = (lanes := CreditBuffer(room))
+        switch: Switch = CreditSwitch(number, queue, buffer, routes, policy, seed)
+    elif deep:
         parts = DeepBuffer(port_pools_bytes(scenario, topology, number), int(alpha), xon_offset)
-        buffer: Buffer = parts
-        switch: Switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
+        buffer = parts
+        switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
     else:
         buffer = Buffer(shared_pool_bytes(scenario, topology, number), int(alpha), xon_offset)
         switch = Switch(number, queue, buffer, routes, policy, seed)
@@ -208,6 +226,8 @@ def build_switch(
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
         port = _switch_port(scenario, switch, index, wire, buffer)
+        if lanes is not None:
+            lanes.add_port(give_credits(scenario, port))
         flow_control = has_pfc(scenario, topology, number, end.peer)
         if flow_control:
             own = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
@@ -221,7 +241,7 @@ def build_switch(
         tells = port.pfc is not None and not port.pfc.silent
         headroom = port_headroom_bytes(scenario, topology, number, end)
         for priority in range(PRIORITIES):
-            lossless = tells and priority in pfc.priorities
+            lossless = scenario.credited or (tells and priority in pfc.priorities)
             group = PriorityGroup(
                 priority, lossless, section.buffer.reserve_bytes, headroom if lossless else 0
             )

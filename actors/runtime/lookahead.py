@@ -27,12 +27,18 @@ class Crossing:
 
 
 def fabric_lookahead_ps(
-    rate_bps: int, delay_ps: int, ingress_latency_ps: int, pause_response_ps: int, cut_through: bool = False
+    rate_bps: int,
+    delay_ps: int,
+    ingress_latency_ps: int,
+    pause_response_ps: int,
+    cut_through: bool = False,
+    pause_wire_bytes: int = int(PAUSE_WIRE_BYTES),
 ) -> int:
-    """The least time of a frame (its head, to a switch that cuts through) or a pause over a fabric link."""
+    """The least time of a frame (its head, to a switch that cuts through), or of a pause or an update of
+    credits, over a fabric link."""
     least_bytes = int(HEAD_WIRE_BYTES) if cut_through else int(LEAST_WIRE_BYTES)
     frame_ps = serialisation_ps(least_bytes, rate_bps) + ingress_latency_ps
-    pause_ps = serialisation_ps(int(PAUSE_WIRE_BYTES), rate_bps) + pause_response_ps
+    pause_ps = serialisation_ps(pause_wire_bytes, rate_bps) + pause_response_ps
     return min(frame_ps, pause_ps) + delay_ps
 
 

@@ -21,12 +21,14 @@ from actors.nic.assembly import (
     thresholds_of,
 )
 from actors.nic.bond import set_homes
+from actors.nic.credit_nic import CreditNic
 from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
 from actors.runtime.fabric import (
     OutboxFor,
+    give_credits,
     give_errors,
     give_pfc,
     has_pfc,
@@ -87,7 +89,8 @@ def build_nic(
         outbox_for(host_end.peer),
     )
     recovery = recovery_of(transport)
-    nic = Nic(
+    kind = CreditNic if scenario.credited else Nic
+    nic = kind(
         number,
         queue,
         host,
@@ -111,6 +114,8 @@ def build_nic(
             port.pfc = give_pfc(scenario, topology, number, end.peer, port)
         if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
             port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
+        if scenario.credited:
+            give_credits(scenario, port)
         give_errors(port, scenario, topology, end)
         ports.append(port)
     nic.set_ports(ports)
@@ -150,7 +155,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line if NICs' receive buffers have no room for what may come after XOFF."""
     section = scenario.nic.receive
     pfc = scenario.switch.pfc
-    if not section.enabled or not pfc.enabled:
+    if not section.enabled or not pfc.enabled or scenario.credited:
         return []
     worst, worst_bytes = "", 0
     for nic in topology.nics:

@@ -98,7 +98,8 @@ class SwitchPort(Port):
             frame.ecn = ECN_CONGESTED
 
     def tell(self, frame: Frame, now: i64) -> None:
-        """Add a record of this hop to a data packet that collects them."""
+        """A frame leaves now: a data packet that collects records of hops gets one."""
+        super().tell(frame, now)
         tail = frame.tail
         if tail is None or frame.payload_bytes == 0:
             return

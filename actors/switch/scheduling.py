@@ -49,9 +49,7 @@ class WeightedPort(SwitchPort):
         """Send the next frame by this discipline; the wire is free."""
         self._serving = True
         if self.control_pending:
-            pfc = self.pfc
-            assert pfc is not None
-            pfc.transmit(now)
+            self.send_control(now)
         else:
             ready: i64 = self.waiting & ~self.blocked
             if ready != 0:

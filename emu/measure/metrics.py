@@ -139,6 +139,27 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Virtual time during which the peer had told this port to stop this priority.",
     ),
     _counter(
+        "credit_updates",
+        "credit_transmit_updates",
+        Unit.COUNT,
+        PRIORITY,
+        "Credit updates sent for this virtual lane.",
+    ),
+    _counter(
+        "port_xmit_wait_ps",
+        "port_transmit_wait_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which this virtual lane had credits for less than a largest frame.",
+    ),
+    _gauge(
+        "credit_peak_blocks",
+        "credit_peak_blocks",
+        Unit.COUNT,
+        PRIORITY,
+        "Largest use of this virtual lane's receive buffer, in blocks of 64 bytes.",
+    ),
+    _counter(
         "queue_marked_frames",
         "queue_marked_frames",
         Unit.FRAMES,

@@ -53,7 +53,10 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
 
 
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
-    if scenario.switch.pfc.enabled and fabric.pause_frames == 0:
+    if scenario.credited and counts.total("port_xmit_wait_ps") == 0:
+        reason = "no virtual lane ran out of credits"
+        yield Unfired(feature="link.flow_control", reason=reason)
+    if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
         yield Unfired(feature="switch.pfc", reason=reason)
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:

@@ -1,20 +1,21 @@
-"""What is wrong with the cables? Section `link`.
+"""What are the cables like: their flow control, and what is wrong with them? Section `link`.
 
 Source: IEEE 802.3 promises a bit error rate of 1e-12 or better after correction; a dirty connector or a cable
 at the end of its life has orders of magnitude more, and is the usual cause of frames with a wrong FCS.
+Credits: InfiniBand Architecture Specification volume 1, section 7.9.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.section import RefusedError, Section
 from emu.scenario.spelling import shown
-from emu.scenario.values import LinkName, Reading
-from emu.units import FRACTION_ACCEPTED, parse_fraction
+from emu.scenario.values import AutoPositiveSizeBytes, LinkName, PositiveSizeBytes, Reading
+from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size
 
 MOST_ERRORS: Final = Fraction(1, 1000)
 
@@ -47,8 +48,23 @@ class BitErrorsSection(Section):
     """Errors per bit: 1/100000000 spoils one full frame in three thousand."""
 
 
+class CreditsSection(Section):
+    """Credit-based flow control, as InfiniBand links have it."""
+
+    buffer_bytes: PositiveSizeBytes = parse_size("256KiB")
+    """Receive buffer of each port and virtual lane (priority), in blocks of 64 bytes. A choice: 5 us at
+    400G."""
+    update_bytes: AutoPositiveSizeBytes = None
+    """By how much a limit must have risen to be told. `auto`: two largest frames."""
+
+
 class LinkSection(Section):
     """The fabric's cables."""
 
     bit_errors: Annotated[tuple[BitErrorsSection, ...], Field(max_length=65536)] = ()
     """Links that spoil frames; the port that receives one drops it (`corrupt`)."""
+    flow_control: Literal["pfc", "credits"] = "pfc"
+    """`pfc`: Ethernet, `switch.pfc` says which classes. `credits`: InfiniBand, every class; `switch.buffer`
+    and `switch.pfc` do not matter then."""
+    credits: CreditsSection = CreditsSection()
+    """With `flow_control: credits`."""

@@ -25,6 +25,7 @@ from emu.scenario.switch import SwitchSection
 from emu.scenario.topology import TOPOLOGIES, TopologySection
 from emu.scenario.values import Name
 from emu.units import parse_time
+from emu.wire.frame import LARGEST_HEADERS_BYTES
 
 LEAST_AUTO_STALL_PS = parse_time("10ms")
 LONGEST_AUTO_STALL_PS = parse_time("100s")
@@ -75,7 +76,9 @@ class Scenario(Section):
             if name in names[:index]:
                 yield Refusal(("jobs", index, "name"), f"{name!r} is used twice", "a name of its own")
         pfc = self.switch.pfc
-        if pfc.enabled and self.transport.data_priority not in pfc.priorities:
+        if self.credited:
+            yield from self._without_room()
+        elif pfc.enabled and self.transport.data_priority not in pfc.priorities:
             reason = f"data at priority {self.transport.data_priority} is not lossless"
             accepted = (
                 f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
@@ -103,6 +106,34 @@ class Scenario(Section):
         """Whether switches go by DSCP: a map is not the default, or NICs give other DSCPs."""
         qos = self.switch.qos
         return not qos.plain or bool(qos.exceptions) or self.nic.dscp != NicSection().dscp
+
+    @property
+    def credited(self) -> bool:
+        """Whether links have credits instead of PFC."""
+        return self.link.flow_control == "credits"
+
+    def credit_blocks(self, largest_frame_bytes: int) -> tuple[int, int, int]:
+        """Blocks of 64 bytes of a lane's buffer, of an update's step, and of the largest frame."""
+        largest = -(-largest_frame_bytes // 64)
+        update_bytes = self.link.credits.update_bytes
+        update = 2 * largest if update_bytes is None else -(-update_bytes // 64)
+        return self.link.credits.buffer_bytes // 64, update, largest
+
+    def _without_room(self) -> Iterator[Refusal]:
+        """What does not go with credits."""
+        largest_bytes = self.transport.mtu_bytes + int(LARGEST_HEADERS_BYTES)
+        largest_bytes += self.transport.congestion_control.telemetry_bytes
+        buffer, update, largest = self.credit_blocks(largest_bytes)
+        if buffer < update + 2 * largest:
+            reason = f"{buffer} blocks are less than an update and two frames of {largest_bytes} bytes"
+            accepted = f"at least {(update + 2 * largest) * 64}B"
+            yield Refusal(("link", "credits", "buffer"), reason, accepted)
+        if self.classified:
+            reason = "DSCP maps are Ethernet's, and links have credits"
+            yield Refusal(("switch", "qos"), reason, "link.flow_control: pfc, or no maps")
+        if self.switch.pfc.watchdog.enabled:
+            reason = "a PFC watchdog has nothing to watch where links have credits"
+            yield Refusal(("switch", "pfc", "watchdog", "enabled"), reason, "false")
 
     @property
     def stall_after_ps(self) -> int:

@@ -48,7 +48,7 @@ from emu.wire.event import (
     describe_key,
 )
 from emu.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, READ_REQUEST, Frame, wire_size
-from emu.wire.message import OPERATIONS, PAUSE_FRAME
+from emu.wire.message import CREDIT_UPDATE, OPERATIONS, PAUSE_FRAME
 
 MESSAGE_INTEGERS: Final[i64] = 9
 TAIL_INTEGERS: Final[i64] = 2
@@ -240,14 +240,17 @@ class BatchReader:
         f: i64 = read_i64_le(integers, at + 64)
         kind: i64 = (key >> KIND_SHIFT) & KIND_MASK
         if kind == PAUSE:
-            if op != PAUSE_FRAME or (key & SUBJECT_MASK) != 0:
+            if op == CREDIT_UPDATE and (key & SUBJECT_MASK) == 0:
+                if a < 0 or a > 7 or b < 0 or (c | d | e) != 0 or f < 0 or f >= time:
+                    raise ProtocolError(f"an update of lane {a} to {b}, sent at {f}: out of range")
+            elif op != PAUSE_FRAME or (key & SUBJECT_MASK) != 0:
                 raise ProtocolError(f"a pause is operation {op}: {describe_key(key)}")
-            if (a | b) & ~0xFF != 0 or a & b != 0 or c & ~0xFFFF != 0 or f < 0 or f >= time:
+            elif (a | b) & ~0xFF != 0 or a & b != 0 or c & ~0xFFFF != 0 or f < 0 or f >= time:
                 raise ProtocolError(
                     f"a pause stops {a}, resumes {b}, has quanta {c} or was sent at {f}: out of range"
                 )
         elif kind == MESSAGE:
-            if op <= PAUSE_FRAME or op >= _OPERATIONS:
+            if op <= PAUSE_FRAME or op >= _OPERATIONS or op == CREDIT_UPDATE:
                 raise ProtocolError(f"a message's operation is {op}, which is none")
         else:
             raise ProtocolError(f"a message is neither message nor pause: {describe_key(key)}")

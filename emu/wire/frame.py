@@ -38,6 +38,8 @@ LARGEST_HEADERS_BYTES: Final[i64] = 82
 """Headers and FCS of the largest packet: WRITE_ONLY_IMM carries RETH and ImmDt."""
 PAUSE_WIRE_BYTES: Final[i64] = 84
 """A PFC frame is a least frame (IEEE 802.1Qbb)."""
+CREDIT_WIRE_BYTES: Final[i64] = 8
+"""A flow control packet of InfiniBand, one lane's (volume 1, section 7.9.4)."""
 
 UDP_PORT: Final[i64] = 4791
 FIRST_TTL: Final[i64] = 64

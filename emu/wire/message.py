@@ -23,7 +23,8 @@ back. A message is an operation and up to six integers; this page says what each
 In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
 returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
 
-A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta.
+A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta. So
+does a CREDIT_UPDATE: a = virtual lane, b = up to which block the peer may send. In both f = when it was sent.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ TE_INSTALL: Final[i64] = 11
 RECEIVE: Final[i64] = 12
 MODIFY: Final[i64] = 13
 MODIFIED: Final[i64] = 14
+CREDIT_UPDATE: Final[i64] = 15
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -64,6 +66,7 @@ OPERATIONS: Final = (
     "receive",
     "modify",
     "modified",
+    "credit_update",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1

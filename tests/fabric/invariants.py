@@ -229,7 +229,7 @@ def _port(port: Port, events: Pending) -> Iterator[str]:
 def _pauses(port: Port, events: Pending, at_rest: bool) -> Iterator[str]:
     pfc = port.pfc
     if pfc is None:
-        if port.blocked or port.control_pending:
+        if port.credits is None and (port.blocked or port.control_pending):
             yield f"port {port.number} is stopped without flow control"
         return
     owner, number = port.owner.number, port.number

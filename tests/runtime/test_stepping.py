@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.link import Port, Tap
+from actors.link import Port
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.plan import blueprint_of, spread
 from actors.switch.switch import Switch
+from actors.tap import Tap
 from emu import api
 from emu.errors import UsageError
 from emu.measure.digest import run_digest
