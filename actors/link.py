@@ -212,14 +212,8 @@ class Port:
 
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
-        lanes = self.credits
-        if lanes is not None:
-            lanes.spend(frame.priority, frame.wire_bytes, now)
-
-    def set_credits(self, lanes: Credits) -> None:
-        """The link has credits for flow control, and not PFC."""
-        self.credits = lanes
-        self.measuring = True
+        if self.credits is not None:
+            self.credits.spend(frame.priority, frame.wire_bytes, now)
 
     def send_control(self, now: i64) -> None:
         """Send what flow control has pending; the wire is free."""

@@ -163,7 +163,8 @@ def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> lis
 def give_credits(scenario: Scenario, port: Port) -> Credits:
     """Give a port credits for flow control."""
     lanes = Credits(port, *scenario.credit_blocks(largest_frame_bytes(scenario)))
-    port.set_credits(lanes)
+    port.credits = lanes
+    port.measuring = True
     return lanes
 
 

@@ -26,6 +26,7 @@ from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
+from actors.nic.recovery_time import recovery_warnings
 from actors.runtime.fabric import (
     OutboxFor,
     give_credits,
@@ -178,3 +179,10 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
             " lossless classes may drop; use a larger buffer, and xoff auto"
         )
     ]
+
+
+def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line if congestion control recovers slowly at the rate of the fastest NIC."""
+    transport = scenario.transport
+    rates = [end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC]
+    return recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)

@@ -13,14 +13,14 @@ import emu
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Outcome, RunOptions
 from emu.errors import EmuError, RuntimeFailure
-from emu.measure.bench_cases import CASES, Measured
+from emu.measure.bench_cases import CASES, FEATURES, Measured
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
 
 def measure(name: str, workers: int) -> Measured:
     """Run a case to its end. RuntimeFailure if it ends in another way."""
-    scenario = load_mapping(CASES[name].scenario()).scenario
+    scenario = load_mapping((CASES | FEATURES)[name].scenario()).scenario
     options = RunOptions(local=workers == 0, workers=workers or None, metrics=False, progress_every_s=3600.0)
     outcome = run_scenario(scenario, build_topology(scenario), options)
     if outcome.ending is not Ending.FINISHED:

@@ -18,7 +18,7 @@ import click
 
 import emu
 from emu.errors import RuntimeFailure
-from emu.measure.bench_cases import CASES, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, FEATURES, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
 
 REPEATS: Final = 3
@@ -38,7 +38,13 @@ PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up
 
 
 @click.command()
-@click.option("--case", "names", multiple=True, type=click.Choice(list(CASES)), help="Only this; repeatable.")
+@click.option(
+    "--case",
+    "names",
+    multiple=True,
+    type=click.Choice([*CASES, *FEATURES]),
+    help="Only this; repeatable. Those with-... run only by name.",
+)
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
@@ -54,8 +60,9 @@ def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
-    for case in CASES.values():
-        if names and case.name not in names:
+    cases = [*CASES.values(), *FEATURES.values()]
+    for case in cases:
+        if case.name not in (names or CASES):
             continue
         if workers is None:
             result, cells = _single(case, repeat or REPEATS)

@@ -11,7 +11,7 @@ import click
 import emu
 from actors.runtime.fabric import headroom_warnings
 from actors.runtime.launch import check_options
-from actors.runtime.nics import receive_warnings
+from actors.runtime.nics import control_warnings, receive_warnings
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from actors.runtime.placement import PLACEMENTS
 from emu.api import Prepared, Result, prepare, run_prepared
@@ -144,6 +144,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         f"run {where}; packet path {emu.compiled_state()}",
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
+        *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),
     )
 
 

@@ -134,6 +134,9 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
     lossless = ", ".join(str(priority) for priority in pfc.priorities) if pfc.enabled else "none"
     pool_text = format_size(scenario.switch.buffer.pool_bytes)
     lines = [*table(rows), "", *table(below), "", f"pool {pool_text}, lossless priorities {lossless}"]
+    if scenario.credited:
+        room_text = format_size(scenario.link.credits.buffer_bytes)
+        lines = [f"links have credits: {room_text} per port and virtual lane; there is no headroom"]
     value = {
         "ports": [
             {

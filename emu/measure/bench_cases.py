@@ -202,6 +202,42 @@ CASES: Final[dict[str, Case]] = {
 """By name, in the order in which they are run."""
 
 
+def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
+    """The permutation of 64 hosts with something switched on: compare with `permutation-64`."""
+    workload = {"kind": "flows", "pattern": "permutation", "size": "8MiB"}
+
+    def scenario() -> dict[str, Any]:
+        made = _scenario(name, 64, workload)
+        for key, section in sections.items():
+            made[key] = made.get(key, {}) | section
+        return made
+
+    return Case(name, f"64-host permutation with {title}", scenario)
+
+
+FEATURES: Final[dict[str, Case]] = {
+    case.name: case
+    for case in (
+        _with("with-receive", "a way to memory of 63GB/s", {"nic": {"receive": {"enabled": True}}}),
+        _with("with-arbiter", "weighted arbiters", {"nic": {"arbiter": {"policy": "weighted"}}}),
+        _with("with-hpcc", "HPCC", {"transport": {"congestion_control": {"algorithm": "hpcc"}}}),
+        _with(
+            "with-dcqcn",
+            "DCQCN",
+            {
+                "switch": {"ecn": {"enabled": True}},
+                "transport": {
+                    "congestion_control": {"algorithm": "dcqcn", "additive": "400M", "hyper": "4G"}
+                },
+            },
+        ),
+        _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
+        _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
+    )
+}
+"""What a feature costs; run only by name (`--case`)."""
+
+
 def loop_rounds_per_s() -> float:
     """Rounds of the fixed loop per CPU second, now. Takes some tenths of a second."""
     value = 1

@@ -138,13 +138,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         PRIORITY,
         "Virtual time during which the peer had told this port to stop this priority.",
     ),
-    _counter(
-        "credit_updates",
-        "credit_transmit_updates",
-        Unit.COUNT,
-        PRIORITY,
-        "Credit updates sent for this virtual lane.",
-    ),
+    _counter("credit_updates", "credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
     _counter(
         "port_xmit_wait_ps",
         "port_transmit_wait_seconds",
@@ -152,13 +146,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         PRIORITY,
         "Virtual time during which this virtual lane had credits for less than a largest frame.",
     ),
-    _gauge(
-        "credit_peak_blocks",
-        "credit_peak_blocks",
-        Unit.COUNT,
-        PRIORITY,
-        "Largest use of this virtual lane's receive buffer, in blocks of 64 bytes.",
-    ),
+    _gauge("credit_peak_blocks", "credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
     _counter(
         "queue_marked_frames",
         "queue_marked_frames",
@@ -190,13 +178,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         PRIORITY,
         "Largest use of the headroom of this port and priority.",
     ),
-    _gauge(
-        "nic_receive_peak_bytes",
-        "nic_receive_peak_bytes",
-        Unit.BYTES,
-        PRIORITY,
-        "Largest use of the NIC's receive buffer by this port and priority.",
-    ),
+    _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
     _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
     _gauge(

@@ -65,6 +65,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     headroom_bytes = scenario.switch.buffer.headroom_bytes
     if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
         peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
@@ -104,6 +105,16 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
     posted = [job.workload.verb for job in scenario.jobs if isinstance(job.workload, FlowsWorkload)]
     if transport.max_rd_atomic != default.max_rd_atomic and "read" not in posted:
         yield Unfired(feature="transport.max_rd_atomic", reason="no job posts READs")
+
+
+def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """Whether what should have slowed queue pairs down never had a reason to."""
+    section = scenario.transport.congestion_control
+    feature = "transport.congestion_control"
+    if section.algorithm == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
+        yield Unfired(feature=feature, reason="no CNP came to a sender")
+    elif section.algorithm in ("swift", "hybrid") and fabric.peak_buffer_bytes == 0:
+        yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 
 def never_fired(

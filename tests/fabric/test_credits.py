@@ -3,11 +3,13 @@
 Links are 400G (20 ps a byte) and 500 ns long. A frame of 4,096 bytes of payload takes 65 blocks of 64 bytes.
 """
 
+from random import Random
 from typing import Any
 
 import pytest
 
 from emu.errors import ScenarioError
+from tests.fabric.random_fabric import random_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 
@@ -99,6 +101,25 @@ def test_nobody_may_send_what_the_receiver_has_no_room_for(policy: str) -> None:
     assert fabric.total("nic_retransmitted_frames") == 0
     assert all(len(fabric.deliveries(connection)) == 1 for connection in range(len(incast)))
     assert fabric.broken(at_rest=True) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_the_fabric_nothing_is_lost_and_credits_never_exceed_the_room(seed: int) -> None:
+    random = Random(seed)
+    topology, nics = random_topology(random)
+    mtu = random.choice((256, 1024, 4096))
+    frames = random.choice((4, 5, 8, 40))
+    link = {"flow_control": "credits", "credits": {"buffer": f"{frames * (mtu + 82 + 63)}B"}}
+    one = scenario(topology, seed=seed, link=link, transport={"mtu": mtu, "timeout": 0})
+    pairs = [tuple(random.sample(range(nics), 2)) for _ in range(random.randint(1, 12))]
+    fabric = Fabric(one, [(src, dst) for src, dst in pairs], [random.choice((3, 3, 5)) for _ in pairs])
+    for connection in range(len(pairs)):
+        fabric.post(random.choice((0, 0, 10**6)), connection, random.choice((0, 1, 10_000, 150_000)))
+    while fabric.run_events(random.choice((1, 50, 700))):
+        assert beyond(fabric) == []
+    assert fabric.broken(at_rest=True, lossless=True) == []
+    assert fabric.total("port_dropped_frames") == 0
+    assert sum(nic.delivered_bytes for nic in fabric.nics) == fabric.posted_bytes
 
 
 def test_a_link_that_comes_back_begins_with_a_whole_buffer() -> None:

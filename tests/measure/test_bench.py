@@ -5,7 +5,7 @@ import pytest
 from emu.cli.bench_command import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
-from emu.measure.bench_cases import CASES, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, FEATURES, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.routing import POLICIES
@@ -95,3 +95,13 @@ def test_run_that_fails_ends_the_bench_with_its_reason() -> None:
 def test_unknown_case_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--case", "permutation-63"]) == 2
     assert "permutation-64" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_a_case_of_a_feature_is_the_permutation_with_it(name: str) -> None:
+    scenario = load_mapping(FEATURES[name].scenario()).scenario
+    plain = load_mapping(CASES["permutation-64"].scenario()).scenario
+    assert scenario.topology == plain.topology
+    assert scenario.jobs == plain.jobs
+    sections = ("nic", "switch", "transport", "link")
+    assert [key for key in sections if getattr(scenario, key) != getattr(plain, key)]

@@ -113,3 +113,13 @@ def test_transport_that_had_something_to_do_is_not_named() -> None:
     jobs = [{"name": "bench", "workload": {**LIST, "verb": "read"}}]
     found = summary(records, [], transport=transport, nic={"bond": "first"}, jobs=jobs).never_fired
     assert found == []
+
+
+def test_congestion_control_that_had_no_reason_to_act_is_named() -> None:
+    for algorithm in ("dcqcn", "swift"):
+        one = {"congestion_control": {"algorithm": algorithm}}
+        assert unfired(transport=one) == ["transport.congestion_control"]
+
+
+def test_credits_that_never_ran_out_are_named() -> None:
+    assert unfired(link={"flow_control": "credits"}) == ["link.flow_control"]

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import pytest
 
+from actors.runtime.nics import control_warnings
 from emu._finder import is_compiled
+from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 
@@ -100,3 +102,30 @@ def test_at_400g_r_ai_of_40_mbps_leaves_the_link_half_empty_for_tens_of_millisec
     now_ms = fabric.queue.now_ps // MS + 1
     utilisation = measured(fabric, 400e9, int(now_ms), int(now_ms) + 10).utilisation
     assert (utilisation < 0.75) if slow else (utilisation > 0.95)
+
+
+def test_at_40g_two_flows_share_and_the_queue_stays_short_already_after_milliseconds() -> None:
+    marking = {"kmin": "5KB", "kmax": "200KB", "pmax": "1/100"}
+    fabric = two_flows("40G", marking, "40M", "400M", 4096)
+    for connection in (0, 1):
+        fabric.post(0, connection, 2 * MESSAGE)
+    shares = measured(fabric, 40e9, 3, 8)
+    assert shares.first == pytest.approx(0.5, abs=0.1)
+    assert shares.utilisation > 0.8
+    assert shares.mean_queue_bytes < 200_000
+    assert fabric.congestion_drops() == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "additive", "told"), [("40G", "40M", 0), ("400G", "40M", 1), ("400G", "400M", 0)]
+)
+def test_r_ai_that_is_small_for_the_link_is_told_with_what_it_costs(
+    rate: str, additive: str, told: int
+) -> None:
+    control = {"algorithm": "dcqcn", "additive": additive, "hyper": "400M"}
+    one = scenario(star(2, {0: rate, 1: rate}), transport={"congestion_control": control})
+    lines = control_warnings(one, build_topology(one))
+    assert len(lines) == told
+    # 40 Mb/s each 55 us would take 220 ms for 160 Gb/s; but 10 MB are sent six times in 2.4 ms, and from then
+    # on each of both kinds of step adds R_HAI, ten times as much.
+    assert all("nine tenths of it after 20 ms" in line for line in lines)
