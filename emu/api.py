@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import emu
 from actors.ncclx.plan import job_plans
@@ -68,6 +69,8 @@ __all__ = [
     "summary_schema",
 ]
 
+JOB_FAILED_STATUS: Final = 3
+
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
 """A file's path, a mapping with the keys of YAML, or what `load` returned."""
 
@@ -98,8 +101,25 @@ class Result:
 
     @property
     def exit_status(self) -> int:
-        """As the command's: 0, 1 if an expectation failed, 3 stalled, 4 failed, 130 interrupted."""
-        return self.outcome.exit_status or int(not self.summary.passed())
+        """As the command's: 0, 1 if an expectation failed, 3 stalled or a job failed, 4 failed, 130
+        interrupted.
+        """
+        if self.outcome.exit_status:
+            return self.outcome.exit_status
+        if not self.summary.passed():
+            return 1
+        return JOB_FAILED_STATUS if self.lost_jobs() else 0
+
+    def lost_jobs(self) -> list[str]:
+        """Jobs that did not succeed, unless an expectation asks for that job's status."""
+        asked = [
+            one.value.partition(".")[2] for one in self.summary.expectations if one.value.endswith("status")
+        ]
+        return [
+            name
+            for name, job in self.summary.jobs.items()
+            if job.status != "success" and not any(path.startswith(f"{name}.") for path in asked)
+        ]
 
 
 def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Loaded:

@@ -106,7 +106,9 @@ class Simulation:
             ending = participant.close()
             if ending is not None:
                 return ending
-            while not participant.run_slice():
+            done = False
+            while not done:
+                done = participant.run_slice()
                 if self.stop_asked:
                     return None
                 self._between()

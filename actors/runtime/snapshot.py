@@ -24,6 +24,7 @@ from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
 
 VERSION: Final = 1
+_KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,13 @@ def to_bytes(snapshot: Snapshot) -> bytes:
 
 def from_bytes(packed: bytes, scenario: str) -> Snapshot:
     """The snapshot that was kept, if it is of this scenario. Raises UsageError."""
-    record = msgpack.unpackb(packed)
-    if record.get("version") != VERSION:
+    try:
+        record = msgpack.unpackb(packed)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise UsageError(f"{len(packed)} bytes that are no snapshot") from error
+    if not isinstance(record, dict) or set(record) != _KEYS:
+        raise UsageError(f"{len(packed)} bytes that are no snapshot")
+    if record["version"] != VERSION:
         raise UsageError(f"a snapshot of version {record.get('version')}; this is version {VERSION}")
     if record["scenario"] != scenario:
         raise UsageError("the snapshot is of another scenario")

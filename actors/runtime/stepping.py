@@ -17,11 +17,15 @@ Not modelled: runs on Ray; they begin and end by themselves.
 from __future__ import annotations
 
 from actors.control.controller import Controller
+from actors.link import Port
+from actors.nic.nic import Nic
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.plan import RunPlan
 from actors.runtime.sync import SyncPoint
+from actors.switch.switch import Switch
+from actors.tap import Tap
 from emu.errors import UsageError
 from emu.measure.digest import run_digest
 from emu.scenario.schema import Scenario
@@ -42,8 +46,8 @@ class Stepped:
         for participant in self._participants:
             participant.partition.start()
         self._parts = InProcess(self._participants, 1, lambda: True)
-        devices = [device for one in self._participants for device in one.partition.devices]
-        self._controller = next(device for device in devices if isinstance(device, Controller))
+        self._devices = [device for one in self._participants for device in one.partition.devices]
+        self._controller = next(device for device in self._devices if isinstance(device, Controller))
         self._every_ps = plan.scenario.run.sample_every_ps
 
     def advance(self, until_ps: int) -> Ending | None:
@@ -88,6 +92,24 @@ class Stepped:
             for of, operation, start_ps, end_ps, status in rows
             if of == number
         ]
+
+    def tap(self, device: str, port: int, tap: Tap) -> None:
+        """Show a tap what arrives at a fabric port of a switch or NIC. Raises UsageError if there is none.
+
+        It sees frames that arrive whole; not PFC frames, nor what was lost on the way.
+        """
+        by_name = {node.name: node.number for node in self._plan.topology.nodes}
+        found = [one for one in self._devices if one.number == by_name.get(device)]
+        ports: list[Port] = []
+        if found and isinstance(found[0], Switch):
+            ports = list(found[0].ports)
+        elif found and isinstance(found[0], Nic):
+            ports = list(found[0].fabric_ports())
+        if not ports:
+            raise UsageError(f"there is no switch or NIC {device}")
+        if not 0 <= port < len(ports):
+            raise UsageError(f"{device} has no fabric port {port}; accepted: 0 to {len(ports) - 1}")
+        ports[port].set_tap(tap)
 
     def digest(self) -> str:
         """What the devices have done so far, mixed; the run's digest once it has ended."""

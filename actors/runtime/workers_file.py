@@ -18,5 +18,6 @@ def write_workers(directory: Path, workers: Sequence[WorkerRecord]) -> None:
     """Write the file whole, or leave the old one."""
     text = json.dumps({"workers": [asdict(worker) for worker in workers]}, indent=1) + "\n"
     unfinished = directory / f".{NAME}.{os.getpid()}"
+    unfinished.touch(mode=0o600)
     unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(directory / NAME)

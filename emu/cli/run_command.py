@@ -61,8 +61,9 @@ def command(
 ) -> int:
     """Run SCENARIO: a file, the name of one in ./scenarios, or - for standard input.
 
-    How it is run never changes its answer. Exit status: 0 all expectations hold, 1 one failed, 2 bad input,
-    3 the fabric stalled, 4 the runtime failed.
+    How it is run never changes its answer. Exit status: 0 every job succeeded and all expectations hold,
+    1 an expectation failed, 2 bad input, 3 the fabric stalled or a job failed (unless an expectation asks for
+    the job's status), 4 the runtime failed.
     """
     if local and (workers is not None or placement is not None or address is not None):
         raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
@@ -124,6 +125,9 @@ def _explain(result: Result, terminal: Terminal) -> None:
     failed = [one for one in result.summary.expectations if not one.passed]
     if failed:
         terminal.failed(f"{len(failed)} of {len(result.summary.expectations)} expectations failed")
+        return
+    for name in result.lost_jobs():
+        terminal.failed(f"job {name} did not succeed: {result.summary.jobs[name].status}")
 
 
 def _title(prepared: Prepared) -> str:

@@ -194,6 +194,8 @@ class _Sweep:
             with RunDirectory.create(prepared.scenario.name, self._out / f"run-{number}") as directory:
                 result = run_prepared(prepared, self._options, None, directory)
         message = result.outcome.message
+        if not message and result.lost_jobs():
+            message = f"did not succeed: {', '.join(result.lost_jobs())}"
         if result.exit_status == 1:
             failed = [one for one in result.summary.expectations if not one.passed]
             message = "; ".join(f"{one.value}: {one.reason}" for one in failed)

@@ -6,7 +6,8 @@ us) hang in chains on a wheel: putting one there costs two stores. Whatever lies
 slot's chain moves into the table when the queue reaches it, by insertion: a busy fabric has a few events in a
 slot. A slot in which very many devices act at once is sorted by the library instead.
 
-Order is by (time, key) alone; where an event waited never shows. The queue does not look beyond the limit it
+Order is by (time, key) alone; where an event waited never shows. No two pending events may have both in
+common: two that do meet in the table, which asserts it. The queue does not look beyond the limit it
 is asked for: if it moved its base past the end of a window, the packets that arrive for that window would all
 pile into the table.
 """
@@ -18,7 +19,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from emu.vectors import append, pop, vec
-from emu.wire.event import NEVER_PS, Event
+from emu.wire.event import NEVER_PS, Event, describe_key
 
 SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
@@ -179,8 +180,13 @@ class EventQueue:
         while at > 0:
             other = near[at - 1]
             other_time: i64 = other.time_ps
-            if other_time > time or (other_time == time and other.key > key):
+            if other_time > time:
                 break
+            if other_time == time:
+                other_key: i64 = other.key
+                if other_key > key:
+                    break
+                assert other_key != key, (time, describe_key(key))
             near[at] = other
             at -= 1
         near[at] = event
@@ -244,6 +250,8 @@ class EventQueue:
                 moved += 1
                 event = rest
             events.sort(key=_order, reverse=True)
+            for place in range(1, len(events)):
+                assert _order(events[place - 1]) != _order(events[place]), describe_key(events[place].key)
             self._near = vec[Event](events)
             self._near_count = len(events)
         self._group_counts[at >> _GROUP_SHIFT] -= moved

@@ -59,6 +59,9 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
         yield Unfired(feature="switch.pfc", reason=reason)
+    if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_storms") == 0:
+        reason = "no queue was stopped for its detection time"
+        yield Unfired(feature="switch.pfc.watchdog", reason=reason)
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
         reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)

@@ -103,6 +103,13 @@ class CollectiveWorkload(Section):
     warmup: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Repetitions before those, not reported."""
 
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a size that is listed twice: its rows could not be told apart."""
+        for at, size in enumerate(self.sizes_bytes):
+            if size in self.sizes_bytes[:at]:
+                accepted = "each size once; `iterations` repeats a size"
+                yield Refusal(("sizes", at), "is listed already", accepted)
+
 
 WORKLOADS: Final = OneOf("kind", {"collective": CollectiveWorkload, "flows": PATTERNS})
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from emu.measure.summary import Expectation as Verdict
 from emu.scenario.expect import Bound, Comparison, Expectation, path_steps, quantity
@@ -19,6 +19,9 @@ from emu.scenario.tree import shown_location
 from emu.units import PS_PER_S, format_rate, format_size, format_time
 
 Number = int | Fraction
+
+LARGE_BPS: Final = 10**9
+"""From here on four digits of a rate are enough to see by how much it misses."""
 
 
 class _Unmet(NamedTuple):
@@ -154,6 +157,8 @@ def _kind_shown(unit: str) -> str:
 
 def _shown(value: Bound, unit: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
+        if unit == "rate" and value >= LARGE_BPS:
+            return f"{value / LARGE_BPS:.4g}Gbps"
         formats = {"time": format_time, "size": format_size, "rate": format_rate}
         if unit in formats:
             return formats[unit](value)

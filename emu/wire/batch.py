@@ -48,7 +48,7 @@ from emu.wire.event import (
     describe_key,
 )
 from emu.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, READ_REQUEST, Frame, wire_size
-from emu.wire.message import CREDIT_UPDATE, OPERATIONS, PAUSE_FRAME
+from emu.wire.message import CREDIT_UPDATE, OPERATIONS, PAUSE_FRAME, REPORT
 
 MESSAGE_INTEGERS: Final[i64] = 9
 TAIL_INTEGERS: Final[i64] = 2
@@ -252,6 +252,8 @@ class BatchReader:
         elif kind == MESSAGE:
             if op <= PAUSE_FRAME or op >= _OPERATIONS or op == CREDIT_UPDATE:
                 raise ProtocolError(f"a message's operation is {op}, which is none")
+            if op <= REPORT and (a | b | c | d | e | f) < 0:
+                raise ProtocolError(f"a message of operation {op} carries a negative number")
         else:
             raise ProtocolError(f"a message is neither message nor pause: {describe_key(key)}")
         for value in (a, b, c, d, e, f):

@@ -147,3 +147,23 @@ def test_looking_for_the_next_event_does_not_move_the_queue_past_the_limit() -> 
     first = queue.pop(NEVER_PS)
     assert first is not None
     assert first.time_ps == 200 * SLOT_PS
+
+
+@pytest.mark.parametrize("others", [0, 1, 100])
+@pytest.mark.parametrize("distance_ps", [0, 100 * SLOT_PS, 5 * WHEEL_PS])
+def test_two_pending_events_of_one_time_and_key_are_refused(distance_ps: int, others: int) -> None:
+    queue = new_queue()
+
+    def take_all() -> None:
+        for key in (7, *range(1_000, 1_000 + others), 7):
+            queue.push(some_event(distance_ps, key))
+        event = queue.pop(NEVER_PS)
+        while event is not None:
+            # One at the same instant and before: it would come between the two.
+            if event.key == 7:
+                queue.push(some_event(distance_ps, 3))
+            queue.now_ps = distance_ps
+            event = queue.pop(NEVER_PS)
+
+    with pytest.raises(AssertionError):
+        take_all()

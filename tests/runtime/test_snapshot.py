@@ -84,3 +84,9 @@ def test_snapshot_of_another_scenario_is_refused() -> None:
     assert from_bytes(packed, fingerprint(one.scenario)).sync_ps == 5
     with pytest.raises(UsageError, match="another scenario"):
         from_bytes(packed, fingerprint(other.scenario))
+
+
+@pytest.mark.parametrize("packed", [b"", b"\xc1", b"\x80", b"nonsense", b"\x81\xa7version\x01"])
+def test_bytes_that_are_no_snapshot_are_refused(packed: bytes) -> None:
+    with pytest.raises(UsageError, match="bytes that are no snapshot"):
+        from_bytes(packed, "any")

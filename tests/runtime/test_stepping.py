@@ -120,3 +120,16 @@ def test_a_tap_sees_every_frame_that_arrives_at_its_port_and_changes_nothing() -
         assert sum(size for _, _, size in mirror.seen) == port.received_bytes
         assert mirror.seen == sorted(mirror.seen, key=lambda one: one[0])
     assert run_digest(records_of(partition)) == api.run(TINY, local=True).summary.digest
+
+
+def test_a_stepped_run_is_tapped_by_name() -> None:
+    run = api.stepped(TINY)
+    switch, nic = Mirror(), Mirror()
+    run.tap("rtsw-0", 0, switch)
+    run.tap("nic-0-0", 0, nic)
+    run.advance(NEVER_PS)
+    assert len(switch.seen) > 0 < len(nic.seen)
+    with pytest.raises(UsageError, match="there is no switch or NIC host-0"):
+        run.tap("host-0", 0, nic)
+    with pytest.raises(UsageError, match="rtsw-0 has no fabric port 99"):
+        run.tap("rtsw-0", 99, nic)

@@ -50,7 +50,7 @@ def frame(**fields: int) -> Frame:
 
 def message(**fields: int) -> Message:
     """A message for port 1 of device 2, with some fields changed."""
-    made = Message(COMPLETION, 1, 2, 3, 4, 5, -6)
+    made = Message(COMPLETION, 1, 2, 3, 4, 5, 6)
     made.time_ps, made.key = 2_000_000, pack_key(2, MESSAGE, 1, 9)
     for name, value in fields.items():
         setattr(made, name, value)
@@ -115,7 +115,7 @@ def messages(draw: st.DrawFn) -> Message:
         made.f = draw(st.integers(0, time_ps - 1))
         made.time_ps, made.key = time_ps, pack_key(2, PAUSE, draw(st.integers(0, 3)), 0)
         return made
-    values = draw(st.lists(st.integers(-(2**61), 2**61), min_size=6, max_size=6))
+    values = draw(st.lists(st.integers(0, 2**61), min_size=6, max_size=6))
     a, b, c, d, e, f = values
     made = Message(draw(st.integers(1, 6)), a, b, c, d, e, f)
     device, port = draw(st.sampled_from([(2, 0), (2, 3), (2, MANAGEMENT_PORT), (5, MANAGEMENT_PORT)]))
@@ -193,6 +193,8 @@ MESSAGE_FAULTS = {
     "pause frame as a message": {"op": int(PAUSE_FRAME)},
     "message as a pause": {"key": PAUSE_KEY},
     "value beyond 62 bits": {"d": 2**62},
+    "negative queue pair": {"a": -1},
+    "negative size": {"op": 3, "b": -5},
     "pause with a subject": {"key": pack_key(2, PAUSE, 1, 1), "op": 0, "a": 8, "b": 0, "c": 1, "f": 0},
     "pause of class 8": {"key": PAUSE_KEY, "op": 0, "a": 256, "b": 0, "c": 1, "f": 0},
     "pause that stops and resumes": {"key": PAUSE_KEY, "op": 0, "a": 8, "b": 8, "c": 1, "f": 0},
