@@ -146,10 +146,6 @@ class Nic(Device):
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
 
-    def fabric_ports(self) -> list[NicPort]:
-        """The NIC's fabric ports in order."""
-        return list(self._ports)
-
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)

@@ -104,7 +104,7 @@ class Stepped:
         if found and isinstance(found[0], Switch):
             ports = list(found[0].ports)
         elif found and isinstance(found[0], Nic):
-            ports = list(found[0].fabric_ports())
+            ports = list(found[0].ports())
         if not ports:
             raise UsageError(f"there is no switch or NIC {device}")
         if not 0 <= port < len(ports):
