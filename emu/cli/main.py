@@ -9,8 +9,10 @@ keeps its traceback.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Final
 
@@ -113,5 +115,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else 0
 
 
+def command_line() -> None:
+    """The `emu` command: do it, and leave.
+
+    Without Ray nothing is left to be done at exit, and freeing a large fabric piece by piece would take
+    seconds that a user waits for after Ctrl-C.
+    """
+    status = main()
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if "ray" not in sys.modules:
+        os._exit(status)
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    command_line()
