@@ -3,7 +3,8 @@
 A frame on a socket is a 4-byte little-endian length and a body. `SocketExchange` is the fast path: the
 thread that simulates drives all its sockets itself, both directions at once, so that two workers with full
 buffers never wait for each other. It serves Unix sockets, where a window of two workers costs a few tens of
-us, most of it the kernel's wake-up. Sockets come to it authenticated (`actors.runtime.peers`).
+us; more where workers share cores, since then each sleeps and has to be woken. Sockets come to it
+authenticated (`actors.runtime.peers`).
 """
 
 from __future__ import annotations
