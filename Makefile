@@ -12,7 +12,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix bench profile soak schema clean
+.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
 fix: $(VENV)/installed ## repair what ruff can repair, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+golden: $(VENV)/installed ## write anew what is made from the code: golden texts, tables of the pages
+	@$(BIN)/python -m tests.regenerate
 
 bench: setup ## packet-hops per CPU second on the fixed cases
 	@$(BIN)/emu bench $(ARGS)

@@ -49,7 +49,7 @@ from emu._finder import (
 )
 
 PACKAGES: Final = ("emu", "actors")
-OPTIMISATION: Final = "3"
+OPTIMISATION: Final = os.environ.get("EMU_OPTIMISATION", "3")  # 1 compiles in half the time, for development
 C_FLAGS: Final = (
     "-fwrapv",  # native integers wrap, as mypyc assumes, whatever flags this Python was built with
     "-fvisibility=hidden",  # lets the compiler inline the functions of the group into each other
@@ -132,6 +132,7 @@ def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
     command = Distribution({"name": GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
     command.build_lib = str(here / "out")
     command.build_temp = str(here / "temp")
+    command.parallel = os.cpu_count()  # the group is one large file, beside it each module has a small one
     command.ensure_finalized()
     command.run()
     for module in (GROUP_LIBRARY, *modules):

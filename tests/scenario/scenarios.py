@@ -12,6 +12,9 @@ from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+EVERYTHING_WRONG = ("jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")
+MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
 FILES = sorted((ROOT / "scenarios").glob("*.yaml"))
 
 SMALL = """\

@@ -11,9 +11,7 @@ from emu.scenario.document import read_document
 from emu.scenario.dump import canonical_bytes, to_mapping, to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.shape import fields
-from tests.scenario.scenarios import FILES, SMALL, from_file, scenario, with_sections
-
-GOLDEN = Path(__file__).parent / "golden"
+from tests.scenario.scenarios import FILES, GOLDEN, SMALL, from_file, scenario, with_sections
 
 
 def test_effective_scenario_of_a_small_one() -> None:

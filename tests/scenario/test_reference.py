@@ -11,10 +11,9 @@ from emu.scenario.document import read_document
 from emu.scenario.dump import to_mapping
 from emu.scenario.load import load_text
 from emu.scenario.reference import json_schema, markdown_tables
-from tests.scenario.scenarios import FILES, ROOT, SMALL, from_file, refusals
+from tests.scenario.scenarios import FILES, MARK, ROOT, SMALL, from_file, refusals
 
 PAGE = ROOT / "docs" / "scenario.md"
-MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
 jsonschema: Any = import_module("jsonschema")
 """Comes with Ray; has no types of its own."""
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())

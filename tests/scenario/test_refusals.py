@@ -6,15 +6,14 @@ import pytest
 
 from emu.errors import ScenarioError
 from emu.scenario.load import load, load_mapping
-from tests.scenario.scenarios import SMALL, refusals
+from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, SMALL, refusals
 
-GOLDEN = Path(__file__).parent / "golden"
 KINDS = "ai_zone, llama3, hpn, dcn_plus, megascale, fat_tree, rail_only, star, graph, file"
 
 
 def test_everything_wrong_is_told_at_once() -> None:
     text = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
-    told = "\n".join(refusals(text, "jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")) + "\n"
+    told = "\n".join(refusals(text, *EVERYTHING_WRONG)) + "\n"
     assert told == (GOLDEN / "everything_wrong.txt").read_text(encoding="utf-8")
 
 

@@ -1,0 +1,52 @@
+"""Write again every file that is made from the code: golden texts, tables of the pages, schema, dashboard.
+
+    make golden
+
+What changed is then read in the diff before it is committed. A file in a merge conflict is made anew as well.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from emu.measure import dashboard, metrics, summary
+from emu.scenario.dump import to_yaml
+from emu.scenario.reference import markdown_tables
+from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def rewritten(path: Path, text: str) -> None:
+    """Write `text`, and say so if that changed the file."""
+    if path.read_text(encoding="utf-8") != text:
+        path.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"written: {path.relative_to(ROOT)}\n")
+
+
+def scenario_page(text: str) -> str:
+    """The page with the tables after its mark made anew."""
+    return text.partition(MARK)[0] + MARK + "\n" + markdown_tables()
+
+
+def metrics_page(text: str) -> str:
+    """The page with its table of series made anew: from the table's head to the next empty line."""
+    head = metrics.markdown().splitlines()[0]
+    before, _, rest = text.partition(head)
+    _, gap, after = rest.partition("\n\n")
+    return before + metrics.markdown().rstrip("\n") + (gap + after or "\n")
+
+
+def main() -> None:
+    """Write all of them."""
+    rewritten(GOLDEN / "small_effective.yaml", to_yaml(scenario()))
+    wrong = (GOLDEN / "everything_wrong.yaml").read_text(encoding="utf-8")
+    rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
+    for name, made in (("docs/scenario.md", scenario_page), ("docs/metrics.md", metrics_page)):
+        rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
+    rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
+    rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())
+
+
+if __name__ == "__main__":
+    main()
