@@ -3,13 +3,17 @@
 Every run has a secret, which workers get from the coordinator and which never leaves them. On a new
 connection:
 
-    connector -> listener   hello: magic, worker, nonce
+    connector -> listener   hello: magic, worker, incarnation, nonce
     listener -> connector   hello, and a proof over both hellos
     connector -> listener   a proof over both hellos
 
 A proof is HMAC-SHA256 under the secret over who proves it, the run's name, and both hellos. Nonces are
 fresh and roles differ, so a recorded or reflected proof is worth nothing. All three have a fixed size;
 nothing in them has a length of its own, so there is nothing to decode.
+
+The *incarnation* counts how often the run has gone back to a snapshot. All workers of a run have the same
+one, and it is in the hellos, so in every proof and seal: a worker that was left behind when the others went
+back is refused, whatever it remembers.
 
 Not covered: secrecy. Whoever can read the network can read the packets of the emulation.
 """
@@ -25,9 +29,9 @@ from typing import Final
 from actors.runtime.seal import Seal
 from emu.errors import ProtocolError
 
-MAGIC: Final = b"emu1"
+MAGIC: Final = b"emu2"
 NONCE_BYTES: Final = 32
-HELLO: Final = struct.Struct(f"<4sI{NONCE_BYTES}s")
+HELLO: Final = struct.Struct(f"<4sII{NONCE_BYTES}s")
 HELLO_BYTES: Final = HELLO.size
 PROOF_BYTES: Final = 32
 SECRET_BYTES: Final = 32
@@ -40,14 +44,15 @@ _FROM_LISTENER: Final = b"seal from listener"
 
 @dataclass(frozen=True, slots=True)
 class RunIdentity:
-    """What the workers of a run share: its name, its secret, how many they are."""
+    """What the workers of a run share: its name, its secret, how many they are, and their incarnation."""
 
     run: str
     secret: bytes
     workers: int
+    incarnation: int = 0
 
     def __repr__(self) -> str:
-        return f"RunIdentity({self.run!r}, workers={self.workers})"
+        return f"RunIdentity({self.run!r}, workers={self.workers}, incarnation={self.incarnation})"
 
 
 class Handshake:
@@ -57,7 +62,7 @@ class Handshake:
         self._identity = identity
         self._worker = worker
         self._connects = connects
-        self.hello = HELLO.pack(MAGIC, worker, secrets.token_bytes(NONCE_BYTES))
+        self.hello = HELLO.pack(MAGIC, worker, identity.incarnation, secrets.token_bytes(NONCE_BYTES))
         """The first bytes this side sends."""
         self._theirs = b""
         self.peer = -1
@@ -65,11 +70,17 @@ class Handshake:
 
     def take_hello(self, hello: bytes) -> None:
         """The other side's hello. Raises ProtocolError."""
-        magic, worker, nonce = HELLO.unpack(hello)
+        magic, worker, incarnation, nonce = HELLO.unpack(hello)
         if magic != MAGIC:
             raise ProtocolError("whoever connected does not speak this protocol")
         if worker >= self._identity.workers or worker == self._worker:
             raise ProtocolError(f"whoever connected calls itself worker {worker} of {self._identity.workers}")
+        mine = self._identity.incarnation
+        if incarnation != mine:
+            raise ProtocolError(
+                f"whoever calls itself worker {worker} is of incarnation {incarnation}; "
+                f"this run is in its {mine}"
+            )
         if nonce == self.hello[-NONCE_BYTES:]:
             raise ProtocolError("whoever connected sends our own hello back")
         self._theirs = hello

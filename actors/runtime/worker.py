@@ -56,6 +56,8 @@ class WorkerSpec:
     tcp_host: str
     """The address on which other hosts reach this worker; empty if none need to."""
     metrics: bool
+    incarnation: int = 0
+    """See `actors.runtime.hello`."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
@@ -118,7 +120,8 @@ class Worker:
             hosted = self._hosted = await asyncio.to_thread(_build, spec)
             self._guest = TrioGuest()
             await self._guest.ready()
-            self._peers = Peers(RunIdentity(spec.run, spec.secret, spec.workers), spec.worker)
+            identity = RunIdentity(spec.run, spec.secret, spec.workers, spec.incarnation)
+            self._peers = Peers(identity, spec.worker)
             self._address = await self._guest.call(self._peers.listen, host_identity(), spec.tcp_host)
         except EmuError as error:
             return error

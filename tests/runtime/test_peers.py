@@ -115,10 +115,14 @@ STRANGERS = {
         b"GET / HTTP/1.1\r\nHost: worker\r\nAccept: everything\r\n\r\n",
         "does not speak this protocol",
     ),
-    "worker beyond the last": (b"emu1\x07\x00\x00\x00" + bytes(32), "calls itself worker 7 of 3"),
-    "ourselves": (b"emu1\x00\x00\x00\x00" + bytes(32), "calls itself worker 0 of 3"),
+    "worker beyond the last": (b"emu2\x07\x00\x00\x00" + bytes(36), "calls itself worker 7 of 3"),
+    "ourselves": (b"emu2\x00\x00\x00\x00" + bytes(36), "calls itself worker 0 of 3"),
+    "an earlier incarnation": (
+        b"emu2\x01\x00\x00\x00\x01\x00\x00\x00" + bytes(32),
+        "worker 1 is of incarnation 1; this run is in its 0",
+    ),
     "a guess for a proof": (
-        b"emu1\x01\x00\x00\x00" + bytes(32) + bytes(PROOF_BYTES),
+        b"emu2\x01\x00\x00\x00" + bytes(36) + bytes(PROOF_BYTES),
         "does not know the secret",
     ),
 }
@@ -170,7 +174,34 @@ def test_proof_cannot_be_reflected() -> None:
     one.check_proof(other.proof())
     other.check_proof(one.proof())
     with pytest.raises(ProtocolError, match="our own hello"):
-        other.take_hello(b"emu1\x00\x00\x00\x00" + other.hello[8:])
+        other.take_hello(b"emu2\x00\x00\x00\x00" + other.hello[8:])
+
+
+def test_worker_left_behind_at_a_recovery_is_refused_though_it_knows_the_secret() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        recovered = RunIdentity("run", SECRET, 3, incarnation=2)
+        peers, address = await listening(0, nursery, recovered)
+        stale = Peers(RunIdentity("run", SECRET, 3, incarnation=1), 1)
+        with pytest.raises(ProtocolError, match="worker 0 at"):
+            await stale.connect({0: address.unix})
+        assert "worker 1 is of incarnation 1; this run is in its 2" in refused(peers)
+        fresh = Peers(recovered, 1)
+        await fresh.connect({0: address.unix})
+        await peers.connect({1: "it connects to us"})
+        for end in (stale, fresh, peers):
+            await end.close()
+
+    run(test)
+
+
+def test_incarnation_is_in_every_proof() -> None:
+    told = Handshake(RunIdentity("run", SECRET, 3, incarnation=1), 1, connects=True)
+    listener = Handshake(RunIdentity("run", SECRET, 3, incarnation=2), 0, connects=False)
+    claimed = told.hello[:8] + b"\x02\x00\x00\x00" + told.hello[12:]
+    listener.take_hello(claimed)
+    told.take_hello(listener.hello[:8] + b"\x01\x00\x00\x00" + listener.hello[12:])
+    with pytest.raises(ProtocolError, match="does not know the secret"):
+        listener.check_proof(told.proof())
 
 
 def test_secret_is_in_no_text_about_the_run() -> None:
