@@ -102,13 +102,19 @@ class Result:
     @property
     def exit_status(self) -> int:
         """As the command's: 0, 1 if an expectation failed, 3 stalled or a job failed, 4 failed, 130
-        interrupted.
+        interrupted. A stall that an expectation on `ending` asks for is no failure.
         """
-        if self.outcome.exit_status:
+        if self.outcome.exit_status and not self.stalled_as_expected:
             return self.outcome.exit_status
         if not self.summary.passed():
             return 1
-        return JOB_FAILED_STATUS if self.lost_jobs() else 0
+        return JOB_FAILED_STATUS if self.lost_jobs() and not self.stalled_as_expected else 0
+
+    @property
+    def stalled_as_expected(self) -> bool:
+        """Whether the run came to no end, and an expectation holds that says so."""
+        asked = any(one.value == "ending" and one.passed for one in self.summary.expectations)
+        return asked and self.outcome.exit_status == JOB_FAILED_STATUS
 
     def lost_jobs(self) -> list[str]:
         """Jobs that did not succeed, unless an expectation asks for that job's status."""

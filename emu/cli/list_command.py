@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import shutil
+import textwrap
 from pathlib import Path
+from typing import Final
 
 import click
 
 from emu.cli.scenario_options import SCENARIO_DIRECTORY, SCENARIO_SUFFIX
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.load import load
+
+NARROWEST: Final = 40
+"""Columns that a description has at least, however narrow the terminal."""
 
 
 @click.command()
@@ -23,9 +29,24 @@ def command(directory: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=2))
         return
-    width = max((len(row["file"]) for row in rows), default=0)
-    for row in rows:
-        click.echo(f"{row['file']:<{width}}  {row['description']}")
+    here = directory == SCENARIO_DIRECTORY
+    names = [Path(row["file"]).stem if here else row["file"] for row in rows]
+    width = max((len(name) for name in names), default=0)
+    columns = max(shutil.get_terminal_size().columns, width + NARROWEST)
+    for name, row in zip(names, rows, strict=True):
+        first = f"{name:<{width}}  "
+        rest = " " * len(first)
+        told = row["description"] or "-"
+        click.echo(
+            textwrap.fill(
+                told,
+                columns,
+                initial_indent=first,
+                subsequent_indent=rest,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
     if not rows:
         click.echo(f"no scenarios (*{SCENARIO_SUFFIX}) in {directory}")
 

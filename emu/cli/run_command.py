@@ -63,7 +63,7 @@ def command(
 
     How it is run never changes its answer. Exit status: 0 every job succeeded and all expectations hold,
     1 an expectation failed, 2 bad input, 3 the fabric stalled or a job failed (unless an expectation asks for
-    the job's status), 4 the runtime failed.
+    that ending, or for the job's status), 4 the runtime failed.
     """
     if local and (workers is not None or placement is not None or address is not None):
         raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
@@ -83,7 +83,7 @@ def command(
     with RunDirectory.create(prepared.scenario.name, out) as directory:
         terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
         shown = _Shown(terminal)
-        terminal.begin(_title(prepared), _facts(prepared, options))
+        terminal.begin(_title(prepared), (*_facts(prepared, options), *_replaced(directory)))
         try:
             result = run_prepared(prepared, options, shown, directory)
             terminal.finish(result.summary, shown.operations, str(directory.path), repeat)
@@ -152,6 +152,10 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     )
 
 
+def _replaced(directory: RunDirectory) -> Sequence[str]:
+    return [f"the results of an earlier run in {directory.path} are replaced"] if directory.replaces else []
+
+
 def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> str:
     """The command that does it again."""
     words = ["emu", "run", scenario_path(scenario)]
@@ -161,4 +165,8 @@ def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options
         words += ["--seed", seed]
     if options.local:
         words += ["--local"] if options.parts == 1 else ["--local", "--parts", str(options.parts)]
+    else:
+        words += ["--workers", str(options.workers)] if options.workers is not None else []
+        words += ["--placement", options.placement] if options.placement != "packed" else []
+        words += ["--address", options.address] if options.address is not None else []
     return shlex.join(words)

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import click
 
+from emu.errors import UsageError
 from emu.scenario.load import Loaded, load
 from emu.scenario.overrides import parse_override
+from emu.scenario.spelling import did_you_mean
 
 SCENARIO_DIRECTORY: Final = Path("scenarios")
 SCENARIO_SUFFIX: Final = ".yaml"
@@ -33,10 +35,14 @@ def overriding(function: Command) -> Command:
 
 def scenario_path(given: str) -> str:
     """The file that is meant: as given, or the name of one in ./scenarios."""
-    path = Path(given)
     named = SCENARIO_DIRECTORY / f"{given}{SCENARIO_SUFFIX}"
-    is_name = not path.suffix and len(path.parts) == 1 and given != "-"
-    return str(named) if is_name and not path.exists() and named.is_file() else given
+    return str(named) if _is_name(given) and not Path(given).exists() and named.is_file() else given
+
+
+def _is_name(given: str) -> bool:
+    """Whether this could be the name of a scenario rather than of a file."""
+    path = Path(given)
+    return given != "-" and not path.suffix and len(path.parts) == 1
 
 
 def load_scenario(given: str, assignments: Sequence[str], seed: str | None) -> Loaded:
@@ -44,4 +50,9 @@ def load_scenario(given: str, assignments: Sequence[str], seed: str | None) -> L
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
-    return load(scenario_path(given), overrides)
+    path = scenario_path(given)
+    if _is_name(path) and not Path(path).exists():
+        names = sorted(file.stem for file in SCENARIO_DIRECTORY.glob(f"*{SCENARIO_SUFFIX}"))
+        reason = f"{given}: there is no such file, nor a scenario of that name in ./{SCENARIO_DIRECTORY}"
+        raise UsageError(f"{reason}{did_you_mean(given, names) or '; `emu list` names them'}")
+    return load(path, overrides)

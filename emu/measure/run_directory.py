@@ -82,8 +82,10 @@ def _numbered(name: str, root: Path) -> Path:
 class RunDirectory:
     """One run's directory, being written. Use it in a `with` statement, or call `close`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, replaces: bool = False) -> None:
         self.path = path
+        self.replaces = replaces
+        """Whether it held an earlier run."""
         self._lines: dict[str, IO[str]] = {}
         self._samples = SampleWriter()
         self._names: list[str] = []
@@ -98,12 +100,13 @@ class RunDirectory:
             if not _is_free(out):
                 reason = "is not empty and holds other things than a run"
                 raise UsageError(f"{out}: {reason}; give another directory with --out")
-            for entry in list(out.iterdir()):
+            earlier = list(out.iterdir())
+            for entry in earlier:
                 entry.unlink()
         except OSError as error:
             where = error.filename or out or root
             raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
-        return cls(out)
+        return cls(out, replaces=bool(earlier))
 
     def __enter__(self) -> Self:
         return self
