@@ -54,7 +54,7 @@ def bus_factor(op: str, ranks: int) -> Fraction:
     """Busbw / algbw."""
     if op == "all_reduce":
         return Fraction(2 * (ranks - 1), ranks)
-    if op in ("all_gather", "reduce_scatter", "all_to_all"):
+    if op in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
         return Fraction(ranks - 1, ranks)
     return Fraction(1)
 

@@ -1,0 +1,104 @@
+"""Does `emu perf` run what nccl-tests' flags ask for, and say what it does not model?"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+
+Captured = pytest.CaptureFixture[str]
+STAR = ("--topology", "{kind: star, hosts: 4}")
+
+
+def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
+    """Exit status, lines of standard output, lines of standard error."""
+    status = main(["perf", *arguments])
+    out, err = capsys.readouterr()
+    return status, out.splitlines(), err.splitlines()
+
+
+def rows(lines: list[str]) -> list[list[str]]:
+    return [line.split() for line in lines if not line.startswith("#")]
+
+
+def test_each_size_is_a_row_of_thirteen_columns(capsys: Captured) -> None:
+    status, out, err = told(capsys, "all_reduce", "-b8", "--maxbytes=32", "-f", "2", *STAR)
+    assert (status, err) == (0, [])
+    assert [row[:5] for row in rows(out)] == [
+        ["8", "2", "float", "sum", "-1"],
+        ["16", "4", "float", "sum", "-1"],
+        ["32", "8", "float", "sum", "-1"],
+    ]
+    assert all(len(row) == 13 and row[5:9] == row[9:13] for row in rows(out))
+
+
+def test_a_size_that_leaves_a_rank_nothing_takes_no_time(capsys: Captured) -> None:
+    _, out, _ = told(capsys, "all_gather", "-b", "32", "-e", "64", "-f", "2", *STAR)
+    assert rows(out)[0][:8] == ["0", "0", "float", "none", "-1", "0.00", "0.00", "0.00"]
+    assert rows(out)[1][:2] == ["64", "4"]
+    status, _, err = told(capsys, "all_gather", "-b", "8", "-e", "8", *STAR)
+    assert status == 2
+    assert "accepted: -e from 64" in err[0]
+
+
+def test_ranks_are_processes_times_threads_times_gpus(capsys: Captured) -> None:
+    _, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-g", "2", "--np", "3")
+    assert sum(line.startswith("#  Rank") for line in out) == 6
+    assert main(["perf", "all_reduce", "-g", "2", "--ranks", "4"]) == 2
+
+
+def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None:
+    status, _, err = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-c", "1", *STAR)
+    assert status == 0
+    assert [line.split(":")[1] for line in err] == [
+        " -G is known and not modelled",
+        " -c is known and not modelled",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("all_redcue",), "did you mean 'all_reduce'"),
+        (("all_reduce", "-d", "floot"), "accepted: int8"),
+        (("all_reduce", "-o", "min2"), "accepted: sum"),
+        (("all_reduce", "-b", "1M", "-e", "8"), "above -e"),
+        (("all_reduce", "--topology", "starr"), "did you mean 'star'"),
+        (("all_reduce", "--scenario", "no/such.yaml"), "there is no such file"),
+        (("all_reduce", "--ranks", "65", "-b", "8", "-e", "8"), "at most 64"),
+    ],
+)
+def test_bad_input_is_one_line_and_status_2(
+    capsys: Captured, arguments: tuple[str, ...], reason: str
+) -> None:
+    status, out, err = told(capsys, *arguments)
+    assert (status, out, len(err)) == (2, [], 1)
+    assert reason in err[0]
+
+
+def test_json_is_written_beside_what_is_there(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    arguments = ("all_reduce", "-b", "64K", "-e", "64K", "-n", "2", "-w", "1", *STAR, "-J", str(path))
+    told(capsys, *arguments)
+    told(capsys, *arguments)
+    first, second = json.loads(path.read_text()), json.loads((tmp_path / "result.json.0").read_text())
+    assert first["results"] == second["results"]
+    (row,) = first["results"]
+    assert (row["size"], row["count"], row["actual_iterations"]) == (65536, 16384, 2)
+    assert row["out_of_place"]["time"] > 0
+
+
+def test_a_scenario_lends_its_fabric_and_knobs_but_not_its_jobs(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "lends.yaml"
+    path.write_text(
+        "name: lends\n"
+        "topology: {kind: star, hosts: 3}\n"
+        "jobs: [{name: own, workload: {kind: flows, pattern: incast, size: 1MiB, fan_in: 2}}]\n"
+        'expect: [{value: "jobs.own.status", equals: failed}]\n',
+        encoding="utf-8",
+    )
+    status, out, _ = told(capsys, "all_reduce", "-b", "8", "-e", "8", "--scenario", str(path), "--json")
+    value = json.loads("\n".join(out))
+    assert status == 0
+    assert len(value["config"]["devices"]) == 3
