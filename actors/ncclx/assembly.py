@@ -14,18 +14,21 @@ from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import Outbox
-from actors.ncclx.channel import (
+from actors.ncclx.channel import Channel
+from actors.ncclx.ends import (
     RECEIVE_CONTROL,
     RECEIVE_DATA,
     ROLES,
     SEND_CONTROL,
     SEND_DATA,
-    Channel,
     NicLoads,
+    ReceiveEnd,
+    SendEnd,
 )
-from actors.ncclx.plan import ChannelEnds, JobWork, Plan, RankWork
+from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
+from actors.ncclx.ring_channel import RingChannel
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Topology
@@ -65,11 +68,11 @@ def build_host(
     host.reposting = receives.depth > 0
     host.repost_ps = receives.repost_ps
     for job in plan.jobs:
-        most = max((len(work.channels[0].send_nics) for work in job.works if work.host == number), default=0)
+        here = [work for work in job.works if work.host == number]
+        most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
         loads = NicLoads(most) if most else None
-        for work in job.works:
-            if work.host == number:
-                _add_rank(scenario, topology, host, job, work, loads)
+        for work in here:
+            _add_rank(scenario, topology, host, job, work, loads)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
@@ -87,65 +90,63 @@ def _host_port(topology: Topology, node: int) -> int:
 def _add_rank(
     scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: RankWork, loads: NicLoads | None
 ) -> None:
-    gpu_port = _host_port(topology, work.gpu)
-    channels = [
-        _channel(scenario, topology, job, work, number, gpu_port, loads)
-        for number in range(len(work.channels))
-    ]
-    operations = [(OPERATION_CODES[one.op], one.size_bytes) for one in job.operations]
-    program = host.add(RankProgram(job.job, job.start_ps, work.rank, channels, operations))
-    for number, ends in enumerate(work.channels):
-        for nic, index, role in _roles(ends):
-            host.bind(_host_port(topology, nic), index, program, number * ROLES + role)
-
-
-def _roles(ends: ChannelEnds) -> list[tuple[int, int, int]]:
-    """(NIC, queue pair, what it is to the channel)."""
-    roles: list[tuple[int, int, int]] = []
-    for pairs, nics, role in (
-        (ends.send_pairs, ends.send_nics, int(SEND_DATA)),
-        (ends.receive_pairs, ends.receive_nics, int(RECEIVE_DATA)),
-    ):
-        each = len(pairs) // max(len(nics), 1)
-        roles += [(nics[at // each] if nics else ends.nic, index, role) for at, index in enumerate(pairs)]
-    if ends.send_control >= 0:
-        roles.append((ends.nic, ends.send_control, int(SEND_CONTROL)))
-        roles.append((ends.nic, ends.receive_control, int(RECEIVE_CONTROL)))
-    return roles
-
-
-def _channel(
-    scenario: Scenario,
-    topology: Topology,
-    job: JobWork,
-    work: RankWork,
-    number: int,
-    gpu_port: int,
-    loads: NicLoads | None,
-) -> Channel:
     ncclx = scenario.ncclx
-    ends = work.channels[number]
-
-    def cursor() -> RingCursor:
-        return RingCursor(
+    gpu_port = _host_port(topology, work.gpu)
+    slots = ncclx.steps // ncclx.slice_steps
+    split = ncclx.qp_policy == "split"
+    operations = [(OPERATION_CODES[one.op], one.size_bytes) for one in job.operations]
+    channels: list[Channel] = []
+    sends: list[SendEnd] = []
+    receives: list[ReceiveEnd] = []
+    bound: list[tuple[int, int, int]] = []
+    for number, ends in enumerate(work.channels):
+        nic_port = _host_port(topology, ends.nic)
+        for end in ends.sends:
+            ports = [_host_port(topology, nic) for nic in end.nics]
+            bound += _bindings(topology, ends.nic, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
+            sends.append(
+                SendEnd(
+                    number,
+                    end.peer,
+                    nic_port,
+                    slots,
+                    list(end.pairs),
+                    end.control,
+                    split,
+                    ports,
+                    loads if ports else None,
+                )
+            )
+        for end in ends.receives:
+            pieces = len(end.pairs) if split else 1
+            bound += _bindings(
+                topology, ends.nic, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL)
+            )
+            receives.append(ReceiveEnd(number, end.peer, nic_port, slots, pieces, end.control))
+        cursor = RingCursor(
             job.ranks, work.rank, len(work.channels), number, ncclx.chunk_bytes, ncclx.slice_bytes
         )
+        channels.append(RingChannel(number, gpu_port, sends[-1], receives[-1], cursor, operations))
+    program = RankProgram(job.job, job.start_ps, work.rank, channels, sends, receives, loads)
+    host.add(program)
+    program.settle()
+    for port, index, context in bound:
+        host.bind(port, index, int(program.number), context)
 
-    return Channel(
-        number,
-        gpu_port,
-        _host_port(topology, ends.nic),
-        ncclx.steps // ncclx.slice_steps,
-        list(ends.send_pairs),
-        ends.send_control,
-        list(ends.receive_pairs),
-        ends.receive_control,
-        ncclx.qp_policy == "split",
-        cursor(),
-        cursor(),
-        [_host_port(topology, nic) for nic in ends.send_nics],
-        loads if ends.send_nics else None,
-    )
+
+def _bindings(
+    topology: Topology, nic: int, end: EndPlan, place: int, data: int, control: int
+) -> list[tuple[int, int, int]]:
+    """(host's port, queue pair, context) of an end's queue pairs; `place` is the end's among the rank's."""
+    each = len(end.pairs) // max(len(end.nics), 1)
+    nics = [end.nics[at // each] if end.nics else nic for at in range(len(end.pairs))]
+    bound = [
+        (_host_port(topology, one), index, place * ROLES + data)
+        for one, index in zip(nics, end.pairs, strict=True)
+    ]
+    if end.control >= 0:
+        bound.append((_host_port(topology, nic), end.control, place * ROLES + control))
+    return bound
 
 
 def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:

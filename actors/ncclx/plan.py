@@ -17,7 +17,6 @@ other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,19 +41,25 @@ FLAGS: Final[dict[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelEnds:
-    """One channel of one rank: its NIC, and its queue pairs by index; control is -1 where there is none.
+class EndPlan:
+    """One end of a connection: queue pairs by index at the channel's NIC; control is -1 where there is none.
 
-    Data pairs are on `nic`, or, nic by nic and equally many on each, on `send_nics` and `receive_nics`.
+    With `nics`, data pairs are on those instead, NIC by NIC and equally many on each.
     """
 
+    peer: int
+    pairs: tuple[int, ...]
+    control: int
+    nics: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEnds:
+    """One channel of one rank: its NIC, and the ends of its connections to and from other ranks."""
+
     nic: int
-    send_pairs: tuple[int, ...]
-    send_control: int
-    receive_pairs: tuple[int, ...]
-    receive_control: int
-    send_nics: tuple[int, ...] = ()
-    receive_nics: tuple[int, ...] = ()
+    sends: tuple[EndPlan, ...]
+    receives: tuple[EndPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,38 +187,36 @@ def _collective(
     admitted = ncclx.admission == "receiver_driven"
     ranks = len(job.gpus)
     channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
-    rails = _rails(topology, job.gpus) if ncclx.qp_policy == "least_loaded" else [[] for _ in job.gpus]
+    peers = [((rank + 1) % ranks,) for rank in range(ranks)]
     for channel in range(ncclx.channels):
         nics = []
         for gpu in job.gpus:
             of_gpu = topology.nics_of_gpu(gpu)
             nics.append(of_gpu[channel % len(of_gpu)])
-        sends: list[tuple[int, ...]] = []
-        receives: list[tuple[int, ...]] = []
-        controls: list[tuple[int, int]] = []
+        sends: list[list[EndPlan]] = [[] for _ in job.gpus]
+        receives: list[list[EndPlan]] = [[] for _ in job.gpus]
         for rank in range(ranks):
-            nic, peer = nics[rank], nics[(rank + 1) % ranks]
-            made = [
-                book.connect(one, other, data, number)
-                for one, other in rails[rank] or [(nic, peer)]
-                for _ in range(ncclx.qps_per_connection)
-            ]
-            sends.append(tuple(index for index, _ in made))
-            receives.append(tuple(index for _, index in made))
-            controls.append(book.connect(nic, peer, control, number) if admitted else (-1, -1))
-        for rank in range(ranks):
-            before = rank - 1
-            channels[rank].append(
-                ChannelEnds(
-                    nics[rank],
-                    sends[rank],
-                    controls[rank][0],
-                    receives[before],
-                    controls[before][1],
-                    tuple(one for one, _ in rails[rank]),
-                    tuple(other for _, other in rails[before]),
+            for peer in peers[rank]:
+                rails: list[tuple[int, int]] = []
+                if ncclx.qp_policy == "least_loaded":
+                    rails = _rails(topology, job.gpus[rank], job.gpus[peer])
+                here, there = nics[rank], nics[peer]
+                made = [
+                    book.connect(one, other, data, number)
+                    for one, other in rails or [(here, there)]
+                    for _ in range(ncclx.qps_per_connection)
+                ]
+                control_here, control_there = (-1, -1)
+                if admitted:
+                    control_here, control_there = book.connect(here, there, control, number)
+                sends[rank].append(
+                    EndPlan(peer, tuple(at for at, _ in made), control_here, tuple(one for one, _ in rails))
                 )
-            )
+                receives[peer].append(
+                    EndPlan(rank, tuple(at for _, at in made), control_there, tuple(one for _, one in rails))
+                )
+        for rank in range(ranks):
+            channels[rank].append(ChannelEnds(nics[rank], tuple(sends[rank]), tuple(receives[rank])))
     return JobWork(
         job=number,
         name=job.name,
@@ -229,19 +232,14 @@ def _collective(
     )
 
 
-def _rails(topology: Topology, gpus: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """For each rank, NIC i of its host and NIC i of the next rank's, for as many as both have.
-
-    None where both ranks are on one host.
-    """
-    of_host: dict[int, list[int]] = {}
-    for nic in topology.nics:
-        of_host.setdefault(topology.host_of(nic), []).append(nic)
-    hosts = [topology.host_of(gpu) for gpu in gpus]
-    return [
-        list(zip(of_host[host], of_host[after], strict=False)) if host != after else []
-        for host, after in zip(hosts, hosts[1:] + hosts[:1], strict=True)
-    ]
+def _rails(topology: Topology, gpu: int, peer: int) -> list[tuple[int, int]]:
+    """NIC i of the GPU's host and NIC i of its peer's, for as many as both have; none within one host."""
+    host, other = topology.host_of(gpu), topology.host_of(peer)
+    if host == other:
+        return []
+    mine = [nic for nic in topology.nics if topology.host_of(nic) == host]
+    theirs = [nic for nic in topology.nics if topology.host_of(nic) == other]
+    return list(zip(mine, theirs, strict=False))
 
 
 def _flows(

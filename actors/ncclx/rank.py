@@ -22,7 +22,17 @@ from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.host.program import Program
-from actors.ncclx.channel import RECEIVE_CONTROL, RECEIVE_DATA, ROLES, SEND_CONTROL, SEND_DATA, Channel
+from actors.ncclx.channel import Channel
+from actors.ncclx.ends import (
+    RECEIVE_CONTROL,
+    RECEIVE_DATA,
+    ROLES,
+    SEND_CONTROL,
+    SEND_DATA,
+    NicLoads,
+    ReceiveEnd,
+    SendEnd,
+)
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.wire.event import Message
@@ -32,17 +42,25 @@ _FIELDS: Final = ("operation", "running", "copying", "begun_ps", "end_ps", "stat
 
 
 class RankProgram(Program):
-    """One rank of a collective job. `operations` holds (operation code, bytes) of each operation of the
-    job.
-    """
+    """One rank of a collective job: its channels, and the ends of all their connections."""
 
     def __init__(
-        self, job: int, start_ps: int, rank: int, channels: list[Channel], operations: list[tuple[int, int]]
+        self,
+        job: int,
+        start_ps: int,
+        rank: int,
+        channels: list[Channel],
+        sends: list[SendEnd],
+        receives: list[ReceiveEnd],
+        loads: NicLoads | None,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
         self.channels: list[Channel] = channels
-        self.operations: list[tuple[int, int]] = operations
+        self.sends: list[SendEnd] = sends
+        self.receives: list[ReceiveEnd] = receives
+        self.loads: NicLoads | None = loads
+        """Shared by the job's ranks of this host, if slices choose among NICs."""
         self.operation: i64 = -1
         self.running: bool = False
         self.copying: bool = False
@@ -51,37 +69,52 @@ class RankProgram(Program):
         self.end_ps: i64 = 0
         self.status: i64 = STATUS_SUCCESS
 
+    def settle(self) -> None:
+        """Tell channels and ends the number that the host gave to this program."""
+        for channel in self.channels:
+            channel.program = self.number
+        for send in self.sends:
+            send.program = self.number
+        for receive in self.receives:
+            receive.program = self.number
+
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         assert not self.running, (self.job, self.rank, self.operation, operation)
-        op, size_bytes = self.operations[operation]
         self.operation = operation
         self.running = True
         self.copying = True
         self.begun_ps = now
         for channel in self.channels:
-            channel.program = self.number
-            channel.begin(host, op, size_bytes)
+            channel.begin(host, operation)
         self._look(host, now)
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
             return
-        channel = self.channels[context // ROLES]
         role: i64 = context % ROLES
         if message.d == COMPLETED_SEND:
             if message.e != STATUS_SUCCESS:
                 self._fail(host, message.e, now)
             elif role == SEND_DATA:
-                channel.on_acknowledged(host, message.b)
-                if not self.copying:
-                    self._look(host, now)
+                self._on_acknowledged(host, self.sends[context // ROLES], message.b, now)
             else:
                 assert role == RECEIVE_CONTROL, (self.job, self.rank, role)
         elif role == RECEIVE_DATA:
-            channel.on_arrived(host, message.b)
+            receive = self.receives[context // ROLES]
+            if receive.on_arrived(message.b):
+                self.channels[receive.channel].on_ready(host, receive)
         else:
             assert role == SEND_CONTROL, (self.job, self.rank, role)
-            channel.on_granted(host)
+            self.sends[context // ROLES].on_granted(host)
+
+    def _on_acknowledged(self, host: Host, send: SendEnd, number: i64, now: i64) -> None:
+        freed: i64 = send.on_acknowledged(number)
+        if freed > 0:
+            channel = self.channels[send.channel]
+            channel.unacknowledged -= freed
+            channel.on_room(host, send)
+        if not self.copying:
+            self._look(host, now)
 
     def on_copied(self, host: Host, message: Message, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
@@ -115,17 +148,22 @@ class RankProgram(Program):
 
     def save(self) -> list[Plain]:
         channels: list[Plain] = [channel.save() for channel in self.channels]
-        loads = self.channels[0].loads
+        sends: list[Plain] = [send.save() for send in self.sends]
+        receives: list[Plain] = [receive.save() for receive in self.receives]
+        loads = self.loads
         outstanding: Plain = None if loads is None else [save_integers(loads.outstanding), loads.last]
-        return [save_fields(self, _FIELDS), channels, outstanding]
+        return [save_fields(self, _FIELDS), channels, sends, receives, outstanding]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, outstanding = state
+        fields, channels, sends, receives, outstanding = state
         load_fields(self, _FIELDS, fields)
         for channel, saved in zip(self.channels, as_list(channels), strict=True):
-            channel.program = self.number
-            channel.load(saved)
-        loads = self.channels[0].loads
+            channel.load(as_list(saved))
+        for send, saved in zip(self.sends, as_list(sends), strict=True):
+            send.load(saved)
+        for receive, saved in zip(self.receives, as_list(receives), strict=True):
+            receive.load(saved)
+        loads = self.loads
         if loads is not None:
             # Every rank of the job on this host brings the same.
             table, last = as_list(outstanding)

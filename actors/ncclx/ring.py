@@ -126,6 +126,16 @@ class RingCursor:
         if not self.done:
             self._begin_loop()
 
+    def receives(self) -> i64:
+        """How many slices of the operation that has just begun this rank receives. Walks it once."""
+        count: i64 = 0
+        while not self.done:
+            if self.flags & RECEIVES != 0:
+                count += 1
+            self.advance()
+        self.begin(self.op, self.total_bytes)
+        return count
+
     def advance(self) -> None:
         """Go to the next slice."""
         assert not self.done, (self.rank, self.channel)

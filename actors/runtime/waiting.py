@@ -18,9 +18,7 @@ from typing import Final, NamedTuple
 
 from actors.host.host import Host
 from actors.link import Port
-from actors.ncclx.channel import Channel
 from actors.ncclx.rank import RankProgram
-from actors.ncclx.ring import RECEIVES
 from actors.nic.nic import Nic
 from actors.switch.switch import Switch
 from emu.kernel.device import Device
@@ -129,19 +127,8 @@ def _waits_of_pairs(nic: Nic, nics: dict[int, int]) -> list[Wait]:
 
 def _waits_of_rank(host: int, program: RankProgram) -> list[Wait]:
     for channel in program.channels:
-        what = _wait_of_channel(channel)
+        what = channel.waits_for()
         if what:
             where = f"rank {program.rank} of job {program.job}, operation {program.operation}"
             return [Wait(host, -1, f"{where}: channel {channel.number} waits for {what}", paused=False)]
     return []
-
-
-def _wait_of_channel(channel: Channel) -> str:
-    if channel.admitted and channel.posted < channel.filled and channel.posted == channel.granted:
-        return f"a clear-to-send from the next rank (slice {channel.posted})"
-    issuing = channel.issuing
-    if not issuing.done and issuing.flags & RECEIVES and channel.taken == channel.ready:
-        return f"data from the previous rank (slice {channel.ready})"
-    if channel.freed < channel.posted:
-        return f"an acknowledgement (slice {channel.freed})"
-    return ""

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.channel import CTS_BYTES, Channel
+from actors.ncclx.ends import CTS_BYTES
+from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RECEIVES, RingCursor
 from emu.wire.message import STATUS_RETRY_EXCEEDED
 from tests.ncclx.toy import US, Toy, collective, scenario
@@ -23,24 +24,29 @@ KNOBS: list[dict[str, Any]] = [
 
 
 def check_bounds(toy: Toy) -> None:
-    """The invariants at the top of `actors.ncclx.channel`, and those between neighbours."""
+    """The invariants at the top of `actors.ncclx.ends`, and those between the two ends of a connection."""
     ranks = toy.ranks()
     for program in ranks:
-        for channel in program.channels:
-            check_channel(channel)
-            peer = ranks[(program.rank + 1) % len(ranks)].channels[channel.number]
-            assert peer.ready <= channel.posted
-            if channel.admitted:
-                assert channel.posted <= channel.granted <= peer.cleared
+        check_ends(program)
+        for send in program.sends:
+            (receive,) = (
+                one
+                for one in ranks[send.peer].receives
+                if (one.channel, one.peer) == (send.channel, program.rank)
+            )
+            assert receive.ready <= send.posted
+            if send.admitted:
+                assert send.posted <= send.granted <= receive.cleared
 
 
-def check_channel(channel: Channel) -> None:
-    assert (
-        channel.freed <= channel.posted <= channel.filled <= channel.issued <= channel.freed + channel.slots
-    )
-    assert channel.recycled <= channel.taken <= channel.ready
-    if channel.admitted:
-        assert channel.ready <= channel.cleared <= channel.recycled + channel.slots
+def check_ends(program: RankProgram) -> None:
+    for send in program.sends:
+        assert send.freed <= send.posted <= send.filled <= send.issued <= send.freed + send.slots
+    for receive in program.receives:
+        assert receive.recycled <= receive.taken <= receive.ready
+        if receive.admitted:
+            assert receive.ready <= receive.cleared <= receive.recycled + receive.slots
+            assert receive.cleared <= receive.expected
 
 
 def received_bytes(toy: Toy, op: str, size: int, rank: int, channel: int) -> list[int]:
@@ -72,15 +78,14 @@ def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
         for number, ends in enumerate(work.channels):
             arrived: dict[int, int] = {}
             for index, immediate, size_bytes, _ in toy.nic(ends.nic).arrived:
-                if index in ends.receive_pairs:
+                if index in ends.receives[0].pairs:
                     arrived[immediate] = arrived.get(immediate, 0) + size_bytes
             expected = received_bytes(toy, op, size, work.rank, number)
             assert [arrived[slice_] for slice_ in sorted(arrived)] == expected
     for program in toy.ranks():
-        for channel in program.channels:
-            assert channel.drained()
-            assert channel.freed == channel.issued
-            assert channel.recycled == channel.ready
+        assert all(channel.drained() for channel in program.channels)
+        assert all(send.freed == send.issued for send in program.sends)
+        assert all(receive.recycled == receive.ready == receive.expected for receive in program.receives)
 
 
 @pytest.mark.parametrize("gpus_per_host", [1, 4])
@@ -130,24 +135,24 @@ def test_round_robin_sends_whole_slices_to_queue_pairs_in_turn() -> None:
     ncclx = {"qps_per_connection": 4}
     toy = Toy(scenario([collective("all_reduce", "4MiB")], hosts=8, ncclx=ncclx)).run()
     ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
-    assert writes == [(ends.send_pairs[turn % 4], 524288) for turn in range(14)]
+    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
+    assert writes == [(ends.sends[0].pairs[turn % 4], 524288) for turn in range(14)]
 
 
 def test_split_cuts_every_slice_over_all_queue_pairs_at_128_bytes() -> None:
     ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
     toy = Toy(scenario([collective("all_reduce", "80000B")], hosts=8, ncclx=ncclx)).run()
     ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
+    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
     # 10,000 B / 3 rounded up to 128 B are 3,456; 3,088 are left for the third.
-    assert writes == list(zip(ends.send_pairs, (3456, 3456, 3088), strict=True)) * 14
+    assert writes == list(zip(ends.sends[0].pairs, (3456, 3456, 3088), strict=True)) * 14
 
 
 def test_split_pieces_of_a_tiny_slice_may_be_empty() -> None:
     ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
     toy = Toy(scenario([collective("all_reduce", "640B")], hosts=4, ncclx=ncclx)).run()
     ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [size for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.send_pairs]
+    writes = [size for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
     assert writes == [128, 32, 0] * 6
 
 
@@ -167,7 +172,7 @@ def test_a_failed_queue_pair_ends_the_job_with_its_status_and_leaves_the_rest_un
     jobs = [collective("all_reduce", "1MiB", iterations=3)]
     toy = Toy(scenario(jobs))
     ends = toy.plan.jobs[0].works[2].channels[0]
-    toy.nic(ends.nic).broken.add(ends.send_pairs[0])
+    toy.nic(ends.nic).broken.add(ends.sends[0].pairs[0])
     toy.run()
     assert [row[4] for row in toy.controller.operations] == [STATUS_RETRY_EXCEEDED]
     # The report takes 51.2 ns (64 B at 10G) and 100 us to the controller, which stops the run 100 us later.

@@ -55,7 +55,7 @@ def test_control_may_ride_with_the_data_or_not_exist(ncclx: dict[str, str], prio
 def test_each_direction_between_two_ranks_has_its_own_queue_pairs() -> None:
     _, plan = planned([collective("all_reduce", "1MiB")], hosts=2)
     first, second = plan.jobs[0].works
-    assert first.channels[0].send_pairs != first.channels[0].receive_pairs
+    assert first.channels[0].sends[0].pairs != first.channels[0].receives[0].pairs
     assert [len(pairs) for pairs in plan.pairs.values()] == [4, 4]
     assert (first.rank, second.rank) == (0, 1)
 

@@ -1,0 +1,100 @@
+"""How does a channel walk a ring, slice by slice?
+
+It has one connection to the next rank and one from the previous. The GPU's operations are done in the order
+of `actors.ncclx.ring`: what is received is copied or reduced straight into the next send slot where the ring
+goes on.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.host.host import Host
+from actors.ncclx.channel import Channel
+from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
+from emu.kernel.device import Plain
+from emu.kernel.state import as_list
+from emu.wire.event import Message
+from emu.wire.message import COPY_PLAIN, COPY_REDUCE
+
+
+class RingChannel(Channel):
+    """One channel of one rank of a ring. `operations` holds (code, bytes) of each operation of the job."""
+
+    def __init__(
+        self,
+        number: int,
+        gpu_port: int,
+        send: SendEnd,
+        receive: ReceiveEnd,
+        cursor: RingCursor,
+        operations: list[tuple[int, int]],
+    ) -> None:
+        super().__init__(number, gpu_port)
+        self.send: SendEnd = send
+        self.receive: ReceiveEnd = receive
+        self.cursor: RingCursor = cursor
+        """The next slice to give to the GPU."""
+        self.operations: list[tuple[int, int]] = operations
+
+    def begin(self, host: Host, operation: i64) -> None:
+        op, size_bytes = self.operations[operation]
+        self.cursor.begin(op, size_bytes)
+        self.receive.expect(host, self.cursor.receives())
+        self._issue(host)
+
+    def walked(self) -> bool:
+        return self.cursor.done
+
+    def on_room(self, host: Host, end: SendEnd) -> None:
+        self._issue(host)
+
+    def on_ready(self, host: Host, end: ReceiveEnd) -> None:
+        self._issue(host)
+
+    def on_copied(self, host: Host, message: Message) -> None:
+        flags: i64 = message.e
+        self.copies -= 1
+        if flags & RECEIVES != 0:
+            self.receive.on_emptied(host)
+        if flags & SENDS != 0:
+            self.send.on_filled(host)
+
+    def _issue(self, host: Host) -> None:
+        """Give the GPU, in order, each slice whose data is here and whose send slot is free."""
+        cursor = self.cursor
+        while not cursor.done:
+            flags: i64 = cursor.flags
+            if flags & RECEIVES != 0 and self.receive.taken == self.receive.ready:
+                return
+            if flags & SENDS != 0 and self.send.full():
+                return
+            size: i64 = cursor.size_bytes
+            if flags & RECEIVES != 0:
+                self.receive.taken += 1
+            if flags & SENDS != 0:
+                self.send.take(size)
+                self.unacknowledged += 1
+            self.copies += 1
+            kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
+            cursor.advance()
+            host.copy(self.program, self.gpu_port, self.number, size, kind, flags)
+
+    def waits_for(self) -> str:
+        send, receive = self.send, self.receive
+        if send.admitted and send.posted < send.filled and send.posted == send.granted:
+            return f"a clear-to-send from the next rank (slice {send.posted})"
+        if not self.cursor.done and self.cursor.flags & RECEIVES != 0 and receive.taken == receive.ready:
+            return f"data from the previous rank (slice {receive.ready})"
+        if send.freed < send.posted:
+            return f"an acknowledgement (slice {send.freed})"
+        return ""
+
+    def save(self) -> list[Plain]:
+        return [super().save(), self.cursor.save()]
+
+    def load(self, state: list[Plain]) -> None:
+        base, cursor = state
+        super().load(as_list(base))
+        self.cursor.load(cursor)
