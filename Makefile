@@ -3,6 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
 SCENARIO ?= scenarios/quickstart.yaml
 ARGS ?=
 
@@ -41,7 +42,7 @@ imports: $(VENV)/installed ## import-linter: the order of the rooms
 	@$(BIN)/lint-imports --no-logo
 
 unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 fix: $(VENV)/installed ## repair what ruff can repair, and format
 	@$(BIN)/ruff check --fix .
@@ -60,7 +61,7 @@ profile: setup ## where the time of a run goes, by function
 	@$(BIN)/python -c "import pstats; pstats.Stats('profiles/run.pstats').sort_stats('tottime').print_stats(30)"
 
 soak: setup ## the tests again with large counts, for hours if need be
-	@EMU_SOAK=1 $(BIN)/python -m pytest $(ARGS)
+	@EMU_SOAK=1 $(PYTEST) $(ARGS)
 
 schema: setup ## print the JSON Schema of a scenario, for editors
 	@$(BIN)/emu schema

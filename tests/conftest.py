@@ -42,8 +42,15 @@ def pytest_report_header() -> str:
     return f"emu {emu.__version__}, packet path {emu.compiled_state()}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the tests marked `soak` to `make soak`."""
+    """Keep together what shares a set-up, where processes share the tests; leave `soak` to `make soak`.
+
+    All tests with Ray go to one process, which starts it once; of the others each file stays whole.
+    """
+    for item in items:
+        together = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(together))
     if SOAK:
         return
     large = [item for item in items if item.get_closest_marker("soak")]

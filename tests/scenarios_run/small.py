@@ -10,6 +10,7 @@ As a program it runs them in one part and prints a line for each, name and diges
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 from emu import api
@@ -53,6 +54,7 @@ def loaded(name: str) -> api.Loaded:
     return api.load(path_of(name), brief(name))
 
 
+@cache
 def digest_of(name: str) -> str:
     """What it answers in one part, here."""
     return api.run(loaded(name), local=True).summary.digest

@@ -6,7 +6,7 @@ Real actors, real sockets; against one part in this process. The workers are kep
 import pytest
 
 from emu import api
-from tests.scenarios_run.small import SCENARIOS, digest_of, loaded
+from tests.scenarios_run.small import SCENARIOS, WHOLE, digest_of, loaded
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
 
@@ -14,12 +14,17 @@ MOST_HOSTS = 8
 """A worker for each server and each switch, where there are so many servers at most."""
 MOST_DEVICES = 16
 """A worker for each device, where there are so many devices at most."""
+IN_EVERY_WAY = ("tiny_all_reduce", "tiny_flap", "incast_lossy", "fabric_infiniband")
+"""Scenarios that are spread in every way also outside a soak; the others over two workers."""
 
 
 def spreads(name: str) -> list[tuple[str, int | None]]:
     """Placement, and how many workers (None: as many as it takes, few and many in turn)."""
+    found: list[tuple[str, int | None]] = [("packed", 2)]
+    if not WHOLE and name not in IN_EVERY_WAY:
+        return found
     topology = api.prepare(loaded(name)).topology
-    found: list[tuple[str, int | None]] = [("packed", 1), ("packed", 2), ("packed", 4)]
+    found += [("packed", 1), ("packed", 4)]
     if len(topology.hosts) <= MOST_HOSTS:
         found.append(("node", None))
     if len(topology.nodes) <= MOST_DEVICES:
