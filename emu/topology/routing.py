@@ -51,6 +51,11 @@ class Routes:
         self._levels = self._search()
         self._groups: dict[int, Groups] = {}
 
+    def held(self) -> tuple[int, int]:
+        """How many switches' groups were read off so far, and how many distinct groups they have together."""
+        distinct = sum(len(dict.fromkeys(groups)) for groups in self._groups.values())
+        return len(self._groups), distinct
+
     def groups(self, switch: int) -> Groups:
         """For each prefix the ascending egress ports on shortest paths; empty where local or unreachable."""
         return self._all_groups(switch)[: self._topology.prefixes]
