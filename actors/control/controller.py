@@ -91,6 +91,12 @@ class Controller(Device):
         if engineer is not None:
             self.push_timer(self.queue.now_ps + engineer.interval_ps, COLLECTION, 0, 0)
 
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        if message.op != REPORT:
+            engineer = self.engineer
+            return engineer is not None and engineer.admits(message, subject)
+        return 0 <= message.a < len(self.jobs)
+
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         if message.op != REPORT:
             engineer = self.engineer

@@ -197,6 +197,18 @@ class TrafficEngineer:
         for port in self._switches.values():
             port.send(Message(TE_COLLECT, self.rounds, 0, 0, 0, 0, 0), now)
 
+    def admits(self, message: Message, switch: int) -> bool:
+        """Whether a message that another worker sent names a switch, port and prefix that there are."""
+        if switch not in self._switches or message.op not in (TE_DEMAND, TE_PORT_DOWN, TE_COLLECTED):
+            return False
+        ports = len(self._topology.ports(switch))
+        if message.op != TE_COLLECTED and not 0 <= message.b < ports:
+            return False
+        if message.op != TE_DEMAND:
+            return True
+        known = 0 <= message.c < self._topology.prefixes and -1 <= message.f < ports
+        return known and message.d >= 0 and message.e >= 0
+
     def on_message(self, message: Message, switch: int, now: int) -> None:
         """Take an answer; with the last one, place and install."""
         assert message.a == self.rounds, (message.a, self.rounds)

@@ -21,6 +21,8 @@ priorities, compute that competes for memory, SMs taken by channels.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
@@ -30,6 +32,9 @@ from emu.kernel.state import as_int, as_list
 from emu.units import serialisation_ps
 from emu.wire.event import Message
 from emu.wire.message import COPIED, COPY
+
+MOST_COPY_BYTES: Final[i64] = 1 << 40
+"""No job moves more at once."""
 
 
 class Gpu(Device):
@@ -44,6 +49,9 @@ class Gpu(Device):
         self.copy_latency_ps: i64 = copy_latency_ps
         self.free_ps: i64 = 0
         """When the last copy asked for so far leaves the memory free."""
+
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        return message.op != COPY or message.b <= MOST_COPY_BYTES
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         assert message.op == COPY, (self.number, port, subject, message.op)

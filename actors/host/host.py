@@ -163,6 +163,15 @@ class Host(Device):
 
     # ---- what arrives
 
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        if message.op == COMPLETION or message.op == MODIFIED:
+            if port >= len(self.ports) or message.a < 0:
+                return False
+            return self._pairs[port].bound(message.a) or message.d == COMPLETED_RECEIVE
+        if message.op != COPIED:
+            return True
+        return 0 <= message.d < len(self.programs) and self.programs[message.d].copies(message.a)
+
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
         if message.op == COMPLETION:

@@ -41,6 +41,10 @@ class Program:
     def on_modified(self, host: Host, context: i64, message: Message, now: i64) -> None:
         """A queue pair is in state `b`; `e` says whether that is what was asked for."""
 
+    def copies(self, channel: i64) -> bool:
+        """Whether there is such a channel; asked of what another worker sent."""
+        return True
+
     def on_copied(self, host: Host, message: Message, now: i64) -> None:
         """A GPU finished a copy that this program asked for."""
         raise AssertionError(f"program {self.number} copies nothing: channel {message.a}")

@@ -116,6 +116,9 @@ class RankProgram(Program):
         if not self.copying:
             self._look(host, now)
 
+    def copies(self, channel: i64) -> bool:
+        return 0 <= channel < len(self.channels)
+
     def on_copied(self, host: Host, message: Message, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
             return

@@ -169,6 +169,9 @@ class Nic(Device):
         """The NIC's fabric ports in order."""
         return list(self._ports)
 
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        return 0 <= message.a < len(self.pairs)
+
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         pair = self.pairs[message.a]
         if message.op != POST:

@@ -12,15 +12,32 @@ what it hosts and goes on.
 
 from __future__ import annotations
 
+from typing import cast
+
 from mypy_extensions import i64
 
 from actors.link import Outbox
+from emu.errors import ProtocolError
 from emu.kernel.device import Device, Plain
 from emu.kernel.kernel import Kernel
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import vec
 from emu.wire.batch import Batch, BatchReader, encode_batch
-from emu.wire.event import COPY_DONE, FIRST_UPKEEP, JOB, NEVER_PS, Event, key_device, key_kind
+from emu.wire.event import (
+    COPY_DONE,
+    FIRST_UPKEEP,
+    JOB,
+    MESSAGE,
+    NEVER_PS,
+    PORT_MASK,
+    PORT_SHIFT,
+    SUBJECT_MASK,
+    Event,
+    Message,
+    describe_key,
+    key_device,
+    key_kind,
+)
 
 
 class Partition:
@@ -87,7 +104,19 @@ class Partition:
         queue = self.kernel.queue
         events: vec[Event] = self._reader.decode(batch, since_ps)
         for event in events:
+            key: i64 = event.key
+            if key_kind(key) == MESSAGE:
+                self._admit(cast(Message, event), key)
             queue.push(event)
+
+    def _admit(self, message: Message, key: i64) -> None:
+        device = self.kernel.device(key_device(key))
+        port: i64 = (key >> PORT_SHIFT) & PORT_MASK
+        if not device.admits(message, port, key & SUBJECT_MASK):
+            values = (message.a, message.b, message.c, message.d, message.e, message.f)
+            raise ProtocolError(
+                f"{describe_key(key)}: operation {message.op} with {values} names something that is not there"
+            )
 
     def progress(self) -> int:
         """Payload bytes delivered and compute done so far, by all devices here."""

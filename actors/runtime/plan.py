@@ -20,7 +20,7 @@ from actors.runtime.sync import SyncGrid
 from actors.runtime.window import WindowMachine
 from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
-from emu.topology.model import Topology
+from emu.topology.model import FABRIC, Topology
 from emu.wire.batch import BatchReader
 
 
@@ -68,9 +68,14 @@ class RunPlan:
             len(self.topology.ports(device)) if host == worker else -1
             for device, host in enumerate(self.assignment)
         ]
+        fabric = [
+            sum(end.kind == FABRIC for end in self.topology.ports(device)) if host == worker else -1
+            for device, host in enumerate(self.assignment)
+        ]
+        nics = [len(self.topology.prefix_nics(prefix)) for prefix in range(self.topology.prefixes)]
         transport = self.scenario.transport
         telemetry = transport.congestion_control.telemetry_bytes
-        reader = BatchReader(ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry)
+        reader = BatchReader(ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry, fabric, nics)
         return Partition(worker, kernel, outboxes, reader)
 
     def names_of(self, worker: int) -> tuple[str, ...]:

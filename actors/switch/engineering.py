@@ -94,6 +94,14 @@ class EngineeredRouting(RoutingPolicy):
                 self._withdraw(row)
             row += 1
 
+    def admits(self, message: Message) -> bool:
+        if message.op != TE_INSTALL:
+            return message.op == TE_COLLECT
+        ports: i64 = len(self.switch.ports)
+        if not self.leaf or message.a < 0 or message.a >= ports:
+            return False
+        return 0 <= message.b < self.prefixes and -1 <= message.c < ports
+
     def on_message(self, message: Message, now: i64) -> None:
         if message.op == TE_COLLECT:
             self._report(message.a, now)

@@ -70,6 +70,10 @@ class RoutingPolicy:
     def link_changed(self, port: i64, up: bool) -> None:
         """A link of this switch went down or came back; groups follow when routing has converged."""
 
+    def admits(self, message: Message) -> bool:
+        """Whether a message that another worker sent names only what there is at this switch."""
+        return True
+
     def on_message(self, message: Message, now: i64) -> None:
         """The controller sent something over the management network."""
         raise AssertionError(f"switch {self.switch.number} takes no messages: op {message.op} at {now}")

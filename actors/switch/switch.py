@@ -288,6 +288,10 @@ class Switch(Device):
             self._settling = True
             self.push_timer(self.queue.now_ps, CONFIGURATION, SETTLED, 0)
 
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        router = self.router
+        return router is not None and router.admits(message)
+
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         router = self.router
         assert router is not None, (self.number, message.op)

@@ -63,6 +63,14 @@ class Device:
         """A message arrived over a host link or the management network."""
         raise AssertionError(f"device {self.number} takes no messages: op {message.op}, port {port}")
 
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        """Whether a message that came from another worker names only what there is here: queue pairs, jobs.
+
+        Asked before it becomes pending, so that numbers beyond a table's end are the sender's fault and not a
+        broken device.
+        """
+        return True
+
     def on_pause(self, message: Message, port: i64) -> None:
         """A PFC frame arrived and the response time has passed: a stops classes, b resumes, c is quanta."""
         raise AssertionError(f"device {self.number} takes no pauses: port {port}")

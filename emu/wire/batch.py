@@ -61,6 +61,9 @@ MOST_PACKETS: Final[i64] = 1 << 20
 LARGEST_PAYLOAD_BYTES: Final[i64] = 4096
 """The largest MTU of the InfiniBand architecture."""
 
+_INDEX_BITS: Final[i64] = 10
+_INDEX_MASK: Final[i64] = 0x3FF
+"""An address is a prefix and an index below it (`emu.topology.model`)."""
 _HEADER_BITS: Final[i64] = 0x1FFFFFFFFFFFFF
 _LARGEST: Final[i64] = 0x3FFFFFFFFFFFFFFF
 _OPERATIONS: Final[i64] = len(OPERATIONS)
@@ -124,6 +127,10 @@ class BatchReader:
     `ports` has, for each device of the run, how many ports it has if it is hosted here, else -1. Messages
     may also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`; one
     that collects telemetry is `telemetry_bytes` longer on the wire.
+
+    Of a device's ports the first `fabric_ports` take frames and pauses, the others messages; where that is
+    not given, all take all. `prefix_nics` has how many NICs each prefix of the fabric has, if there are no
+    other addresses.
     """
 
     def __init__(
@@ -132,12 +139,17 @@ class BatchReader:
         management_port: int,
         largest_payload_bytes: int,
         telemetry_bytes: int = 0,
+        fabric_ports: list[int] | None = None,
+        prefix_nics: list[int] | None = None,
     ) -> None:
         assert largest_payload_bytes <= LARGEST_PAYLOAD_BYTES, largest_payload_bytes
         self._ports: vec[i64] = vec[i64](ports)
         self._management_port: i64 = management_port
         self._largest_payload_bytes: i64 = largest_payload_bytes
         self._telemetry_bytes: i64 = telemetry_bytes
+        self._fabric_ports: vec[i64] = vec[i64](ports if fabric_ports is None else fabric_ports)
+        self._split: bool = fabric_ports is not None
+        self._prefix_nics: vec[i64] = vec[i64](prefix_nics or [])
 
     def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
         """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
@@ -203,6 +215,9 @@ class BatchReader:
                 f"a frame of opcode {opcode} with {payload_bytes} bytes of payload is "
                 f"{wire_size(opcode, payload_bytes)} bytes on the wire, not {wire_bytes}"
             )
+        if len(self._prefix_nics) > 0:
+            self._check_address(addresses & PSN_MASK)
+            self._check_address((addresses >> 24) & PSN_MASK)
         frame = Frame(
             opcode,
             (header >> 8) & 7,
@@ -274,8 +289,16 @@ class BatchReader:
         if ports < 0:
             raise ProtocolError(f"a packet is for device {device}, which is not hosted here")
         port: i64 = (key >> PORT_SHIFT) & PORT_MASK
-        if port >= ports and (port != self._management_port or (key >> KIND_SHIFT) & KIND_MASK != MESSAGE):
+        message: bool = (key >> KIND_SHIFT) & KIND_MASK == MESSAGE
+        if port >= ports and (port != self._management_port or not message):
             raise ProtocolError(f"a packet is for port {port} of device {device}, which has {ports}")
+        if self._split and message == (port < self._fabric_ports[device]):
+            raise ProtocolError(f"port {port} of device {device} does not take that: {describe_key(key)}")
+
+    def _check_address(self, address: i64) -> None:
+        prefix: i64 = address >> _INDEX_BITS
+        if prefix >= len(self._prefix_nics) or address & _INDEX_MASK >= self._prefix_nics[prefix]:
+            raise ProtocolError(f"a frame's address {address} is of no NIC in this fabric")
 
     def _attach_tails(self, events: vec[Event], batch: Batch, at: i64) -> None:
         count: i64 = 0

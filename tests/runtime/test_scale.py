@@ -5,9 +5,10 @@ The switches number 80. Whatever grew with pairs of GPUs would have a million en
 
 import pytest
 
-import emu
 from actors.runtime.plan import RunPlan, blueprint_of, spread
 from actors.switch.switch import Switch
+from emu.api import prepare
+from emu.api import run as run_scenario
 from emu.topology.routing import routes
 
 RACKS, SPINES, GPUS = 64, 16, 1024
@@ -29,7 +30,7 @@ def plan() -> RunPlan:
             }
         ],
     }
-    prepared = emu.prepare(scenario)
+    prepared = prepare(scenario)
     assert len(prepared.topology.gpus) == GPUS
     return spread(blueprint_of(prepared.scenario, prepared.topology), 2)
 
@@ -67,7 +68,7 @@ def test_nothing_is_built_for_pairs_that_do_not_talk(plan: RunPlan) -> None:
 def test_idle_devices_execute_nothing() -> None:
     flow = {"kind": "flows", "pattern": "list", "flows": [{"src": 0, "dst": 127, "size": "64KiB"}]}
     topology = {"kind": "llama3", "pods": 1, "racks_per_pod": 8}
-    result = emu.run(
+    result = run_scenario(
         {"name": "pod", "topology": topology, "jobs": [{"name": "one", "workload": flow}]}, local=True
     )
     busy = [record.number for record in result.outcome.devices if record.executed]
