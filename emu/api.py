@@ -124,7 +124,8 @@ class Result:
         return [
             name
             for name, job in self.summary.jobs.items()
-            if job.status != "success" and not any(path.startswith(f"{name}.") for path in asked)
+            if job.status not in ("success", "disabled")
+            and not any(path.startswith(f"{name}.") for path in asked)
         ]
 
 

@@ -49,7 +49,7 @@ class JobProgress:
         self.start_ps: i64 = NEVER_PS
         self.end_ps: i64 = 0
         self.status: i64 = STATUS_SUCCESS
-        self.ended: bool = False
+        self.ended: bool = not outline.enabled
         self.allowed: i64 = 0 if outline.submitted else outline.operations
         """How many of its operations may begin."""
         self.idle: bool = outline.submitted
@@ -71,7 +71,7 @@ class Controller(Device):
         self.hosts: dict[int, MessagePort] = hosts
         self.jobs: list[JobProgress] = [JobProgress(outline) for outline in outlines]
         self.management_delay_ps: i64 = management_delay_ps
-        self.open_jobs: i64 = len(outlines)
+        self.open_jobs: i64 = sum([1 for outline in outlines if outline.enabled])
         self.operations: list[list[int]] = []
         """Rows of operations that have ended: job, operation, start_ps, end_ps, status."""
         self.engineer: TrafficEngineer | None = None

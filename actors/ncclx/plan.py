@@ -116,11 +116,12 @@ class JobWork:
     job: int
     name: str
     start_ps: int
-    """NEVER_PS if its operations wait to be submitted."""
+    """NEVER_PS if its operations wait to be submitted, or if it does not run."""
     ranks: int
     operations: tuple[Operation, ...] = ()
     works: tuple[RankWork, ...] = ()
     flows: tuple[FlowWork, ...] = ()
+    enabled: bool = True
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -145,7 +146,8 @@ class Plan:
                 hosts=work.hosts(),
                 reports=len(work.works) if work.operations else len(work.hosts()),
                 listed=bool(work.operations),
-                submitted=work.start_ps == NEVER_PS,
+                submitted=work.enabled and work.start_ps == NEVER_PS,
+                enabled=work.enabled,
             )
             for work in self.jobs
         ]
@@ -229,6 +231,7 @@ def _collective(
             RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))
             for rank, gpu in enumerate(job.gpus)
         ),
+        enabled=job.enabled,
     )
 
 
@@ -272,7 +275,7 @@ def _flows(
                 pairs=pairs,
             )
         )
-    return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works))
+    return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works), enabled=job.enabled)
 
 
 def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
@@ -282,6 +285,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             job=work.job,
             name=work.name,
             ranks=work.ranks,
+            enabled=work.enabled,
             collectives=tuple(
                 CollectivePlan(
                     operation=index,
@@ -314,6 +318,8 @@ def planned_payload_bytes(plan: Plan) -> int:
     """Payload that the jobs put on the fabric, clear-to-send not counted: what a progress bar runs to."""
     total = 0
     for work in plan.jobs:
+        if not work.enabled:
+            continue
         total += sum(payload_bytes(one, work.ranks) for one in work.operations)
         total += sum(flow.size_bytes for flow in work.flows)
     return total

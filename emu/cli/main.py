@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios of a directory.",
     "topo": "Show the fabric of a scenario.",
+    "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "compare": "Name the first device and time at which two runs part.",
     "export": "Write the samples of a run for Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",

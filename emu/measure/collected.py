@@ -86,6 +86,8 @@ class JobPlan:
     ranks: int
     collectives: tuple[CollectivePlan, ...] = ()
     flows: tuple[FlowPlan, ...] = ()
+    enabled: bool = True
+    """Whether it runs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from emu.wire.message import (
 
 SUCCESS: Final = "success"
 UNFINISHED: Final = "unfinished"
+DISABLED: Final = "disabled"
 STATUS_NAMES: Final = {
     STATUS_SUCCESS: SUCCESS,
     STATUS_RETRY_EXCEEDED: "retry_exceeded",
@@ -150,7 +151,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
     whole = len(done) == len(outcomes)
     return Job(
         ranks=plan.ranks,
-        status=failed[0] if failed else SUCCESS if whole else UNFINISHED,
+        status=(failed[0] if failed else SUCCESS if whole else UNFINISHED) if plan.enabled else DISABLED,
         start_ps=min((outcome.start_ps for outcome in done), default=None),
         end_ps=max((outcome.end_ps for outcome in done), default=None) if whole else None,
         collectives=[
@@ -172,6 +173,8 @@ def planned_bytes(plans: Sequence[JobPlan]) -> int:
     """The payload that all jobs will deliver, control messages left out: what progress is measured by."""
     total = 0
     for plan in plans:
+        if not plan.enabled:
+            continue
         total += sum(flow.size_bytes for flow in plan.flows)
         for one in plan.collectives:
             factor = bus_factor(one.op, one.ranks) * one.ranks

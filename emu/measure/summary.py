@@ -122,7 +122,8 @@ class Job(Part):
     ranks: int
     """Participants."""
     status: str
-    """`success` if every operation and flow was; otherwise the first other status."""
+    """`success` if every operation and flow was; otherwise the first other status; `disabled` if it was not
+    to run."""
     start_ps: int | None
     """Its earliest start."""
     end_ps: int | None

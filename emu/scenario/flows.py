@@ -9,12 +9,13 @@ How a pattern becomes a list of flows is in `emu.workload.flows`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.section import OneOf, Refusal, Section
-from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes, TimePs
+from emu.scenario.values import AutoPositiveSizeBytes, PositiveFraction, PositiveSizeBytes, TimePs
 
 LONGEST_MESSAGE_BYTES: Final = 2**31
 """What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
@@ -109,6 +110,28 @@ class FlowCsv(FlowsWorkload):
     size_bytes, and optionally start (with unit) or start_ps."""
 
 
+class Poisson(FlowsWorkload):
+    """Background traffic: flows that arrive at random between random ranks."""
+
+    pattern: Literal["poisson"] = "poisson"
+    """Flows between ranks drawn evenly, the times between their arrivals exponential."""
+    sizes: Literal["web_search", "hadoop"] = "web_search"
+    """Their sizes: of DCTCP's web search (1.7 MB in the mean), or of Facebook's Hadoop (120 KB)."""
+    load: PositiveFraction = Fraction(1, 10)
+    """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
+    flows: Annotated[int, Field(ge=1, le=2**16)]
+    """How many flows; the job ends with the last of them."""
+    size_scale: PositiveFraction = Fraction(1)
+    """What sizes are multiplied with, to make a run shorter at the same load; at most 1."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse more than there can be."""
+        for key, value in (("load", self.load), ("size_scale", self.size_scale)):
+            if value > 1:
+                yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
+
+
 PATTERNS: Final = OneOf(
-    "pattern", {"permutation": Permutation, "incast": Incast, "list": FlowList, "csv": FlowCsv}
+    "pattern",
+    {"permutation": Permutation, "incast": Incast, "poisson": Poisson, "list": FlowList, "csv": FlowCsv},
 )

@@ -124,8 +124,15 @@ class JobSection(Section):
     order: OrderChoice = "contiguous"
     """Rank order over those GPUs: as numbered; strided, so that neighbours in a ring sit in different
     racks; or the place in `ranks` of rank 0, of rank 1 and so on."""
+    placement: Literal["numbered", "contiguous", "scattered", "min_cut"] = "numbered"
+    """Which GPUs a number of `ranks` means: those with the first numbers, whoever else has them; or, of
+    those that no other placed or listed job has, the first, one from each rack in turn, or those in the
+    fewest and smallest parts of the fabric."""
     start_ps: TimePs = 0
     """When the job starts."""
+    enabled: bool = True
+    """Whether it runs. If not, its queue pairs are there all the same, so that the other jobs have the paths
+    that they have beside it (`emu slowdown`)."""
     data_priority: AutoPriority = None
     """Priority of its data packets, which `nic.dscp` turns into a DSCP. `auto`: that of `transport`."""
     submitted: bool = False
@@ -135,7 +142,9 @@ class JobSection(Section):
     """What it does."""
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse an explicit order that does not fit an explicit number of ranks."""
+        """Refuse an explicit order that does not fit an explicit number of ranks, and a list to place."""
+        if self.placement != "numbered" and not isinstance(self.ranks, int):
+            yield Refusal(("placement",), "a list of GPUs is placed already", "a number as `ranks`")
         if isinstance(self.order, tuple) and self.ranks != "all":
             count = self.ranks if isinstance(self.ranks, int) else len(self.ranks)
             if sorted(self.order) != list(range(count)):

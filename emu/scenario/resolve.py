@@ -10,13 +10,20 @@ the same switches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from emu.errors import Problem, ScenarioError
 from emu.faults.timeline import LinkChange, LinkFault, link_changes
 from emu.scenario.faults import LinkDown, LinkUp
-from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation
+from emu.scenario.flows import (
+    LONGEST_MESSAGE_BYTES,
+    FlowList,
+    FlowsWorkload,
+    Incast,
+    Permutation,
+    Poisson,
+)
 from emu.scenario.jobs import JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
@@ -26,6 +33,8 @@ from emu.topology.generators import build
 from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
 from emu.wire.event import NEVER_PS
+from emu.workload.allocation import allocate
+from emu.workload.background import poisson
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.ranks import PlacementError, place_ranks
 
@@ -39,7 +48,9 @@ class ResolvedJob(NamedTuple):
     racks: tuple[int, ...]
     """The rack of each rank."""
     start_ps: int
-    """NEVER_PS if its operations wait to be submitted."""
+    """NEVER_PS if its operations wait to be submitted, or if it does not run."""
+    enabled: bool
+    """Whether it runs."""
     workload: Section
     """As the scenario has it."""
     flows: tuple[Flow, ...]
@@ -74,9 +85,10 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
     problems: list[Problem] = []
     racks = _racks(topology)
     jobs: list[ResolvedJob] = []
+    taken = _listed(scenario, len(topology.gpus))
     for index, job in enumerate(scenario.jobs):
         try:
-            jobs.append(_job(scenario, index, job, topology, racks))
+            jobs.append(_job(scenario, index, job, topology, racks, taken))
         except ScenarioError as error:
             problems.extend(error.problems)
     faults: list[LinkFault] = []
@@ -202,30 +214,64 @@ def _racks(topology: Topology) -> list[int]:
     return racks
 
 
+def _listed(scenario: Scenario, gpus: int) -> list[bool]:
+    """Which GPUs jobs list."""
+    taken = [False] * gpus
+    for job in scenario.jobs:
+        for gpu in job.ranks if isinstance(job.ranks, tuple) else ():
+            if gpu < gpus:
+                taken[gpu] = True
+    return taken
+
+
 def _job(
-    scenario: Scenario, index: int, job: JobSection, topology: Topology, racks: list[int]
+    scenario: Scenario,
+    index: int,
+    job: JobSection,
+    topology: Topology,
+    racks: list[int],
+    taken: list[bool],
 ) -> ResolvedJob:
+    """A job on its fabric; GPUs that it is given are `taken` from then on."""
     try:
-        chosen = place_ranks(racks, job.ranks, job.order)
+        ranks = job.ranks
+        if job.placement != "numbered":
+            assert isinstance(ranks, int), ranks
+            ranks = allocate(topology, racks, taken, ranks, job.placement)
+            for gpu in ranks:
+                taken[gpu] = True
+        chosen = place_ranks(racks, ranks, job.order)
     except PlacementError as error:
         problem = _problem(scenario, ("jobs", index, error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
     rank_racks = tuple(racks[gpu] for gpu in chosen)
     flows: tuple[Flow, ...] = ()
     if isinstance(job.workload, FlowsWorkload):
-        flows = tuple(_flows(scenario, index, job.workload, rank_racks))
+        rates_bps = [
+            topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
+        ]
+        flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
         longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
         if longest > LONGEST_MESSAGE_BYTES:
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
-    start_ps = NEVER_PS if job.submitted else job.start_ps
-    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.workload, flows)
+    start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
+    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows)
 
 
-def _flows(scenario: Scenario, index: int, workload: FlowsWorkload, racks: tuple[int, ...]) -> list[Flow]:
+def _flows(
+    scenario: Scenario,
+    index: int,
+    workload: FlowsWorkload,
+    racks: tuple[int, ...],
+    rates_bps: Sequence[int],
+) -> list[Flow]:
     try:
+        if isinstance(workload, Poisson):
+            scale, load = workload.size_scale, workload.load
+            return poisson(rates_bps, workload.sizes, scale, load, workload.flows, scenario.seed, index)
         if isinstance(workload, Permutation):
             return permutation(racks, workload.size_bytes, workload.racks, scenario.seed, index)
         if isinstance(workload, Incast):

@@ -75,6 +75,8 @@ class Scenario(Section):
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield Refusal(("jobs", index, "name"), f"{name!r} is used twice", "a name of its own")
+        if not any(job.enabled for job in self.jobs):
+            yield Refusal(("jobs",), "no job is enabled", "a job that runs")
         pfc = self.switch.pfc
         if self.credited:
             yield from self._without_room()

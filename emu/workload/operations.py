@@ -40,6 +40,8 @@ class JobOutline(NamedTuple):
     """
     submitted: bool = False
     """Whether each operation waits to be submitted (see `actors.runtime.stepping`)."""
+    enabled: bool = True
+    """Whether it runs at all."""
 
 
 def benchmark(

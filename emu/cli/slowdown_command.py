@@ -1,0 +1,74 @@
+"""`emu slowdown`: run the jobs of a scenario together and each by itself: what they cost one another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import click
+
+from actors.runtime.launch import check_options
+from actors.runtime.outcome import RunOptions
+from emu.api import prepare, run_prepared, session
+from emu.cli.scenario_options import load_scenario, overriding
+from emu.errors import UsageError
+from emu.measure.slowdown_table import costs, json_text, shared_links, text
+from emu.measure.summary import Summary
+
+
+@click.command()
+@click.argument("scenario")
+@overriding
+@click.option("--workers", type=click.IntRange(1, 1024), help="On Ray, with so many workers.")
+@click.option("--parts", type=click.IntRange(1, 64), help="Partitions in this process  [1].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every shared link listed.")
+@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+def command(
+    scenario: str,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    workers: int | None,
+    parts: int | None,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Run SCENARIO's jobs together, then each by itself, and print each job's slowdown and the shared links.
+
+    A job that does not run keeps its queue pairs, so the others have the same paths. Faults happen in every
+    run; `expect` is not judged. Exit status: the worst of the runs', as of `emu run`.
+    """
+    if workers is not None and parts is not None:
+        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
+    options = RunOptions(local=workers is None, parts=parts or 1, workers=workers, metrics=False)
+    check_options(options)
+    names = [job.name for job in load_scenario(scenario, assignments, seed).scenario.jobs if job.enabled]
+    if len(names) < 2:
+        raise UsageError(f"{scenario} has one job; accepted: a scenario with two jobs or more")
+    alone: dict[str, Summary] = {}
+    worst = 0
+
+    def run(chosen: Sequence[str], said: str) -> Summary:
+        nonlocal worst
+        loaded = load_scenario(scenario, [*assignments, "expect=[]"], seed)
+        changes = [
+            f"jobs[{index}].enabled=false"
+            for index, job in enumerate(loaded.scenario.jobs)
+            if job.name not in chosen
+        ]
+        result = run_prepared(
+            prepare(load_scenario(scenario, [*assignments, "expect=[]", *changes], seed)), options
+        )
+        worst = max(worst, result.exit_status)
+        if result.outcome.message:
+            click.echo(f"emu: {said}: {result.outcome.message}", err=True)
+        elif not quiet:
+            click.echo(f"{said}: {result.outcome.ending.value}", err=True)
+        return result.summary
+
+    with nullcontext() if workers is None else session(None):
+        together = run(names, "together")
+        for name in names:
+            alone[name] = run([name], f"{name} alone")
+    jobs, links = costs(together, alone), shared_links(alone)
+    click.echo(json_text(jobs, links) if as_json else "\n".join(text(jobs, links)), nl=not as_json)
+    return worst
