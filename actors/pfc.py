@@ -10,7 +10,10 @@ for which the other end must not send it; quanta of zero resume. This file is bo
   While a class stays stopped it is told again at half its quanta.
 
 A stop that was never sent is taken back silently. When the link goes down both halves forget what was
-said; when it comes back, classes that are still stopped are told again.
+said; when it comes back, classes that are still stopped are told again. Headroom may still hold what came
+before, and has no room for a second flight: so who sends *holds* the lossless classes after link-up, until
+whatever the peer has to say is here (one frame in progress there, the pause frame, propagation, response).
+A hold is nobody's pause: neither a watchdog nor `paused_ps` counts it.
 
 A port may have half of it: it tells and does not obey (`ignored` is all classes), or it obeys and tells
 nothing (`silent`).
@@ -35,7 +38,20 @@ from emu.wire.message import PAUSE_FRAME
 
 QUANTUM_BITS: Final = 512
 ALL_CLASSES: Final = 0xFF
-_FIELDS: Final = ("told", "stopping", "pending_stop", "pending_resume", "_expiring", "_refreshing", "ignored")
+HOLD_END: Final[i64] = 8
+"""In the place of a priority in the subject of PAUSE_EXPIRY: a hold may end."""
+_FIELDS: Final = (
+    "told",
+    "stopping",
+    "pending_stop",
+    "pending_resume",
+    "_expiring",
+    "_refreshing",
+    "ignored",
+    "held",
+    "_held_until_ps",
+    "_hold_timed",
+)
 
 
 class Pfc:
@@ -56,6 +72,14 @@ class Pfc:
         """Classes whose pauses are not obeyed (a watchdog saw a storm)."""
         self.silent: bool = False
         """Whether the peer is never told anything."""
+        self.lossless: i64 = 0
+        """Classes that the peer promises to lose nothing of: held after link-up."""
+        self._largest_wire_bytes: i64 = 0
+        self._fixed_ps: i64 = 0
+        self.held: i64 = 0
+        """Classes that are blocked by a hold and by no pause."""
+        self._held_until_ps: i64 = 0
+        self._hold_timed: bool = False
         self._expiring: i64 = 0
         self._refreshing: i64 = 0
         self.until_ps: vec[i64] = vec[i64]([0] * 8)
@@ -64,6 +88,13 @@ class Pfc:
         self.received: vec[i64] = vec[i64]([0] * 8)
         self.sent: vec[i64] = vec[i64]([0] * 8)
         self.resumed: vec[i64] = vec[i64]([0] * 8)
+
+    def hold_after_link_up(self, lossless: int, largest_wire_bytes: int, own_response_ps: int) -> None:
+        """Send nothing of these classes (a mask) after link-up until a pause that the peer sends then is
+        obeyed; it may wait for a frame of this size."""
+        self.lossless = lossless
+        self._largest_wire_bytes = largest_wire_bytes
+        self._fixed_ps = self.port.wire.delay_ps + own_response_ps
 
     def stop(self, priority: i64, now: i64) -> None:
         """The buffer crossed XOFF for a class: tell the peer."""
@@ -133,8 +164,9 @@ class Pfc:
                 if (self.ignored >> priority) & 1:
                     priority += 1
                     continue
-                if (port.blocked >> priority) & 1 == 0:
+                if ((port.blocked & ~self.held) >> priority) & 1 == 0:
                     port.blocked |= 1 << priority
+                    self.held &= ~(1 << priority)
                     self.since_ps[priority] = now
                 if (self._expiring >> priority) & 1 == 0:
                     self._expiring |= 1 << priority
@@ -147,8 +179,11 @@ class Pfc:
 
     def expire(self, priority: i64, now: i64) -> None:
         """A pause may have lapsed: release the class, or look again when the latest pause ends."""
+        if priority == HOLD_END:
+            self._let_go(now)
+            return
         self._expiring &= ~(1 << priority)
-        if (self.port.blocked >> priority) & 1 == 0:
+        if ((self.port.blocked & ~self.held) >> priority) & 1 == 0:
             return
         if self.until_ps[priority] <= now:
             self._release(priority, now)
@@ -174,21 +209,48 @@ class Pfc:
             priority += 1
 
     def link_up(self, now: i64) -> None:
-        """The link came back: tell the peer what is still to be stopped."""
+        """The link came back: tell the peer what is still to be stopped, and hold until it can have told."""
+        port = self.port
+        self.held = self.lossless & ~self.ignored
+        if self.held != 0:
+            port.blocked |= self.held
+            frame_ps: i64 = port.serialisation(self._largest_wire_bytes)
+            self._held_until_ps = now + frame_ps + port.serialisation(PAUSE_WIRE_BYTES) + self._fixed_ps
+            self._time_hold()
         self.pending_stop = self.stopping
         self._attend(now)
+
+    def _time_hold(self) -> None:
+        if not self._hold_timed:
+            self._hold_timed = True
+            self.port.owner.push_timer(self._held_until_ps, PAUSE_EXPIRY, self.port.number, HOLD_END)
+
+    def _let_go(self, now: i64) -> None:
+        """A hold may be over: release what no pause has taken over, or look again after another link-up."""
+        self._hold_timed = False
+        if self.held == 0:
+            return
+        if self._held_until_ps > now:
+            self._time_hold()
+            return
+        self.port.blocked &= ~self.held
+        self.held = 0
+        self.port.kick(now)
 
     def paused_time_ps(self, priority: i64, now: i64) -> i64:
         """How long the peer has kept a class of this port stopped in all, up to now."""
         total: i64 = self.paused_ps[priority]
-        if (self.port.blocked >> priority) & 1:
+        if ((self.port.blocked & ~self.held) >> priority) & 1:
             total += now - self.since_ps[priority]
         return total
 
     def _release(self, priority: i64, now: i64) -> None:
         if (self.port.blocked >> priority) & 1:
             self.port.blocked &= ~(1 << priority)
-            self.paused_ps[priority] += now - self.since_ps[priority]
+            if (self.held >> priority) & 1:
+                self.held &= ~(1 << priority)
+            else:
+                self.paused_ps[priority] += now - self.since_ps[priority]
 
     def save(self) -> list[Plain]:
         """Both halves' state."""

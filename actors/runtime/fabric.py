@@ -142,6 +142,15 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
         if half.device == topology.nodes[number].name and half.peer in (None, topology.nodes[peer].name):
             made.silent = not half.sends
             made.ignored = 0 if half.obeys else ALL_CLASSES
+    lossless = scenario.switch.pfc.priorities
+    if topology.nodes[number].role is Role.SWITCH:
+        stops = scenario.switch.qos.maps_of(topology.nodes[number].name).pfc_priority_to_queue
+        lossless = tuple(stops[priority] for priority in lossless)
+    made.hold_after_link_up(
+        sum(1 << priority for priority in lossless),
+        largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES,
+        pause_response_ps(scenario, topology, number, int(port.rate_bps)),
+    )
     return made
 
 

@@ -245,7 +245,7 @@ class Switch(Device):
             message.b = classes.queues(message.b)
         pfc.hear(message, now)
         if len(self.watches) > 0:
-            self.watches[port].paused(self.ports[port].blocked, now)
+            self.watches[port].paused(self.ports[port].blocked & ~pfc.held, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps

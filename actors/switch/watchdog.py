@@ -68,7 +68,7 @@ class PauseWatch:
                 self._look_again(priority, quiet_ps)
             else:
                 self._restore(priority, now)
-        elif (self.port.blocked & bit) != 0:
+        elif (self.port.blocked & ~self.pfc.held & bit) != 0:
             due_ps: i64 = self.pfc.since_ps[priority] + self.detection_ps
             if due_ps > now:
                 self._look_again(priority, due_ps)

@@ -24,6 +24,7 @@ from actors.link import PRIORITIES, Port
 from actors.nic.nic import Nic
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import ERROR, QueuePair
+from actors.pfc import HOLD_END
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import DROP_REASONS, Switch
 from emu.kernel.device import Device
@@ -235,7 +236,8 @@ def _pauses(port: Port, events: Pending, at_rest: bool) -> Iterator[str]:
     owner, number = port.owner.number, port.number
     for priority in range(PRIORITIES):
         bit = 1 << priority
-        if port.blocked & bit and not events.count(PAUSE_EXPIRY, owner, number, priority):
+        ends = HOLD_END if pfc.held & bit else priority
+        if port.blocked & bit and not events.count(PAUSE_EXPIRY, owner, number, ends):
             yield f"port {number}: class {priority} is stopped and will never expire"
         told = bool(pfc.told & bit and pfc.stopping & bit)
         reminded = events.count(PAUSE_REFRESH, owner, number, priority) or pfc.pending_stop & bit

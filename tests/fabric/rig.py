@@ -1,12 +1,8 @@
 """How does a test wire a whole small fabric by hand?
 
-A `Fabric` is one kernel with the switches and NICs of a scenario, built by the functions that every worker
-uses, and a scripted host at each server, which writes down the completions it is told. The test posts WRITEs
-straight at the NICs (a POST arrives at the given instant), breaks links, takes frames out of a wire, and
-reads results.
-
-NICs are named by their rank: 0 is the first of `topology.nics`. Latencies are zero unless a test says
-otherwise, so that times can be worked out by hand.
+A `Fabric` is one kernel with the switches and NICs of a scenario, built as every worker does, and a scripted
+host at each server, which writes down its completions. The test posts WRITEs straight at the NICs, breaks
+links, takes frames out of a wire, and reads results. NICs are named by rank. Latencies are zero unless said.
 """
 
 from __future__ import annotations
@@ -296,12 +292,16 @@ class Fabric:
         assert isinstance(device, Switch), name
         return device
 
-    def set_link(self, name: str, at_ps: int, up: bool, converge: bool = True) -> None:
-        """Set a link at both ends at one instant; switches learn it a convergence delay later."""
-        (number,) = self.topology.links_named(name)
+    def set_state(self, number: int, at_ps: int, up: bool) -> None:
+        """Set a link at both ends at one instant; no switch learns of it."""
         link = self.topology.links[number]
         for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
             self.queue.push(Event(at_ps, pack_key(node, LINK_STATE, port, int(up))))
+
+    def set_link(self, name: str, at_ps: int, up: bool, converge: bool = True) -> None:
+        """Set a link at both ends at one instant; switches learn it a convergence delay later."""
+        (number,) = self.topology.links_named(name)
+        self.set_state(number, at_ps, up)
         if converge:
             learned_ps = at_ps + self.scenario.routing.convergence_ps
             for switch in self.topology.switches:

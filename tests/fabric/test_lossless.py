@@ -4,7 +4,10 @@ from random import Random
 
 import pytest
 
+from emu.wire.message import STATUS_RETRY_EXCEEDED
 from tests.fabric.random_fabric import random_fabric
+from tests.fabric.rig import Fabric
+from tests.fabric.test_lossless_flaps import flap_and_check
 
 
 def run_and_check(seed: int, lossless: tuple[int, ...] = (3, 6), varied: bool = False) -> None:
@@ -25,29 +28,40 @@ def run_and_check(seed: int, lossless: tuple[int, ...] = (3, 6), varied: bool = 
     assert fabric.total("port_dropped_frames", "headroom_overrun") == 0, f"seed {seed}"
     if nothing_lossy and not varied:
         assert fabric.total("nic_out_of_sequence") == fabric.total("nic_duplicate_request") == 0
+    assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == sum(
+        nic.delivered_bytes for nic in fabric.nics
+    )
+    if fabric.scenario.nic.corrupt_every and given_up(fabric):
+        return  # a fixed rhythm of losses can meet one packet eight times: no congestion, and no delivery
     assert sum(nic.delivered_bytes for nic in fabric.nics) == fabric.posted_bytes, f"seed {seed}"
-    assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == fabric.posted_bytes
 
 
-@pytest.mark.parametrize("seed", range(60))
+def given_up(fabric: Fabric) -> bool:
+    """Whether a queue pair has used up its retries."""
+    ends = (end for connection in fabric.connections for end in (connection, connection.reversed()))
+    return any(c.status == STATUS_RETRY_EXCEEDED for end in ends for c in fabric.completions(end))
+
+
+@pytest.mark.parametrize("seed", range(140))
 def test_a_lossless_fabric_loses_nothing_and_comes_to_rest(seed: int) -> None:
     run_and_check(seed)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(50))
 def test_a_lossless_class_loses_nothing_beside_a_lossy_one(seed: int) -> None:
     run_and_check(seed, lossless=(3,))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(50))
 def test_a_lossless_fabric_loses_nothing_whatever_ways_packets_take(seed: int) -> None:
     run_and_check(seed, varied=True)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("block", range(50))
+@pytest.mark.parametrize("block", range(200))
 def test_a_lossless_fabric_loses_nothing_over_thousands_of_seeds(block: int) -> None:
-    for seed in range(1000 + 100 * block, 1100 + 100 * block):
+    for seed in range(1000 + 100 * block, 1100 + 100 * block, 4):
         run_and_check(seed)
-        run_and_check(seed, lossless=(3,))
-        run_and_check(seed, varied=True)
+        run_and_check(seed + 1, lossless=(3,))
+        run_and_check(seed + 2, varied=True)
+        flap_and_check(seed + 3)

@@ -187,8 +187,15 @@ def test_a_link_that_goes_down_makes_both_sides_forget_and_one_that_comes_up_tel
     assert sides.blocked(1_000_001) == 0
     sides.resume(1_500_000, 6)
     assert sides.pfc().told == 0
-    assert sides.blocked(2_000_000 + FLIGHT_PS) == 0
-    assert sides.blocked(2_000_001 + FLIGHT_PS) == 1 << 3
+    assert sides.blocked(2_000_000) == 0
+    # Both are held after link-up, for a frame of 4,198 B (83,960 ps), the pause frame (1,680) and the link
+    # (500,000); a pause takes over one of them. A hold counts as nobody's pause.
+    assert sides.blocked(2_000_001) == 1 << 3 | 1 << 6
+    assert sides.blocked(2_585_640) == 1 << 3 | 1 << 6
+    assert sides.blocked(2_585_641) == 1 << 3
+    # The pause of class 6 left behind that of class 3, 1,680 ps later.
+    assert sides.heard().paused_time_ps(6, 3_000_000) == 1_000_000 - FLIGHT_PS - 1_680
+    assert sides.heard().paused_time_ps(3, 3_000_000) == 2 * (1_000_000 - FLIGHT_PS)
 
 
 def test_a_pause_in_flight_when_the_link_goes_down_is_lost() -> None:
