@@ -45,6 +45,8 @@ GRACE_S: Final = 15.0
 """How long the others may take to end once one has failed."""
 LOOK_S: Final = 0.2
 ASK_S: Final = 5.0
+LONGEST_DETAILS: Final = 1 << 16
+"""Of a traceback that is kept in the run directory, its end."""
 
 Answer = TypeVar("Answer")
 
@@ -111,6 +113,7 @@ class _RayRun:
         self._discovery = discovery
         self._addresses: list[Address] = []
         self._gone: dict[int, str] = {}
+        self._refusals: list[str] = []
 
     def run(self) -> Outcome:
         """Start, run and collect."""
@@ -287,14 +290,17 @@ class _RayRun:
             for share in shares:
                 self._merger.add(share)
         found = [progress for progress, _ in answers]
+        self._refusals += [line for one in found for line in one.refusals]
         if len(found) == self._plan.workers:
             self._observer.progressed(
                 Progress(
                     max(one.virtual_ps for one in found),
                     sum(one.delivered_bytes for one in found),
                     tuple(row for one in found for row in one.operations),
+                    tuple(self._refusals),
                 )
             )
+            self._refusals = []
 
     def _ask(self, refs: list[Any]) -> list[Any]:
         """The answers that come within `ASK_S`."""
@@ -348,7 +354,7 @@ class _RayRun:
         if not report.details or self._options.directory is None:
             return f"\n{report.details}" if report.details else ""
         path = Path(self._options.directory, f"worker-{worker}.txt")
-        path.write_text(report.details, encoding="utf-8")
+        path.write_text(report.details[-LONGEST_DETAILS:], encoding="utf-8")
         return f" (details in {path})"
 
 

@@ -77,6 +77,8 @@ class Progress:
     delivered_bytes: int
     operations: tuple[tuple[int, ...], ...] = ()
     """The controller's rows of operations that have ended so far."""
+    refusals: tuple[str, ...] = ()
+    """Connections to workers that were refused since the last progress: which worker, from where, and why."""
 
 
 class Observer:

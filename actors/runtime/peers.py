@@ -3,8 +3,9 @@
 Each worker listens on a Unix socket in a directory of its own that nobody else may enter, and, where the
 run spans hosts, on a TCP port that the kernel chooses. Of two workers the one with the higher number
 connects. Whoever connects must prove the run's secret (`actors.runtime.hello`) within `HANDSHAKE_S`, before
-a byte of it is decoded; whoever does not is closed, noted by name, and the run goes on undisturbed. At most
-`STRANGERS` connections may be unproven at one time.
+a byte of it is decoded; whoever does not is closed, noted with its address and the reason, and the run goes
+on undisturbed. At most `STRANGERS` connections may be unproven at one time. A peer that is known may have
+`MOST_WAITING` bodies wait for the thread that simulates, which is more than the protocol ever needs.
 
 Over TCP every body is sealed as well (`actors.runtime.seal`).
 
@@ -38,6 +39,7 @@ HANDSHAKE_S: Final = 5.0
 CONNECT_S: Final = 30.0
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
+MOST_WAITING: Final = 64
 LINGER_S: Final = 2.0
 
 
@@ -69,8 +71,10 @@ class Peers:
         self.seals: dict[int, tuple[Seal, Seal]] = {}
         """For connections over TCP: what goes to a peer is sealed with the first, what comes with the
         second."""
+        self.refused = 0
+        """How many connections were refused."""
         self.refusals: list[str] = []
-        """Why connections were refused, at most `MOST_REFUSALS` of them."""
+        """From where and why, until someone takes them away: at most `MOST_REFUSALS` of them."""
 
     async def listen(self, host: str, tcp_host: str) -> Address:
         """Open the sockets; `tcp_host` is the address to listen on for other hosts, empty for none."""
@@ -112,6 +116,11 @@ class Peers:
                 f"after {CONNECT_S:.0f} s{self._why()}"
             )
 
+    def drain_refusals(self) -> tuple[str, ...]:
+        """The refusals since the last call; also from another thread."""
+        taken, self.refusals = self.refusals, []
+        return tuple(taken)
+
     def take_sockets(self) -> dict[int, socket.socket]:
         """The authenticated connections as plain sockets; trio knows them no longer."""
         sockets = {}
@@ -138,13 +147,16 @@ class Peers:
             except (OSError, trio.ClosedResourceError):
                 return
             if self._strangers >= STRANGERS:
-                self._refuse(f"more than {STRANGERS} connections at one time have proved nothing")
+                self._refuse(
+                    _whence(stream), f"more than {STRANGERS} connections at one time have proved nothing"
+                )
                 stream.socket.close()
             else:
                 self._strangers += 1
                 nursery.start_soon(self._admit, stream)
 
     async def _admit(self, stream: trio.SocketStream) -> None:
+        whence = _whence(stream)
         try:
             with trio.fail_after(HANDSHAKE_S):
                 _check_credentials(stream)
@@ -159,7 +171,7 @@ class Peers:
             trio.BrokenResourceError,
             trio.ClosedResourceError,
         ) as error:
-            self._refuse(str(error) or f"a connection proved nothing in {HANDSHAKE_S:.0f} s")
+            self._refuse(whence, str(error) or f"a connection proved nothing in {HANDSHAKE_S:.0f} s")
             stream.socket.close()
         finally:
             self._strangers -= 1
@@ -201,9 +213,10 @@ class Peers:
         async with self._arrived:
             self._arrived.notify_all()
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, whence: str, reason: str) -> None:
+        self.refused += 1
         if len(self.refusals) < MOST_REFUSALS:
-            self.refusals.append(reason)
+            self.refusals.append(f"{whence}: {reason}")
 
     def _why(self) -> str:
         return f" (refused: {self.refusals[-1]})" if self.refusals else ""
@@ -224,6 +237,9 @@ class StreamExchange:
         self._streams = streams
         self._inbox: queue.SimpleQueue[tuple[int, list[bytes] | EmuError]] = queue.SimpleQueue()
         self._outboxes: dict[int, trio.MemorySendChannel[bytes]] = {}
+        self._came = dict.fromkeys(streams, 0)
+        self._taken = dict.fromkeys(streams, 0)
+        """How many bodies of each peer trio has read, and the other thread has taken."""
         self._asked = 0
         self._written = 0
         for peer, stream in sorted(streams.items()):
@@ -247,6 +263,7 @@ class StreamExchange:
             return []
         if isinstance(found, EmuError):
             raise found
+        self._taken[peer] += len(found)
         return [(peer, body) for body in found]
 
     def flush(self, timeout_s: float) -> None:
@@ -278,6 +295,9 @@ class StreamExchange:
                 if peer in self._seals:
                     bodies = [self._seals[peer][1].open(body) for body in bodies]
                 if bodies:
+                    self._came[peer] += len(bodies)
+                    if self._came[peer] - self._taken[peer] > MOST_WAITING:
+                        raise ProtocolError(f"more than {MOST_WAITING} frames that were not due")
                     self._inbox.put((peer, bodies))
             self._inbox.put((peer, PeerGone(peer, "it closed its connection")))
         except ProtocolError as error:
@@ -308,10 +328,28 @@ def _check_credentials(stream: trio.SocketStream) -> None:
     """On a Unix socket the peer must run as the same user."""
     if stream.socket.family != socket.AF_UNIX:
         return
-    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _, user, _ = struct.unpack("3i", credentials)
+    _, user = _credentials(stream)
     if user != os.getuid():
         raise ProtocolError(f"a connection of user {user}, who does not own this run")
+
+
+def _credentials(stream: trio.SocketStream) -> tuple[int, int]:
+    """Process and user at the other end of a Unix socket, as the kernel knows them."""
+    found = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    process, user, _ = struct.unpack("3i", found)
+    return process, user
+
+
+def _whence(stream: trio.SocketStream) -> str:
+    """Where a connection comes from, for a line that a user reads."""
+    try:
+        if stream.socket.family == socket.AF_UNIX:
+            process, user = _credentials(stream)
+            return f"process {process} of user {user}"
+        host, port = stream.socket.getpeername()[:2]
+    except OSError:
+        return "a connection that is gone"
+    return f"{host}:{port}"
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import os
 import resource
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -158,7 +158,9 @@ class Worker:
     async def progress(self) -> tuple[Progress, list[Share]]:
         """How far this worker is, and the shares of samples taken since the last call."""
         assert self._hosted is not None, "prepare comes first"
-        return self._hosted.scrape.progress(), self._hosted.sampler.drain()
+        refusals = () if self._peers is None else self._peers.drain_refusals()
+        lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
+        return replace(self._hosted.scrape.progress(), refusals=lines), self._hosted.sampler.drain()
 
     async def stop(self) -> None:
         """End the simulation at the next slice."""

@@ -83,6 +83,8 @@ class Terminal(Observer):
     def progressed(self, progress: Progress) -> None:
         """Move the bar, and show the rows that are complete."""
         self._lines(self._table.take(progress.operations))
+        for line in progress.refusals:
+            self._errors.print(Text(line, style="yellow"))
         if self._bar is not None:
             done = min(progress.delivered_bytes, self._planned_bytes)
             self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)

@@ -41,7 +41,7 @@ def run(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
 
 
 def refused(peers: Peers) -> str:
-    assert len(peers.refusals) == 1, peers.refusals
+    assert len(peers.refusals) == peers.refused == 1, peers.refusals
     return peers.refusals[0]
 
 
@@ -157,9 +157,12 @@ def test_recorded_hello_is_worth_nothing_again() -> None:
         recorded += [honest.hello, honest.proof()]
         await stream.aclose()
         await trio.testing.wait_all_tasks_blocked(0.02)
-        peers.refusals.clear()
+        assert len(peers.drain_refusals()) == 1
         await say(address, *recorded)
-        assert "does not know the secret" in refused(peers)
+        (line,) = peers.drain_refusals()
+        assert line.startswith(f"process {os.getpid()} of user {os.getuid()}: ")
+        assert line.endswith("does not know the secret of this run")
+        assert peers.refused == 2
         await peers.close()
 
     run(test)
@@ -285,6 +288,26 @@ def test_streams_of_trio_move_bodies_for_another_thread() -> None:
         left.socket.close()
         with pytest.raises(EmuError):
             await trio.to_thread.run_sync(lambda: [one.receive(1.0) for _ in range(3)])
+        right.socket.close()
+
+    run(test)
+
+
+def test_known_peer_that_floods_is_cut_off() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        left, right = await tcp_pair()
+        token = trio.lowlevel.current_trio_token()
+        flooded = StreamExchange({0: right}, token, nursery.start_soon)
+        await left.send_all(framed(b"x") * (peers_module.MOST_WAITING + 1))
+
+        def look() -> None:
+            for _ in range(peers_module.MOST_WAITING + 2):
+                flooded.receive(5.0)
+
+        await trio.testing.wait_all_tasks_blocked(0.1)
+        with pytest.raises(ProtocolError, match="from worker 0: more than 64 frames that were not due"):
+            await trio.to_thread.run_sync(look)
+        left.socket.close()
         right.socket.close()
 
     run(test)
