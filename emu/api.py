@@ -262,6 +262,16 @@ class _Record(Observer):
             self._directory.sample(sample, digests)
         self._observer.sampled(sample, digests)
 
+    def noted(self, line: str) -> None:
+        """Pass it on."""
+        self._observer.noted(line)
+
+    def settle(self) -> None:
+        """What was written is to outlive the machine."""
+        if self._directory is not None:
+            self._directory.sync()
+        self._observer.settle()
+
     def kept(self) -> Sequence[Sample]:
         """The samples that the summary is made with, each once, by time."""
         found = {sample.virtual_ps: sample for sample in self._before.values() if sample is not None}

@@ -11,9 +11,11 @@ import resource
 import socket
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
+from actors.runtime.keeper import Keeper
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from actors.runtime.participant import Participant, records_of
@@ -21,8 +23,10 @@ from actors.runtime.placement import PLACEMENTS
 from actors.runtime.plan import blueprint_of, spread
 from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger, Sampler
+from actors.runtime.saving import Saving
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import quiet_collector
+from actors.runtime.snapshot import resume
 from actors.runtime.stepping import check_unattended
 from actors.runtime.waiting import waits_of
 from actors.runtime.workers_file import write_workers
@@ -63,12 +67,17 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     plan = spread(blueprint_of(scenario, topology), options.parts)
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
+    keeper = Keeper(scenario, options, plan.workers, observer)
+    machines = [plan.machine(part) for part in range(plan.workers)]
+    saving = Saving(keeper, machines)
     participants = [
-        Participant(partition, plan.machine(part), samplers[part].act)
+        Participant(partition, machines[part], partial(saving.act, part, samplers[part]))
         for part, partition in enumerate(partitions)
     ]
+    saving.participants = participants
     scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
     merger = Merger(plan.workers, observer)
+    ending: Ending | None = None
     discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
     try:
         metrics = scrape.start(scenario) if options.metrics else ""
@@ -80,17 +89,23 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
             write_workers(options.directory, workers)
         observer.workers_up(workers, discovery.url if discovery is not None else "")
         with Interruption() as interruption:
-            watch = _Watch(options, observer, scrape, samplers, merger, interruption)
-            for partition in partitions:
-                partition.start()
+            watch = _Watch(options, observer, scrape, samplers, merger, interruption, saving)
+            if options.resume_ps >= 0:
+                resume(participants, keeper.files.read(options.resume_ps))
+            else:
+                for partition in partitions:
+                    partition.start()
             build_s = time.perf_counter() - begin_s
+            keeper.begin(build_s)
             with quiet_collector():
                 begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-                ending = InProcess(participants, options.delay_seed, watch.between).run()
+                ending = InProcess(participants, options.delay_seed, watch.between, saving.wishes).run()
                 wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
         watch.look()
         scrape.publish()
     finally:
+        saving.close()
+        keeper.end(ending or Ending.INTERRUPTED)
         scrape.close()
         if discovery is not None:
             discovery.close()
@@ -101,6 +116,8 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         wall_s=wall_s,
         cpu_s=cpu_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        snapshots=keeper.clock.taken,
+        snapshots_s=keeper.clock.cost_s,
     )
     records = sorted(
         (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
@@ -124,7 +141,9 @@ class _Watch:
         samplers: Sequence[Sampler],
         merger: Merger,
         interruption: Interruption,
+        saving: Saving,
     ) -> None:
+        self._saving = saving
         self._every_s = options.progress_every_s
         self._observer = observer
         self._scrape = scrape
@@ -138,12 +157,14 @@ class _Watch:
         self._scrape.answer()
         if time.perf_counter() >= self._due_s:
             self.look()
-        return not self._interruption.asked
+        return not self._interruption.asked and not self._saving.keeper.until_passed
 
     def look(self) -> None:
-        """Tell the observer how far the run is."""
+        """Tell the observer how far the run is, and look after its snapshots."""
+        written = self._saving.drain()
         for sampler in self._samplers:
             for share in sampler.drain():
                 self._merger.add(share)
+        self._saving.count(written)
         self._observer.progressed(self._scrape.progress())
         self._due_s = time.perf_counter() + self._every_s

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, Sends
+from actors.runtime.saving import Wishes
 from emu.wire.event import NEVER_PS
 
 Between = Callable[[], bool]
@@ -23,8 +24,15 @@ Between = Callable[[], bool]
 class InProcess:
     """Runs participants in this thread until the run ends."""
 
-    def __init__(self, participants: Sequence[Participant], seed: int, between: Between) -> None:
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        seed: int,
+        between: Between,
+        wishes: Wishes | None = None,
+    ) -> None:
         self._participants = participants
+        self._wishes = wishes
         self._random = random.Random(seed)  # noqa: S311  delays, not secrets
         self._between = between
         count = len(participants)
@@ -71,6 +79,8 @@ class InProcess:
         return endings.pop()
 
     def _open(self, at: int) -> None:
+        if at == 0 and self._wishes is not None:
+            self._wishes.put()
         self._send(at, self._participants[at].open())
         self._close_if_complete(at)
 
@@ -93,6 +103,8 @@ class InProcess:
         while not participant.run_slice():
             if not self._between():
                 return False
+            if self._wishes is not None and self._wishes.soon and len(self._participants) == 1:
+                participant.cut_window()
         if not self._between():
             return False
         self._open(at)

@@ -53,6 +53,16 @@ class RunOptions:
     discovery_port: int = 0
     """The port of the page that lists them; 0 lets the kernel choose."""
     progress_every_s: float = 0.25
+    recoveries: int = 5
+    """On Ray: how often in a row the run goes back to a snapshot without getting farther than before."""
+    snapshot_every_s: float | None = None
+    """Wall time between snapshots; None for what their cost allows, 0 for none."""
+    snapshot_at_ps: tuple[int, ...] = ()
+    """When to take further ones, which are kept."""
+    resume_ps: int = -1
+    """The sync point of the snapshot in `directory` to go on from; -1 begins at the start."""
+    until_ps: int = -1
+    """If not negative: take a snapshot then, and end as if interrupted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +101,16 @@ class Observer:
         """Called every `progress_every_s` or so of wall time."""
 
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        """Every worker passed a sampling point; `digests` are the mixes of the devices there, by number."""
+        """Every worker passed a sampling point; `digests` are the mixes of the devices there, by number.
+
+        Each sampling point is heard of once, in order, also where the run goes back to a snapshot.
+        """
+
+    def noted(self, line: str) -> None:
+        """Something happened to the run that the user should know: it went back, or could not be saved."""
+
+    def settle(self) -> None:
+        """A snapshot is about to count: what was heard so far must be on disk. Raises OSError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,20 +50,31 @@ class Sampler:
 
 
 class Merger:
-    """Puts the shares of all workers together, in device order, and tells the observer."""
+    """Puts the shares of all workers together, in device order, and tells the observer.
+
+    Each sampling point is told once, also where the run goes back to a snapshot and passes it again.
+    """
 
     def __init__(self, workers: int, observer: Observer) -> None:
         self._workers = workers
         self._observer = observer
         self._waiting: dict[int, list[Share]] = {}
+        self._told_ps = -1
+
+    def restart(self) -> None:
+        """The run went back: shares whose sampling point is not complete will be taken again."""
+        self._waiting.clear()
 
     def add(self, share: Share) -> None:
         """One worker's share; the last one of a sampling point completes it."""
+        if share.time_ps <= self._told_ps:
+            return
         shares = self._waiting.setdefault(share.time_ps, [])
         shares.append(share)
         if len(shares) < self._workers:
             return
         del self._waiting[share.time_ps]
+        self._told_ps = share.time_ps
         counters = {number: values for one in shares for number, values in one.counters.items()}
         digests = {number: mix for one in shares for number, mix in one.digests.items()}
         self._observer.sampled(

@@ -3,6 +3,9 @@
 Its metrics page (`actors.runtime.exporter`), answered between slices by the thread that simulates, and how
 far it is, read by another thread: plain integers, each right by itself, not taken at one moment. What must
 be exact is taken at sync points instead.
+
+A run that goes back to a snapshot keeps its pages. Until virtual time passes what was served before, the
+last that was served is served again, so no counter ever falls.
 """
 
 from __future__ import annotations
@@ -25,17 +28,30 @@ class Scrape:
         self, topology: Topology, partitions: Sequence[Partition], windows: Callable[[], int]
     ) -> None:
         self._topology = topology
+        self._exporter: Exporter | None = None
+        self._address = ""
+        self._served_ps = -1
+        """The virtual time of the last snapshot that was published."""
+        self._values: list[list[int]] = []
+        self._engine: dict[str, int] = {}
+        self._windows_before = 0
+        self.host(partitions, windows)
+
+    def host(self, partitions: Sequence[Partition], windows: Callable[[], int]) -> None:
+        """Read these partitions from now on; they host the same devices as those before."""
         self._partitions = partitions
         self._windows = windows
+        self._windows_before = self._engine.get("windows", 0)
         devices = [device for partition in partitions for device in partition.devices]
         self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
-        nics = frozenset(topology.nics)
+        nics = frozenset(self._topology.nics)
         self._nics = [device for device in self._devices if device.number in nics]
-        self._controller = [device for device in self._devices if device.number == topology.controller]
-        self._exporter: Exporter | None = None
+        self._controller = [device for device in self._devices if device.number == self._topology.controller]
 
     def start(self, scenario: Scenario) -> str:
-        """Serve the metrics page; where, as HOST:PORT."""
+        """Serve the metrics page, if it is not served yet; where, as HOST:PORT."""
+        if self._exporter is not None:
+            return self._address
         names = self._topology.nodes
         self._exporter = Exporter(
             [(names[device.number].name, device.series()) for device in self._devices],
@@ -45,7 +61,8 @@ class Scrape:
             },
         )
         self.publish()
-        return self._exporter.start()
+        self._address = self._exporter.start()
+        return self._address
 
     def answer(self) -> None:
         """Publish a snapshot if a scrape waits for one. Called between slices."""
@@ -56,14 +73,17 @@ class Scrape:
         """Publish a snapshot; the last one stays when the run is over."""
         if self._exporter is None:
             return
-        engine = {
-            "events": sum(device.executed for device in self._devices),
-            "packet_hops": sum(device.frames_received for device in self._devices),
-            "data_packet_hops": sum(device.data_frames_received for device in self._devices),
-            "windows": self._windows(),
-        }
-        values = [device.counters() for device in self._devices]
-        self._exporter.publish(self.virtual_ps(), values, engine)
+        virtual_ps = self.virtual_ps()
+        if virtual_ps >= self._served_ps:
+            self._served_ps = virtual_ps
+            self._engine = {
+                "events": sum(device.executed for device in self._devices),
+                "packet_hops": sum(device.frames_received for device in self._devices),
+                "data_packet_hops": sum(device.data_frames_received for device in self._devices),
+                "windows": self._windows_before + self._windows(),
+            }
+            self._values = [device.counters() for device in self._devices]
+        self._exporter.publish(self._served_ps, self._values, self._engine)
 
     def virtual_ps(self) -> int:
         """How far virtual time is."""

@@ -21,6 +21,7 @@ from actors.runtime.exchange import Exchange, PeerGone
 from actors.runtime.outcome import Ending
 from actors.runtime.parcels import PeerLeft, encode_leave
 from actors.runtime.participant import Participant, Sends
+from actors.runtime.saving import Wishes
 from emu.errors import EmuError
 
 WAIT_S: Final = 0.05
@@ -54,10 +55,16 @@ class Simulation:
     """Runs one participant over an exchange until the run ends. `between` is called between slices."""
 
     def __init__(
-        self, participant: Participant, exchange: Exchange | None, between: Callable[[], None]
+        self,
+        participant: Participant,
+        exchange: Exchange | None,
+        between: Callable[[], None],
+        wishes: Wishes | None = None,
     ) -> None:
         self.participant = participant
         self.stop_asked = False
+        self.wishes = wishes
+        """The sync points to request; on worker 0 only."""
         self._exchange = exchange
         self._between = between
 
@@ -91,8 +98,10 @@ class Simulation:
         )
 
     def _rounds(self) -> Ending | None:
-        participant = self.participant
+        participant, wishes = self.participant, self.wishes
         while True:
+            if wishes is not None:
+                wishes.put()
             self._send(participant.open())
             while not participant.complete:
                 assert self._exchange is not None, participant.machine.missing()
@@ -112,6 +121,8 @@ class Simulation:
                 if self.stop_asked:
                     return None
                 self._between()
+                if wishes is not None and wishes.soon and not done:
+                    participant.cut_window()
 
     def _send(self, sends: Sends) -> None:
         for peer, body in sends:

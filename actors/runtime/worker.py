@@ -4,7 +4,8 @@ An async actor: its loop is asyncio's, with trio as a guest for connections, han
 windows; the simulation has a thread of its own. A call takes about a millisecond, and up to a slice longer
 while the simulation runs. The coordinator calls, in this order: `prepare` (build the devices from the
 scenario's text, open the sockets), `connect`, `run` (returns when the run is over, for whatever reason),
-`collect`, `close`; meanwhile `progress` and `stop`. What it takes and returns is plain: numbers, texts,
+`collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go back it calls `close` and begins anew
+with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers, texts,
 tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
 """
 
@@ -14,9 +15,13 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+import trio
 
 from actors.runtime.build import draw
 from actors.runtime.exchange import Exchange, SocketExchange
@@ -30,10 +35,14 @@ from actors.runtime.placement import Placement
 from actors.runtime.plain_records import PlainRecord, to_plain
 from actors.runtime.plan import spread
 from actors.runtime.sampling import Sampler, Share
+from actors.runtime.saving import Saver, Wishes
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import Report, Simulation
+from actors.runtime.snapshot import fingerprint, from_bytes, resume
+from actors.runtime.snapshot_files import Saved, SnapshotFiles
+from actors.runtime.sync import SyncPoint
 from actors.runtime.waiting import waits_of
-from emu.errors import EmuError
+from emu.errors import EmuError, RuntimeFailure
 from emu.scenario.load import load_text
 from emu.topology.model import Topology
 
@@ -58,6 +67,12 @@ class WorkerSpec:
     metrics: bool
     incarnation: int = 0
     """See `actors.runtime.hello`."""
+    snapshots: str = ""
+    """Where shares of snapshots go and are read; empty where that directory cannot be reached."""
+    snapshots_at_ps: tuple[int, ...] = ()
+    """When to take one, besides when asked."""
+    resume_ps: int = -1
+    """The sync point whose snapshot the run goes on from; -1 for the start."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
@@ -81,6 +96,7 @@ class Prepared:
 
     address: Address
     metrics_address: str
+    build_s: float
 
 
 @dataclass(slots=True)
@@ -94,6 +110,8 @@ class _Hosted:
     participant: Participant
     scrape: Scrape
     metrics_address: str
+    saver: Saver
+    wishes: Wishes | None
 
 
 class Worker:
@@ -106,6 +124,8 @@ class Worker:
         self._address: Address | None = None
         self._exchange: Exchange | None = None
         self._simulation: Simulation | None = None
+        self._page: Scrape | None = None
+        """The metrics page of the incarnation before."""
 
     async def where(self) -> Place:
         """Where this actor runs."""
@@ -114,10 +134,15 @@ class Worker:
         ip: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         return Place(os.getpid(), host_identity(), socket.gethostname(), ip)
 
-    async def prepare(self, spec: WorkerSpec) -> Prepared | EmuError:
-        """Build the devices and open the sockets."""
+    async def prepare(self, spec: WorkerSpec, snapshot: bytes = b"") -> Prepared | EmuError:
+        """Build the devices and open the sockets.
+
+        To go on from a snapshot that this host cannot read, the snapshot comes along, as bytes.
+        """
+        begun_s = time.perf_counter()
         try:
-            hosted = self._hosted = await asyncio.to_thread(_build, spec)
+            page, self._page = self._page, None
+            hosted = self._hosted = await asyncio.to_thread(_build, spec, snapshot, page)
             self._guest = TrioGuest()
             await self._guest.ready()
             identity = RunIdentity(spec.run, spec.secret, spec.workers, spec.incarnation)
@@ -126,7 +151,7 @@ class Worker:
         except EmuError as error:
             return error
         self._guest.spawn(self._peers.serve)
-        return Prepared(self._address, hosted.metrics_address)
+        return Prepared(self._address, hosted.metrics_address, time.perf_counter() - begun_s)
 
     async def connect(self, addresses: list[Address]) -> EmuError | None:
         """Connect to the peers this worker talks to."""
@@ -138,6 +163,8 @@ class Worker:
             await self._guest.call(self._peers.connect, ways)
         except EmuError as error:
             return error
+        except trio.Cancelled:
+            return RuntimeFailure(f"worker {self._hosted.spec.worker} was told to go back while it connected")
         if all(way.startswith("/") for way in ways.values()):
             self._exchange = SocketExchange(self._peers.take_sockets(), _patience_s(self._hosted.spec))
         else:
@@ -151,16 +178,30 @@ class Worker:
         """Run until the run is over."""
         hosted = self._hosted
         assert hosted is not None, "prepare comes first"
-        self._simulation = Simulation(hosted.participant, self._exchange, hosted.scrape.answer)
-        hosted.partition.start()
+        between = hosted.scrape.answer
+        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes)
+        if hosted.spec.resume_ps < 0:
+            hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)
 
-    async def progress(self) -> tuple[Progress, list[Share]]:
-        """How far this worker is, and the shares of samples taken since the last call."""
+    async def progress(self) -> tuple[Progress, list[Share], list[Saved]]:
+        """How far this worker is, and the shares of samples and of snapshots taken since the last call."""
         assert self._hosted is not None, "prepare comes first"
+        # In this order: whoever hears of a snapshot has then heard of every sample before it.
+        saved = self._hosted.saver.drain()
         refusals = () if self._peers is None else self._peers.drain_refusals()
         lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
-        return replace(self._hosted.scrape.progress(), refusals=lines), self._hosted.sampler.drain()
+        progress = replace(self._hosted.scrape.progress(), refusals=lines)
+        return progress, self._hosted.sampler.drain(), saved
+
+    async def snapshot(self) -> None:
+        """Have a snapshot taken as soon as possible; worker 0 only."""
+        if self._hosted is not None and self._hosted.wishes is not None:
+            self._hosted.wishes.soon = True
+
+    async def share(self, sync_ps: int) -> bytes:
+        """The share of a snapshot that is kept here in memory; empty if it is not."""
+        return b"" if self._hosted is None else self._hosted.saver.kept.get(sync_ps, b"")
 
     async def stop(self) -> None:
         """End the simulation at the next slice."""
@@ -180,8 +221,11 @@ class Worker:
         found = waits_of(self._hosted.partition.devices, self._hosted.topology)
         return [(one.device, one.waits_for, one.why, one.paused) for one in found]
 
-    async def close(self) -> None:
-        """Close, remove and forget everything: the actor is as new. May be called again."""
+    async def close(self, keep_page: bool = False) -> None:
+        """Close, remove and forget everything: the actor is as new. May be called again.
+
+        With `keep_page` the metrics page stays, for the next `prepare` of the same worker.
+        """
         await self.stop()
         guest, self._guest = self._guest, None
         if self._exchange is not None:
@@ -190,20 +234,47 @@ class Worker:
             if self._peers is not None:
                 await guest.call(self._peers.close)
             await guest.close()
+        page, self._page = self._page, None
         if self._hosted is not None:
-            self._hosted.scrape.close()
+            page = self._hosted.scrape
+            await asyncio.to_thread(self._hosted.saver.close)
+        if keep_page:
+            self._page = page
+        elif page is not None:
+            page.close()
         self._hosted = self._peers = self._address = self._exchange = self._simulation = None
 
 
-def _build(spec: WorkerSpec) -> _Hosted:
+def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     scenario = load_text(spec.scenario, "scenario").scenario
     plan = spread(draw(scenario), spec.workers, spec.placement)
-    partition = plan.partition(spec.worker)
+    partition, machine = plan.partition(spec.worker), plan.machine(spec.worker)
     sampler = Sampler(partition)
-    participant = Participant(partition, plan.machine(spec.worker), sampler.act)
-    scrape = Scrape(plan.topology, [partition], lambda: participant.machine.round)
-    metrics_address = scrape.start(scenario) if spec.metrics else ""
-    return _Hosted(spec, plan.topology, partition, sampler, participant, scrape, metrics_address)
+    files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
+    place = None if files is None else partial(files.path_of, worker=spec.worker)
+    saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
+    wishes = Wishes(machine, spec.snapshots_at_ps) if spec.worker == 0 else None
+
+    def act(sync: SyncPoint) -> None:
+        sampler.act(sync)
+        saver.act(participant, sync)
+        if wishes is not None and sync.requested:
+            wishes.passed()
+
+    participant = Participant(partition, machine, act)
+    if spec.resume_ps >= 0:
+        found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
+        resume([participant], found)
+
+    def windows() -> int:
+        return machine.round
+
+    if page is None:
+        page = Scrape(plan.topology, [partition], windows)
+    else:
+        page.host([partition], windows)
+    metrics_address = page.start(scenario) if spec.metrics else ""
+    return _Hosted(spec, plan.topology, partition, sampler, participant, page, metrics_address, saver, wishes)
 
 
 def _patience_s(spec: WorkerSpec) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +16,7 @@ from actors.runtime.nics import control_warnings, receive_warnings
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from actors.runtime.placement import PLACEMENTS
 from emu.api import Prepared, Result, prepare, run_prepared
+from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding, scenario_path
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
@@ -42,6 +44,7 @@ from emu.measure.run_directory import RunDirectory
     default=0,
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
+@recovering
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -55,6 +58,7 @@ def command(
     placement: str | None,
     address: str | None,
     discovery_port: int,
+    recovery: Mapping[str, Any],
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -76,6 +80,7 @@ def command(
         placement=placement or "packed",
         address=address,
         discovery_port=discovery_port,
+        **recovery,
     )
     check_options(options)
     prepared = prepare(load_scenario(scenario, assignments, seed))
@@ -114,6 +119,10 @@ class _Shown(Observer):
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Pass it on."""
         self._terminal.sampled(sample, digests)
+
+    def noted(self, line: str) -> None:
+        """Pass it on."""
+        self._terminal.noted(line)
 
 
 def _explain(result: Result, terminal: Terminal) -> None:

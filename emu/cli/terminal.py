@@ -57,6 +57,7 @@ class Terminal(Observer):
         self._table = NcclTable(jobs)
         self._planned_bytes = planned_bytes(jobs)
         self._bar: Bar | None = None
+        self._discovery_url = ""
 
     def begin(self, title: str, facts: Iterable[str] = ()) -> None:
         """The heading: the scenario, and lines about fabric and engine."""
@@ -76,7 +77,8 @@ class Terminal(Observer):
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Where Prometheus finds the workers."""
-        if discovery_url:
+        if discovery_url and discovery_url != self._discovery_url:
+            self._discovery_url = discovery_url
             count = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
             self._lines([f"metrics of {count}: {discovery_url}"])
 
@@ -91,6 +93,10 @@ class Terminal(Observer):
 
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Nothing is shown of single samples."""
+
+    def noted(self, line: str) -> None:
+        """What happened to the run, on standard error; the run goes on."""
+        self._errors.print(Text(f"emu: {line}", style="yellow"))
 
     def close(self) -> None:
         """Take the bar away. May be called again."""

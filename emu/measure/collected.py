@@ -49,6 +49,11 @@ class EngineFacts:
     wall_s: float
     cpu_s: float
     peak_rss_bytes: int
+    recoveries: int = 0
+    """How often the run went back to a snapshot."""
+    snapshots: int = 0
+    snapshots_s: float = 0.0
+    """How long the run stood still for them."""
 
 
 @dataclass(frozen=True, slots=True)

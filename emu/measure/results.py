@@ -33,6 +33,9 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
         wall_s=round(facts.wall_s, 6),
         cpu_s=round(facts.cpu_s, 6),
         peak_rss_bytes=facts.peak_rss_bytes,
+        recoveries=facts.recoveries,
+        snapshots=facts.snapshots,
+        snapshots_s=round(facts.snapshots_s, 6),
     )
 
 

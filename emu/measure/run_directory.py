@@ -6,6 +6,7 @@
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.samples`)
     workers.json       which worker hosts what, written by the runtime as soon as they are up
+    snapshots/         what a run that broke off can go on from, written by the runtime
 
 Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
 used if it is empty or holds an earlier run and nothing else (which is then replaced); anything else is
@@ -18,6 +19,7 @@ lines, so that what an interrupted run leaves can be read. Directories are made 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -40,6 +42,8 @@ FILES: Final = (
     "digests.jsonl",
     "workers.json",
 )
+SNAPSHOTS: Final = "snapshots"
+"""The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
 PART: Final = ".part"
 DEFAULT_ROOT: Final = Path("runs")
 MOST_RUNS: Final = 100_000
@@ -62,7 +66,7 @@ def write_whole(path: Path, text: str) -> None:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, *(name + PART for name in FILES)]
     return not names or ("journal.jsonl" in names and all(name in known for name in names))
 
 
@@ -102,7 +106,10 @@ class RunDirectory:
                 raise UsageError(f"{out}: {reason}; give another directory with --out")
             earlier = list(out.iterdir())
             for entry in earlier:
-                entry.unlink()
+                if entry.name == SNAPSHOTS and entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
         except OSError as error:
             where = error.filename or out or root
             raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
@@ -135,6 +142,11 @@ class RunDirectory:
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
         write_whole(self.path / "summary.json", summary.json_text())
+
+    def sync(self) -> None:
+        """Have the line files on disk as far as they are written. Raises OSError."""
+        for file in self._lines.values():
+            os.fsync(file.fileno())
 
     def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
         """Append one entry to the journal."""

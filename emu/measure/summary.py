@@ -66,6 +66,12 @@ class Engine(Part):
     """CPU time of all workers for the same span."""
     peak_rss_bytes: int
     """Largest resident memory, summed over workers."""
+    recoveries: int
+    """How often the run went back to a snapshot because a worker or a connection was lost."""
+    snapshots: int
+    """Snapshots taken."""
+    snapshots_s: float
+    """Wall time for which the run stood still for them."""
 
 
 class Collective(Part):

@@ -94,7 +94,7 @@ def test_workers_say_where_they_are_and_samples_are_whole(tmp_path: Path) -> Non
 
 def test_killed_worker_is_named_and_the_rest_is_kept() -> None:
     notes = Notes(lambda me: os.kill(me.workers[1].pid, signal.SIGKILL))
-    outcome = run("permutation", LONG, notes, workers=3)
+    outcome = run("permutation", LONG, notes, workers=3, recoveries=0)
     assert (outcome.ending, outcome.exit_status, outcome.digest) == (Ending.FAILED, 4, "")
     killed = notes.workers[1]
     assert outcome.message.startswith(f"worker 1 (pid {killed.pid}, hosting {killed.devices[0]}, ")

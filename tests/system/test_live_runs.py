@@ -157,7 +157,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.ray
 def test_killed_worker_ends_the_run_with_one_line_and_leaves_nothing() -> None:
-    with live("--workers=2") as run:
+    with live("--workers=2", "--recoveries=0") as run:
         workers = json.loads((run.out / "workers.json").read_text("utf-8"))["workers"]
         assert run.targets() == [worker["metrics_address"] for worker in workers]
         pages = [scrape(worker["metrics_address"]) for worker in workers]

@@ -53,7 +53,7 @@ def test_a_worker_that_is_gone_is_not_kept() -> None:
             os.kill(self.pids[0], 9)
 
     killer = Killer()
-    result = api.run_prepared(api.prepare(TINY), RunOptions(workers=2), killer)
+    result = api.run_prepared(api.prepare(TINY), RunOptions(workers=2, recoveries=0), killer)
     assert result.exit_status == 4
     assert not set(killer.pids) & set(pids_of(2))
 

@@ -1,0 +1,170 @@
+"""How does the coordinator call its actors, when any of them may be gone at any time?
+
+The actors of a run, by worker. Every call waits with a limit, notices who died meanwhile, and says so: in
+`gone`, with Ray's reason. Who is gone is replaced by `hire`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from actors.runtime.crew import crew_of_session
+from actors.runtime.interruption import Interruption
+from actors.runtime.worker import Worker
+from emu.errors import EmuError, RuntimeFailure
+
+START_S: Final = 300.0
+"""How long actors may take to start, to build, and to connect, each."""
+LOOK_S: Final = 0.2
+ASK_S: Final = 5.0
+SMALL_SHARE: Final = 0.001
+
+Call = Callable[[int, Any], Any]
+"""Calls an actor, given its worker's number; returns the reference of the answer."""
+
+
+class WorkerGone(RuntimeFailure):
+    """An actor's process is gone."""
+
+    def __init__(self, worker: int, reason: str) -> None:
+        super().__init__(worker, reason)
+        self.worker = worker
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"worker {self.worker} died before the run began: {self.reason}"
+
+
+class Ensemble:
+    """The actors of one run."""
+
+    def __init__(self, workers: int, interruption: Interruption) -> None:
+        self.workers = workers
+        self.actors: list[Any] = []
+        self.gone: dict[int, str] = {}
+        """Which actors are gone, and why."""
+        self._interruption = interruption
+
+    def hire(self) -> None:
+        """Have an actor for every worker: new ones in place of those that are gone."""
+        import ray  # noqa: PLC0415  Ray only where it is needed
+
+        crew = crew_of_session()
+        fresh = not self.actors
+        share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
+        actor = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
+        if fresh:
+            self.actors = [] if crew is None else crew.take(self.workers)
+            self.actors += [actor.remote() for _ in range(self.workers - len(self.actors))]
+        for worker in sorted(self.gone):
+            ray.kill(self.actors[worker])
+            self.actors[worker] = actor.remote()
+        self.gone.clear()
+
+    @property
+    def living(self) -> list[int]:
+        """The workers whose actors are not known to be gone."""
+        return [worker for worker in range(len(self.actors)) if worker not in self.gone]
+
+    def all(self, call: Call, what: str, when_gone: Call | None = None) -> list[Any]:
+        """What every actor answers; once one is gone, `when_gone` is called on the others.
+
+        Raises WorkerGone once all have answered or died, RuntimeFailure, or KeyboardInterrupt.
+        """
+        import ray  # noqa: PLC0415  as above
+
+        refs = [call(worker, actor) for worker, actor in enumerate(self.actors)]
+        of = {ref: worker for worker, ref in enumerate(refs)}
+        answers: dict[int, Any] = {}
+        deadline_s = time.monotonic() + START_S
+        waiting = list(refs)
+        while waiting:
+            done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
+            for ref in done:
+                answers[of[ref]] = self.answer(of[ref], ref)
+            if self.gone and when_gone is not None:
+                for worker in self.living:
+                    when_gone(worker, self.actors[worker])
+                when_gone = None
+            if self._interruption.asked:
+                raise KeyboardInterrupt
+            if time.monotonic() > deadline_s:
+                raise RuntimeFailure(
+                    f"{len(waiting)} of {len(refs)} workers did not {what} within {START_S:.0f} s"
+                )
+        for worker, reason in sorted(self.gone.items()):
+            raise WorkerGone(worker, reason)
+        return [answers[worker] for worker in range(len(refs))]
+
+    def answer(self, worker: int, ref: Any) -> Any:
+        """An answer that has come; None, and the actor noted as gone, if it is that."""
+        import ray  # noqa: PLC0415  as above
+
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayActorError as error:
+            self.gone.setdefault(worker, _reason(error))
+            return None
+
+    def ask(self, call: Call, workers: Iterable[int] | None = None) -> dict[int, Any]:
+        """What the living of these workers answer within `ASK_S`, by worker."""
+        import ray  # noqa: PLC0415  as above
+
+        asked = self.living if workers is None else [one for one in workers if one not in self.gone]
+        of = {call(worker, self.actors[worker]): worker for worker in asked}
+        done: list[Any] = []
+        if of:
+            done, _ = ray.wait(list(of), num_returns=len(of), timeout=ASK_S)
+        answers: dict[int, Any] = {}
+        for ref in done:
+            try:
+                answers[of[ref]] = ray.get(ref)
+            except ray.exceptions.RayActorError:
+                continue
+        return dict(sorted(answers.items()))
+
+    def send_back(self) -> None:
+        """Have the living forget their incarnation; who does not in time is ended, and gone."""
+        closed = self.ask(lambda _, actor: actor.close.remote(keep_page=True))
+        for worker in self.living:
+            if worker not in closed:
+                self.gone[worker] = f"it did not go back within {ASK_S:.0f} s"
+
+    def close(self, keep: bool) -> None:
+        """End the actors, or leave them to the session if `keep`."""
+        import ray  # noqa: PLC0415  as above
+
+        closed = self.ask(lambda _, actor: actor.close.remote())
+        crew = crew_of_session()
+        kept = list(closed) if keep and crew is not None else []
+        for worker, actor in enumerate(self.actors):
+            if worker not in kept:
+                ray.kill(actor)
+        if crew is not None:
+            crew.give_back([self.actors[worker] for worker in kept])
+
+
+def without_errors(answers: list[Any]) -> list[Any]:
+    """The answers. Raises the first of them that is an EmuError."""
+    for answer in answers:
+        if isinstance(answer, EmuError):
+            raise answer
+    return answers
+
+
+def cluster_cpus() -> int:
+    """How many CPUs the cluster has."""
+    import ray  # noqa: PLC0415  as above
+
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return max(int(resources.get("CPU", 1)), 1)
+
+
+def _reason(error: Exception) -> str:
+    """Why Ray thinks an actor is gone, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    chosen = [line for line in lines if line.startswith("The actor died") or "exit detail" in line.lower()]
+    line = (chosen or lines or [type(error).__name__])[-1]
+    return line.partition(" Some common causes")[0][:300]

@@ -1,0 +1,66 @@
+"""Which options of `emu run` say how a run survives the loss of a worker, and what is kept of it?"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Final
+
+import click
+
+from emu.cli.scenario_options import Command
+from emu.errors import UsageError
+from emu.units import PS_PER_S, parse_time
+
+OFF: Final = "off"
+AUTO: Final = "auto"
+
+
+def recovering(function: Command) -> Command:
+    """Add `--recoveries`, `--snapshot-every` and `--snapshot-at`, as `recovery`: fields of RunOptions."""
+
+    @functools.wraps(function)
+    def command(
+        *, recoveries: int | None, snapshot_every: str, snapshot_at: tuple[str, ...], **others: Any
+    ) -> Any:
+        if recoveries is not None and others.get("local"):
+            raise UsageError("--recoveries is for Ray; with --local there is no worker to lose")
+        recovery: dict[str, Any] = {
+            "snapshot_every_s": _every_s(snapshot_every),
+            "snapshot_at_ps": tuple(sorted({_at_ps(text) for text in snapshot_at})),
+        }
+        if recoveries is not None:
+            recovery["recoveries"] = recoveries
+        return function(recovery=recovery, **others)
+
+    command = click.option(
+        "--snapshot-at",
+        multiple=True,
+        metavar="TIME",
+        help="Keep a snapshot of this virtual time, for `emu fork`. Can be repeated.",
+    )(command)
+    command = click.option(
+        "--snapshot-every",
+        default=AUTO,
+        metavar="TIME",
+        help="Wall time between snapshots, or off [auto: as often as 3% of the time allows].",
+    )(command)
+    return click.option(
+        "--recoveries",
+        type=click.IntRange(0, 1000),
+        help="How often in a row to go back to a snapshot without getting farther [5].",
+    )(command)
+
+
+def _every_s(text: str) -> float | None:
+    if text == AUTO:
+        return None
+    if text == OFF:
+        return 0.0
+    return _at_ps(text, "--snapshot-every") / PS_PER_S
+
+
+def _at_ps(text: str, option: str = "--snapshot-at") -> int:
+    time_ps = parse_time(text)
+    if time_ps <= 0:
+        raise UsageError(f"{option} {text}: must be more than 0")
+    return time_ps
