@@ -80,6 +80,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.host.host",
     "actors.host.flows",
     "actors.ncclx.ring",
+    "actors.ncclx.posting",
+    "actors.ncclx.waits",
     "actors.ncclx.ends",
     "actors.ncclx.channel",
     "actors.ncclx.ring_channel",

@@ -26,9 +26,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.host.program import Program
+from actors.host.program import LIBRARY_SERIES, Program
 from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain
+from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import append, vec
@@ -258,12 +258,33 @@ class Host(Device):
 
     # ---- what is left
 
+    def series(self) -> list[Series]:
+        if not any(program.counters() for program in self.programs):
+            return []
+        return [Series(name) for name in LIBRARY_SERIES]
+
+    def counters(self) -> list[int]:
+        total: list[int] = []
+        for program in self.programs:
+            more = program.counters()
+            if not total:
+                total = more
+            elif more:
+                peak = max(total[-1], more[-1])
+                total = [one + other for one, other in zip(total, more, strict=True)]
+                total[-1] = peak
+        return total
+
     def results(self) -> dict[str, list[list[int]]]:
-        """The flows that were posted here: job, flow, start_ps, completed_ps, status."""
+        """The flows that were posted here (job, flow, start_ps, completed_ps, status), and the waits of
+        clear-to-sends (job, operation, wait_ps, how many).
+        """
         rows: list[list[int]] = []
+        waits: list[list[int]] = []
         for program in self.programs:
             rows += program.flow_rows()
-        return {"flows": rows}
+            waits += program.cts_rows()
+        return {"flows": rows, "cts_waits": waits}
 
     def save(self) -> list[Plain]:
         """The host's state: links, proxies, programs."""

@@ -9,7 +9,7 @@ between any two events.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -18,6 +18,15 @@ from emu.wire.event import Message
 
 if TYPE_CHECKING:
     from actors.host.host import Host
+
+LIBRARY_SERIES: Final = (
+    "host_cts_received",
+    "host_cts_wait_ps",
+    "host_held_slices",
+    "host_deferred_segments",
+    "host_cts_wait_peak_ps",
+)
+"""What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -55,6 +64,14 @@ class Program:
 
     def flow_rows(self) -> list[list[int]]:
         """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
+        return []
+
+    def counters(self) -> list[int]:
+        """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
+        return []
+
+    def cts_rows(self) -> list[list[int]]:
+        """Rows for the table `cts_waits`: job, operation, wait_ps, how many clear-to-sends."""
         return []
 
     def save(self) -> list[Plain]:

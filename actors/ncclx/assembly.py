@@ -7,7 +7,7 @@ and within a job rank by rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from actors.gpu.gpu import Gpu
 from actors.host.flows import Flow, FlowProgram
@@ -16,19 +16,22 @@ from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import Outbox
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import (
+    CTS_BYTES,
     RECEIVE_CONTROL,
     RECEIVE_DATA,
     ROLES,
     SEND_CONTROL,
     SEND_DATA,
-    NicLoads,
     ReceiveEnd,
     SendEnd,
 )
+from actors.ncclx.flight import switches_between, unloaded_ps
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
+from actors.ncclx.posting import POLICIES, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
+from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Topology
@@ -72,7 +75,7 @@ def build_host(
         most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
         loads = NicLoads(most) if most else None
         for work in here:
-            _add_rank(scenario, topology, host, job, work, loads)
+            _add_rank(scenario, topology, plan, host, job, work, loads)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
@@ -88,12 +91,18 @@ def _host_port(topology: Topology, node: int) -> int:
 
 
 def _add_rank(
-    scenario: Scenario, topology: Topology, host: Host, job: JobWork, work: RankWork, loads: NicLoads | None
+    scenario: Scenario,
+    topology: Topology,
+    plan: Plan,
+    host: Host,
+    job: JobWork,
+    work: RankWork,
+    loads: NicLoads | None,
 ) -> None:
     ncclx = scenario.ncclx
     gpu_port = _host_port(topology, work.gpu)
     slots = ncclx.steps // ncclx.slice_steps
-    split = ncclx.qp_policy == "split"
+    waits = Waits()
     operations = [(OPERATION_CODES[one.op], one.size_bytes) for one in job.operations]
     channels: list[Channel] = []
     sends: list[SendEnd] = []
@@ -102,36 +111,52 @@ def _add_rank(
     for number, ends in enumerate(work.channels):
         nic_port = _host_port(topology, ends.nic)
         for end in ends.sends:
-            ports = [_host_port(topology, nic) for nic in end.nics]
             bound += _bindings(topology, ends.nic, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
-            sends.append(
-                SendEnd(
-                    number,
-                    end.peer,
-                    nic_port,
-                    slots,
-                    list(end.pairs),
-                    end.control,
-                    split,
-                    ports,
-                    loads if ports else None,
-                )
-            )
+            nics = end.nics or (ends.nic,)
+            peer = plan.pairs[nics[0]][end.pairs[0]].remote_nic
+            unloaded = unloaded_ps(scenario, topology, peer, nics[0], int(CTS_BYTES))
+            sender = make_sender(scenario, topology, nics, end.pairs, peer, loads if end.nics else None)
+            sends.append(SendEnd(number, end.peer, slots, sender, end.control, waits, unloaded))
         for end in ends.receives:
-            pieces = len(end.pairs) if split else 1
+            receiver = Receiver(POLICIES[ncclx.qp_policy], len(end.pairs))
             bound += _bindings(
                 topology, ends.nic, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL)
             )
-            receives.append(ReceiveEnd(number, end.peer, nic_port, slots, pieces, end.control))
+            receives.append(ReceiveEnd(number, end.peer, nic_port, slots, receiver, end.control))
         cursor = RingCursor(
             job.ranks, work.rank, len(work.channels), number, ncclx.chunk_bytes, ncclx.slice_bytes
         )
         channels.append(RingChannel(number, gpu_port, sends[-1], receives[-1], cursor, operations))
-    program = RankProgram(job.job, job.start_ps, work.rank, channels, sends, receives, loads)
+    program = RankProgram(job.job, job.start_ps, work.rank, channels, sends, receives, waits)
     host.add(program)
     program.settle()
     for port, index, context in bound:
         host.bind(port, index, int(program.number), context)
+
+
+def make_sender(
+    scenario: Scenario,
+    topology: Topology,
+    nics: Sequence[int],
+    pairs: Sequence[int],
+    peer: int,
+    loads: NicLoads | None,
+) -> Sender:
+    """The end that writes of a connection from these NICs, the first of which is connected to `peer`.
+
+    `loads` is None where slices do not choose among NICs.
+    """
+    ncclx = scenario.ncclx
+    return Sender(
+        POLICIES[ncclx.qp_policy],
+        [_host_port(topology, nic) for nic in nics],
+        list(pairs),
+        ncclx.steps // ncclx.slice_steps,
+        loads,
+        ncclx.dqplb.segment_bytes,
+        ncclx.dqplb.most_outstanding,
+        ncclx.outstanding.at_distance(switches_between(topology, nics[0], peer)),
+    )
 
 
 def _bindings(

@@ -29,12 +29,12 @@ from actors.ncclx.ends import (
     ROLES,
     SEND_CONTROL,
     SEND_DATA,
-    NicLoads,
     ReceiveEnd,
     SendEnd,
 )
+from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.event import Message
 from emu.wire.message import COMPLETED_SEND, STATUS_SUCCESS
 
@@ -52,15 +52,15 @@ class RankProgram(Program):
         channels: list[Channel],
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
-        loads: NicLoads | None,
+        waits: Waits,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
         self.channels: list[Channel] = channels
         self.sends: list[SendEnd] = sends
         self.receives: list[ReceiveEnd] = receives
-        self.loads: NicLoads | None = loads
-        """Shared by the job's ranks of this host, if slices choose among NICs."""
+        self.waits: Waits = waits
+        """Of the clear-to-sends that came to its ends."""
         self.operation: i64 = -1
         self.running: bool = False
         self.copying: bool = False
@@ -96,7 +96,7 @@ class RankProgram(Program):
             if message.e != STATUS_SUCCESS:
                 self._fail(host, message.e, now)
             elif role == SEND_DATA:
-                self._on_acknowledged(host, self.sends[context // ROLES], message.b, now)
+                self._on_acknowledged(host, self.sends[context // ROLES], message, now)
             else:
                 assert role == RECEIVE_CONTROL, (self.job, self.rank, role)
         elif role == RECEIVE_DATA:
@@ -105,10 +105,10 @@ class RankProgram(Program):
                 self.channels[receive.channel].on_ready(host, receive)
         else:
             assert role == SEND_CONTROL, (self.job, self.rank, role)
-            self.sends[context // ROLES].on_granted(host)
+            self.sends[context // ROLES].on_granted(host, message.b, now)
 
-    def _on_acknowledged(self, host: Host, send: SendEnd, number: i64, now: i64) -> None:
-        freed: i64 = send.on_acknowledged(number)
+    def _on_acknowledged(self, host: Host, send: SendEnd, message: Message, now: i64) -> None:
+        freed: i64 = send.on_acknowledged(host, message.b, message.c)
         if freed > 0:
             channel = self.channels[send.channel]
             channel.unacknowledged -= freed
@@ -141,6 +141,7 @@ class RankProgram(Program):
             if not channel.drained():
                 return
         self.running = False
+        self.waits.close(self.job, self.operation)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
 
     def _fail(self, host: Host, status: i64, now: i64) -> None:
@@ -149,16 +150,28 @@ class RankProgram(Program):
             self.running = False
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
 
+    def counters(self) -> list[int]:
+        """Those of `actors.host.program.LIBRARY_SERIES`."""
+        waits = self.waits
+        held: i64 = 0
+        deferred: i64 = 0
+        for send in self.sends:
+            held += send.sender.held
+            deferred += send.sender.deferred
+        return [waits.count, waits.total_ps, held, deferred, waits.most_ps]
+
+    def cts_rows(self) -> list[list[int]]:
+        """Rows for the table `cts_waits`."""
+        return self.waits.rows(self.job, self.operation)
+
     def save(self) -> list[Plain]:
         channels: list[Plain] = [channel.save() for channel in self.channels]
         sends: list[Plain] = [send.save() for send in self.sends]
         receives: list[Plain] = [receive.save() for receive in self.receives]
-        loads = self.loads
-        outstanding: Plain = None if loads is None else [save_integers(loads.outstanding), loads.last]
-        return [save_fields(self, _FIELDS), channels, sends, receives, outstanding]
+        return [save_fields(self, _FIELDS), channels, sends, receives, self.waits.save()]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, outstanding = state
+        fields, channels, sends, receives, waits = state
         load_fields(self, _FIELDS, fields)
         for channel, saved in zip(self.channels, as_list(channels), strict=True):
             channel.load(as_list(saved))
@@ -166,9 +179,4 @@ class RankProgram(Program):
             send.load(saved)
         for receive, saved in zip(self.receives, as_list(receives), strict=True):
             receive.load(saved)
-        loads = self.loads
-        if loads is not None:
-            # Every rank of the job on this host brings the same.
-            table, last = as_list(outstanding)
-            loads.outstanding = load_integers(table)
-            loads.last = as_int(last)
+        self.waits.load(waits)

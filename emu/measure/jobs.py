@@ -13,12 +13,12 @@ Source: nccl-tests, doc/PERFORMANCE.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from emu.measure.collected import CollectivePlan, DeviceRecord, FlowPlan, JobPlan
-from emu.measure.summary import Collective, Flow, Job
+from emu.measure.summary import ClearToSends, Collective, Flow, Job
 from emu.units import BIT_PS_PER_BYTE
 from emu.wire.message import (
     STATUS_FLUSHED,
@@ -83,16 +83,47 @@ class Reported:
         self.flows: dict[tuple[int, int], Outcome] = {}
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
+        self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
+        """(job, operation): how many clear-to-sends waited so long."""
         for record in records:
             for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
                 self.operations[job, operation] = Outcome(start_ps, end_ps, status)
             for job, flow, start_ps, end_ps, status in record.results.get("flows", ()):
                 self.flows[job, flow] = Outcome(start_ps, end_ps, status)
+            for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
+                waits = self.cts_waits.setdefault((job, operation), {})
+                waits[wait_ps] = waits.get(wait_ps, 0) + count
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps[record.number, pair, message] = at_ps
 
 
-def collective_row(plan: CollectivePlan, outcome: Outcome | None) -> Collective:
+def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
+    """Waits by length, with how many of each; None without any."""
+    count = sum(waits.values())
+    if not count:
+        return None
+    ordered = sorted(waits.items())
+
+    def least_covering(share: Fraction) -> int:
+        """The shortest wait that so large a share did not exceed."""
+        seen = 0
+        for wait_ps, many in ordered:
+            seen += many
+            if seen >= count * share:
+                return wait_ps
+        return ordered[-1][0]
+
+    return ClearToSends(
+        count=count,
+        p50_ps=least_covering(Fraction(1, 2)),
+        p90_ps=least_covering(Fraction(9, 10)),
+        max_ps=ordered[-1][0],
+    )
+
+
+def collective_row(
+    plan: CollectivePlan, outcome: Outcome | None, waits: Mapping[int, int] | None = None
+) -> Collective:
     """One operation, with its bandwidths if it was done."""
     rate: int | None = None
     bus: int | None = None
@@ -111,6 +142,7 @@ def collective_row(plan: CollectivePlan, outcome: Outcome | None) -> Collective:
         algbw=rate,
         busbw=bus,
         status=status_name(outcome.status) if outcome else UNFINISHED,
+        cts_wait=clear_to_sends(waits or {}),
     )
 
 
@@ -155,7 +187,11 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         start_ps=min((outcome.start_ps for outcome in done), default=None),
         end_ps=max((outcome.end_ps for outcome in done), default=None) if whole else None,
         collectives=[
-            collective_row(one, reported.operations.get((plan.job, one.operation)))
+            collective_row(
+                one,
+                reported.operations.get((plan.job, one.operation)),
+                reported.cts_waits.get((plan.job, one.operation)),
+            )
             for one in plan.collectives
             if not one.warmup
         ],

@@ -210,6 +210,37 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Demands, counted each round, for which no path or table had room.",
     ),
+    _counter(
+        "host_cts_received", "host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends that came to senders."
+    ),
+    _counter(
+        "host_cts_wait_ps",
+        "host_cts_wait_seconds",
+        Unit.PS,
+        DEVICE,
+        "Time that these clear-to-sends were under way beyond their unloaded flight.",
+    ),
+    _gauge(
+        "host_cts_wait_peak_ps",
+        "host_cts_wait_peak_seconds",
+        Unit.PS,
+        DEVICE,
+        "Longest such wait of one clear-to-send.",
+    ),
+    _counter(
+        "host_held_slices",
+        "host_held_slices",
+        Unit.COUNT,
+        DEVICE,
+        "Times that a slice waited for a connection's limit on outstanding bytes.",
+    ),
+    _counter(
+        "host_deferred_segments",
+        "host_deferred_segments",
+        Unit.COUNT,
+        DEVICE,
+        "Times that a segment waited because every queue pair had its most messages outstanding.",
+    ),
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(
         "voq_peak_bytes",

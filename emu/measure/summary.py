@@ -74,6 +74,19 @@ class Engine(Part):
     """Wall time for which the run stood still for them."""
 
 
+class ClearToSends(Part):
+    """How long clear-to-sends waited on their way: from post to arrival, less the unloaded flight."""
+
+    count: int
+    """How many came to senders."""
+    p50_ps: int
+    """Median."""
+    p90_ps: int
+    """Nine of ten waited no longer. Like the median the lower end of a bucket at most 3 % wide."""
+    max_ps: int
+    """The longest wait."""
+
+
 class Collective(Part):
     """One collective operation."""
 
@@ -97,6 +110,8 @@ class Collective(Part):
     """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather and reduce_scatter; bit/s."""
     status: str
     """`success`, `unfinished`, or what went wrong."""
+    cts_wait: ClearToSends | None
+    """How long clear-to-sends waited; null without any, or with `ncclx.admission: none`."""
 
 
 class Flow(Part):

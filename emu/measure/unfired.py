@@ -120,6 +120,15 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
         yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 
+def _library(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
+    """What the collective library was told beyond its defaults."""
+    ncclx = scenario.ncclx
+    if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
+        yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
+    if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
+        yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
+
+
 def never_fired(
     scenario: Scenario,
     fabric: Fabric,
@@ -132,6 +141,8 @@ def never_fired(
     collective = any(isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs)
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
+    elif collective:
+        found += _library(scenario, counts)
     for at, section in enumerate(scenario.jobs):
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"

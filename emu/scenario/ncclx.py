@@ -13,8 +13,37 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import PositiveSizeBytes
+from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes
 from emu.units import parse_size
+
+
+class OutstandingSection(Section):
+    """How many bytes a connection may have posted and not acknowledged; a slice that would pass the limit
+    waits, unless nothing is outstanding."""
+
+    connection_bytes: AutoPositiveSizeBytes = None
+    """Limit of every connection. `auto`: what its slots hold, so none."""
+    rack_bytes: AutoPositiveSizeBytes = None
+    """Limit where one switch is between the two NICs. `auto`: that of `connection`."""
+    zone_bytes: AutoPositiveSizeBytes = None
+    """Limit where three are (leaf, spine, leaf). `auto`: that of `connection`."""
+    pod_bytes: AutoPositiveSizeBytes = None
+    """Limit where more are. `auto`: that of `connection`."""
+
+    def at_distance(self, switches: int) -> int:
+        """The limit of a connection with so many switches in between; 0 for none."""
+        own = self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
+        found = self.connection_bytes if own is None else own
+        return found or 0
+
+
+class DqplbSection(Section):
+    """Segments of `qp_policy: dqplb`, NCCLX's dynamic balance over queue pairs."""
+
+    segment_bytes: PositiveSizeBytes = parse_size("512KiB")
+    """Largest segment (NCCL_CTRAN_IB_QP_SCALING_THRESHOLD)."""
+    most_outstanding: Annotated[int, Field(ge=1, le=4096)] = 128
+    """Segments that one queue pair may have outstanding (NCCL_CTRAN_IB_QP_MAX_MSGS)."""
 
 
 class NcclxSection(Section):
@@ -32,10 +61,15 @@ class NcclxSection(Section):
     """Slots of a slice, the unit that is sent and admitted."""
     qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
-    qp_policy: Literal["round_robin", "split", "least_loaded"] = "round_robin"
+    qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
     """Whole slices to one queue pair after another; every slice split over all (NCCL_IB_SPLIT_DATA_ON_QPS);
-    or whole slices to the NIC of the host with the fewest bytes outstanding (HPN), each connection having
-    its queue pairs on every NIC."""
+    segments of slices to the next queue pair with room (NCCLX); or whole slices to the NIC of the host with
+    the fewest bytes outstanding (HPN), each connection having its queue pairs on every NIC, and there to the
+    queue pair with the fewest."""
+    dqplb: DqplbSection = DqplbSection()
+    """Segments of `dqplb`."""
+    outstanding: OutstandingSection = OutstandingSection()
+    """Limits on what is under way."""
     admission: Literal["receiver_driven", "none"] = "receiver_driven"
     """Whether a slice waits for the receiver's clear-to-send."""
     control: Literal["own_class", "data_class"] = "own_class"

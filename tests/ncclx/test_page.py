@@ -8,6 +8,7 @@ from emu.scenario.ncclx import NcclxSection
 from emu.scenario.section import yaml_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"
+DATA_PATH = Path(__file__).parents[2] / "docs" / "data_path.md"
 
 
 def test_the_example_is_a_scenario() -> None:
@@ -16,7 +17,7 @@ def test_the_example_is_a_scenario() -> None:
     assert load_text(found[1], "ncclx.md").scenario.name == "library"
 
 
-def test_the_page_names_every_knob_of_the_section() -> None:
-    text = PAGE.read_text()
+def test_the_pages_name_every_knob_of_the_section() -> None:
+    text = PAGE.read_text() + DATA_PATH.read_text()
     knobs = [yaml_name(attribute) for attribute in NcclxSection.model_fields]
     assert [knob for knob in knobs if not re.search(rf"`{knob}\b", text)] == []

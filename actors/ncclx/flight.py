@@ -1,0 +1,59 @@
+"""How long is a message from one host's proxy to another's under way if nothing is in its way, and how far is
+it?
+
+Every term is configuration: the doorbell over the host link (and the proxy's cost), serialisation of the
+packet on every link of a shortest path, propagation, the fixed latency of each device that it passes, the
+completion at the other end. Of equal-cost paths the first counts: where they differ in length or rate,
+another may be quicker or slower.
+
+Distance is counted in switches on that path: one is the same rack, three the same zone (leaf, spine, leaf),
+more is another pod.
+
+Not modelled: the credit exchange of a modular spine, which a clear-to-send waits for like any packet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emu.scenario.schema import Scenario
+from emu.topology.model import Attachment, Role, Topology
+from emu.topology.paths import first_paths
+from emu.units import serialisation_ps
+from emu.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
+from emu.wire.message import MESSAGE_BYTES
+
+
+def unloaded_ps(scenario: Scenario, topology: Topology, source: int, target: int, size_bytes: int) -> int:
+    """From a post at the source NIC's host until the target NIC's host has the completion of one packet."""
+    wire_bytes = int(wire_size(int(WRITE_ONLY_IMM), size_bytes))
+    total = 2 * scenario.host.proxy_cost_ps
+    for nic in (source, target):
+        end = topology.ports(nic)[-1]
+        total += serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
+    cuts_through = scenario.switch.forwarding == "cut_through"
+    for hop in _hops(topology, source, target):
+        to_switch = topology.nodes[hop.peer].role is Role.SWITCH
+        on_wire = int(HEAD_WIRE_BYTES) if cuts_through and to_switch else wire_bytes
+        total += serialisation_ps(on_wire, hop.rate_bps) + hop.delay_ps
+        total += scenario.switch.latency_ps if to_switch else scenario.nic.latency_ps
+    return total
+
+
+def switches_between(topology: Topology, source: int, target: int) -> int:
+    """How many switches are on the way from one NIC to another."""
+    return len(_hops(topology, source, target)) - 1
+
+
+def _hops(topology: Topology, source: int, target: int) -> list[Attachment]:
+    """The sending end of each link on the first shortest path."""
+    paths = first_paths(topology, source, target, 1)
+    return list(_ends(topology, source, paths[0])) if paths else []
+
+
+def _ends(topology: Topology, source: int, path: tuple[int, ...]) -> Iterator[Attachment]:
+    here = source
+    for number in path:
+        end = next(end for end in topology.ports(here) if end.link == number)
+        yield end
+        here = end.peer
