@@ -34,7 +34,8 @@ from prometheus_client.registry import Collector
 from actors.runtime.pages import Discovery, PageServer
 from emu.kernel.device import Series
 from emu.measure.exposition import Exposition
-from emu.measure.metrics import ENGINE_METRICS, METRIC_OF, Kind, Metric, Unit
+from emu.measure.metric import Kind, Metric, Unit
+from emu.measure.metrics import ENGINE_METRICS, METRIC_OF
 from emu.scenario.switch import PfcSection
 from emu.units import PS_PER_S
 

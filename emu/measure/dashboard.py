@@ -15,7 +15,8 @@ import json
 import sys
 from typing import Any, Final
 
-from emu.measure.metrics import DEVICE_METRICS, ENGINE_METRICS, Kind, Metric, Unit
+from emu.measure.metric import Kind, Metric, Unit
+from emu.measure.metrics import DEVICE_METRICS, ENGINE_METRICS
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8

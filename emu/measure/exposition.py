@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from emu.kernel.device import Series
-from emu.measure.metrics import DEVICE_METRICS, Metric, Unit, labels_of, seconds
+from emu.measure.metric import Metric, Unit
+from emu.measure.metrics import DEVICE_METRICS, labels_of, seconds
 
 
 class _Family:

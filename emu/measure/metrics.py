@@ -18,56 +18,13 @@ under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from emu.kernel.device import Series
+from emu.measure.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
+from emu.measure.metric import counter as _counter
+from emu.measure.metric import gauge as _gauge
 from emu.units import PS_PER_S
-
-
-class Kind(StrEnum):
-    """The Prometheus type of a series."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
-class Unit(StrEnum):
-    """What a value is counted in inside the emulator."""
-
-    BYTES = "bytes"
-    FRAMES = "frames"
-    COUNT = "count"
-    PS = "ps"
-    """Rendered in seconds."""
-
-
-DEVICE: Final = ("device",)
-PORT: Final = ("device", "port")
-PRIORITY: Final = ("device", "port", "priority")
-REASON: Final = ("device", "port", "reason")
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """One family of series. `labels` are in the order in which they are rendered."""
-
-    key: str
-    name: str
-    kind: Kind
-    unit: Unit
-    labels: tuple[str, ...]
-    help: str
-
-
-def _counter(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
-    return Metric(key, f"emu_{name}_total", Kind.COUNTER, unit, labels, text)
-
-
-def _gauge(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
-    return Metric(key, f"emu_{name}", Kind.GAUGE, unit, labels, text)
-
 
 DROP_REASONS: Final[dict[str, str]] = {
     "link_down": "the link was down at some moment of the frame's flight",

@@ -19,7 +19,8 @@ from typing import Final
 
 from emu.kernel.device import Series
 from emu.measure.collected import Sample
-from emu.measure.metrics import DEVICE_METRICS, METRIC_OF, Kind, Metric, Unit, labels_of, seconds
+from emu.measure.metric import Kind, Metric, Unit
+from emu.measure.metrics import DEVICE_METRICS, METRIC_OF, labels_of, seconds
 from emu.units import PS_PER_S
 
 START_S: Final = 946_684_800

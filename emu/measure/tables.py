@@ -15,7 +15,8 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emu.measure.collected import DeviceRecord
-from emu.measure.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
+from emu.measure.metric import Kind
+from emu.measure.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF
 from emu.measure.summary import Collective, Flow, Job
 from emu.topology.model import Topology
 

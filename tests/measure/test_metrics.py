@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from emu.kernel.device import Series
+from emu.measure.metric import Kind, Metric, Unit
 from emu.measure.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,
     METRICS,
-    Kind,
-    Metric,
-    Unit,
     label_text,
     labels_of,
     markdown,

@@ -22,7 +22,8 @@ from emu.measure.bench_cases import CASES
 from emu.measure.collected import Counts, Sample
 from emu.measure.exposition import Exposition
 from emu.measure.jobs import planned_bytes
-from emu.measure.metrics import METRIC_OF, Kind
+from emu.measure.metric import Kind
+from emu.measure.metrics import METRIC_OF
 from emu.measure.parting import load_run, parting
 from emu.measure.samples import SampleReader
 from emu.scenario.load import load, load_mapping
