@@ -85,6 +85,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.ends",
     "actors.ncclx.channel",
     "actors.ncclx.ring_channel",
+    "actors.ncclx.graph_channel",
     "actors.ncclx.rank",
     "actors.control.controller",
     "actors.runtime.partition",

@@ -8,6 +8,7 @@ and within a job rank by rank.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from actors.gpu.gpu import Gpu
 from actors.host.flows import Flow, FlowProgram
@@ -26,11 +27,13 @@ from actors.ncclx.ends import (
     SendEnd,
 )
 from actors.ncclx.flight import switches_between, unloaded_ps
+from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
+from actors.ncclx.schedule import is_ring
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
@@ -103,31 +106,49 @@ def _add_rank(
     gpu_port = _host_port(topology, work.gpu)
     slots = ncclx.steps // ncclx.slice_steps
     waits = Waits()
-    operations = [(OPERATION_CODES[one.op], one.size_bytes) for one in job.operations]
-    channels: list[Channel] = []
+    assert job.schedule is not None, job.name
+    graphed = [not is_ring(one) for one in job.operations]
+    operations = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in job.operations]
+    rings: list[Channel] = []
+    graphs: list[Channel] = []
     sends: list[SendEnd] = []
     receives: list[ReceiveEnd] = []
     bound: list[tuple[int, int, int]] = []
     for number, ends in enumerate(work.channels):
         nic_port = _host_port(topology, ends.nic)
-        for end in ends.sends:
+        for place, end in enumerate(ends.sends):
             bound += _bindings(topology, ends.nic, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
             nics = end.nics or (ends.nic,)
             peer = plan.pairs[nics[0]][end.pairs[0]].remote_nic
             unloaded = unloaded_ps(scenario, topology, peer, nics[0], int(CTS_BYTES))
             sender = make_sender(scenario, topology, nics, end.pairs, peer, loads if end.nics else None)
-            sends.append(SendEnd(number, end.peer, slots, sender, end.control, waits, unloaded))
-        for end in ends.receives:
+            sends.append(SendEnd(number, end.peer, place, slots, sender, end.control, waits, unloaded))
+        for place, end in enumerate(ends.receives):
             receiver = Receiver(POLICIES[ncclx.qp_policy], len(end.pairs))
             bound += _bindings(
                 topology, ends.nic, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL)
             )
-            receives.append(ReceiveEnd(number, end.peer, nic_port, slots, receiver, end.control))
-        cursor = RingCursor(
-            job.ranks, work.rank, len(work.channels), number, ncclx.chunk_bytes, ncclx.slice_bytes
-        )
-        channels.append(RingChannel(number, gpu_port, sends[-1], receives[-1], cursor, operations))
-    program = RankProgram(job.job, job.start_ps, work.rank, channels, sends, receives, waits)
+            receives.append(ReceiveEnd(number, end.peer, place, nic_port, slots, receiver, end.control))
+        outgoing = sends[len(sends) - len(ends.sends) :]
+        incoming = receives[len(receives) - len(ends.receives) :]
+        if not all(graphed):
+            cursor = RingCursor(
+                job.ranks, work.rank, len(work.channels), number, ncclx.chunk_bytes, ncclx.slice_bytes
+            )
+            after, before = (work.rank + 1) % job.ranks, (work.rank - 1) % job.ranks
+            (send,) = (one for one, end in zip(outgoing, ends.sends, strict=True) if _is(end, after))
+            (receive,) = (one for one, end in zip(incoming, ends.receives, strict=True) if _is(end, before))
+            rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations))
+        if any(graphed):
+            tasks = partial(
+                job.schedule.tasks,
+                channel=number,
+                rank=work.rank,
+                sends=[(end.peer, end.lane) for end in ends.sends],
+                receives=[(end.peer, end.lane) for end in ends.receives],
+            )
+            graphs.append(GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks))
+    program = RankProgram(job.job, job.start_ps, work.rank, rings, graphs, graphed, sends, receives, waits)
     host.add(program)
     program.settle()
     for port, index, context in bound:
@@ -157,6 +178,11 @@ def make_sender(
         ncclx.dqplb.most_outstanding,
         ncclx.outstanding.at_distance(switches_between(topology, nics[0], peer)),
     )
+
+
+def _is(end: EndPlan, peer: int) -> bool:
+    """Whether an end is that of the ring to or from a peer."""
+    return end.peer == peer and end.lane == 0
 
 
 def _bindings(

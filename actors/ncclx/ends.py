@@ -80,6 +80,7 @@ class SendEnd:
         self,
         channel: int,
         peer: int,
+        place: int,
         slots: int,
         sender: Sender,
         control: int,
@@ -90,6 +91,8 @@ class SendEnd:
         """Number of the program that it belongs to, at its host."""
         self.channel: i64 = channel
         self.peer: i64 = peer
+        self.place: i64 = place
+        """Among the ends of its kind of the channel."""
         self.slots: i64 = slots
         self.sender: Sender = sender
         self.control: i64 = control
@@ -166,12 +169,21 @@ class ReceiveEnd:
     """
 
     def __init__(
-        self, channel: int, peer: int, nic_port: int, slots: int, receiver: Receiver, control: int
+        self,
+        channel: int,
+        peer: int,
+        place: int,
+        nic_port: int,
+        slots: int,
+        receiver: Receiver,
+        control: int,
     ) -> None:
         self.program: i64 = 0
         """Number of the program that it belongs to, at its host."""
         self.channel: i64 = channel
         self.peer: i64 = peer
+        self.place: i64 = place
+        """Among the ends of its kind of the channel."""
         self.nic_port: i64 = nic_port
         self.slots: i64 = slots
         self.receiver: Receiver = receiver

@@ -1,11 +1,12 @@
 """Who is connected to whom, and what does each host run?
 
 The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in
-order; for a collective, channel by channel and rank by rank, it connects rank r to rank r + 1 of the ring:
-the data queue pairs, then the control queue pair on which clear-to-sends travel back. Each direction of a
-ring has its own, also between two ranks. Channel c of a rank uses the NIC c modulo the number of NICs of
-its GPU; every rank talks through its NIC, within a host as well. With `qp_policy: least_loaded` a connection
-to another host has data pairs on every NIC, each to the NIC of the same place (the same rail) there.
+order; for a collective, channel by channel and rank by rank, it connects a rank to those it sends to (rank r
+to rank r + 1 of a ring; for other algorithms see `actors.ncclx.schedule`): the data queue pairs, then the
+control queue pair on which clear-to-sends travel back. Each direction between two ranks has its own. Channel
+c of a rank uses the NIC c modulo the number of NICs of its GPU; every rank talks through its NIC, within a
+host as well. With `qp_policy: least_loaded` a connection to another host has data pairs on every NIC, each
+to the NIC of the same place (the same rail) there.
 
 For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
 needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
@@ -17,10 +18,11 @@ other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, QpPlan
+from actors.ncclx.schedule import Schedule
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
@@ -29,7 +31,7 @@ from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
-from emu.workload.operations import JobOutline, Operation, benchmark, payload_bytes
+from emu.workload.operations import JobOutline, Operation, benchmark
 
 FLAGS: Final[dict[str, int]] = {
     "write": 0,
@@ -48,6 +50,8 @@ class EndPlan:
     """
 
     peer: int
+    lane: int
+    """Of several connections between the same two ranks (see `actors.ncclx.graph`)."""
     pairs: tuple[int, ...]
     control: int
     nics: tuple[int, ...] = ()
@@ -120,6 +124,8 @@ class JobWork:
     ranks: int
     operations: tuple[Operation, ...] = ()
     works: tuple[RankWork, ...] = ()
+    schedule: Schedule | None = field(default=None, compare=False)
+    """Of the operations."""
     flows: tuple[FlowWork, ...] = ()
     enabled: bool = True
 
@@ -189,7 +195,16 @@ def _collective(
     admitted = ncclx.admission == "receiver_driven"
     ranks = len(job.gpus)
     channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
-    peers = [((rank + 1) % ranks,) for rank in range(ranks)]
+    operations = benchmark(
+        workload.op,
+        workload.known_algorithm,
+        workload.sizes_bytes,
+        workload.iterations,
+        workload.warmup,
+        workload.root,
+        workload.counts * (ranks if len(workload.counts) == 1 else 1),
+    )
+    schedule = Schedule(ncclx, operations, [topology.host_of(gpu) for gpu in job.gpus])
     for channel in range(ncclx.channels):
         nics = []
         for gpu in job.gpus:
@@ -197,8 +212,9 @@ def _collective(
             nics.append(of_gpu[channel % len(of_gpu)])
         sends: list[list[EndPlan]] = [[] for _ in job.gpus]
         receives: list[list[EndPlan]] = [[] for _ in job.gpus]
+        edges = schedule.edges(channel)
         for rank in range(ranks):
-            for peer in peers[rank]:
+            for peer, lane in edges[rank]:
                 rails: list[tuple[int, int]] = []
                 if ncclx.qp_policy == "least_loaded":
                     rails = _rails(topology, job.gpus[rank], job.gpus[peer])
@@ -212,10 +228,14 @@ def _collective(
                 if admitted:
                     control_here, control_there = book.connect(here, there, control, number)
                 sends[rank].append(
-                    EndPlan(peer, tuple(at for at, _ in made), control_here, tuple(one for one, _ in rails))
+                    EndPlan(
+                        peer, lane, tuple(at for at, _ in made), control_here, tuple(one for one, _ in rails)
+                    )
                 )
                 receives[peer].append(
-                    EndPlan(rank, tuple(at for _, at in made), control_there, tuple(one for _, one in rails))
+                    EndPlan(
+                        rank, lane, tuple(at for _, at in made), control_there, tuple(one for _, one in rails)
+                    )
                 )
         for rank in range(ranks):
             channels[rank].append(ChannelEnds(nics[rank], tuple(sends[rank]), tuple(receives[rank])))
@@ -224,9 +244,8 @@ def _collective(
         name=job.name,
         start_ps=job.start_ps,
         ranks=ranks,
-        operations=benchmark(
-            workload.op, workload.algorithm, workload.sizes_bytes, workload.iterations, workload.warmup
-        ),
+        operations=operations,
+        schedule=schedule,
         works=tuple(
             RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))
             for rank, gpu in enumerate(job.gpus)
@@ -320,6 +339,7 @@ def planned_payload_bytes(plan: Plan) -> int:
     for work in plan.jobs:
         if not work.enabled:
             continue
-        total += sum(payload_bytes(one, work.ranks) for one in work.operations)
+        if work.schedule is not None:
+            total += work.schedule.payload_bytes()
         total += sum(flow.size_bytes for flow in work.flows)
     return total

@@ -42,21 +42,31 @@ _FIELDS: Final = ("operation", "running", "copying", "begun_ps", "end_ps", "stat
 
 
 class RankProgram(Program):
-    """One rank of a collective job: its channels, and the ends of all their connections."""
+    """One rank of a collective job: its channels, and the ends of all their connections.
+
+    For each channel there is a walker of rings and one of graphs, or of one kind none at all; `graphed` says
+    which of them serve each operation of the job.
+    """
 
     def __init__(
         self,
         job: int,
         start_ps: int,
         rank: int,
-        channels: list[Channel],
+        rings: list[Channel],
+        graphs: list[Channel],
+        graphed: list[bool],
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
         waits: Waits,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
-        self.channels: list[Channel] = channels
+        self.rings: list[Channel] = rings
+        self.graphs: list[Channel] = graphs
+        self.graphed: list[bool] = graphed
+        self.channels: list[Channel] = rings or graphs
+        """Those of the present operation."""
         self.sends: list[SendEnd] = sends
         self.receives: list[ReceiveEnd] = receives
         self.waits: Waits = waits
@@ -71,7 +81,9 @@ class RankProgram(Program):
 
     def settle(self) -> None:
         """Tell channels and ends the number that the host gave to this program."""
-        for channel in self.channels:
+        for channel in self.rings:
+            channel.program = self.number
+        for channel in self.graphs:
             channel.program = self.number
         for send in self.sends:
             send.program = self.number
@@ -84,6 +96,7 @@ class RankProgram(Program):
         self.running = True
         self.copying = True
         self.begun_ps = now
+        self.channels = self.graphs if self.graphed[operation] else self.rings
         for channel in self.channels:
             channel.begin(host, operation)
         self._look(host, now)
@@ -165,7 +178,7 @@ class RankProgram(Program):
         return self.waits.rows(self.job, self.operation)
 
     def save(self) -> list[Plain]:
-        channels: list[Plain] = [channel.save() for channel in self.channels]
+        channels: list[Plain] = [channel.save() for channel in self.rings + self.graphs]
         sends: list[Plain] = [send.save() for send in self.sends]
         receives: list[Plain] = [receive.save() for receive in self.receives]
         return [save_fields(self, _FIELDS), channels, sends, receives, self.waits.save()]
@@ -173,7 +186,9 @@ class RankProgram(Program):
     def load(self, state: list[Plain]) -> None:
         fields, channels, sends, receives, waits = state
         load_fields(self, _FIELDS, fields)
-        for channel, saved in zip(self.channels, as_list(channels), strict=True):
+        if self.operation >= 0:
+            self.channels = self.graphs if self.graphed[self.operation] else self.rings
+        for channel, saved in zip(self.rings + self.graphs, as_list(channels), strict=True):
             channel.load(as_list(saved))
         for send, saved in zip(self.sends, as_list(sends), strict=True):
             send.load(saved)

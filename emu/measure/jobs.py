@@ -55,7 +55,7 @@ def bus_factor(op: str, ranks: int) -> Fraction:
     """Busbw / algbw."""
     if op == "all_reduce":
         return Fraction(2 * (ranks - 1), ranks)
-    if op in ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"):
+    if op in ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter"):
         return Fraction(ranks - 1, ranks)
     return Fraction(1)
 

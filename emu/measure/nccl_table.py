@@ -2,8 +2,8 @@
 
 One row for each size of a job, when its last timed iteration is done, with the mean time of those iterations
 (warm-up left out), as nccl-tests prints it. `count` is in elements of four bytes: of the whole buffer for
-all_reduce, of one rank's share for all_gather and reduce_scatter. GB/s are powers of ten. `#wrong` is N/A
-while packets carry sizes only.
+all_reduce, broadcast, reduce and sendrecv, of one rank's share for the others. GB/s are powers of ten.
+`#wrong` is N/A while packets carry sizes only.
 
 Source: nccl-tests, src/common.cu.
 """
@@ -22,7 +22,9 @@ ELEMENT_BYTES: Final = 4
 WIDTHS: Final = (12, 12, 8, 7, 6, 11, 8, 8, 7)
 COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
 UNITS: Final = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
-REDUCES: Final = ("all_reduce", "reduce_scatter")
+REDUCES: Final = ("all_reduce", "reduce_scatter", "reduce", "barrier")
+WHOLE: Final = ("all_reduce", "broadcast", "reduce", "sendrecv", "barrier")
+"""What counts the whole buffer, and not one rank's share of it."""
 
 
 def _aligned(cells: Sequence[str]) -> str:
@@ -46,7 +48,7 @@ def header(job: str, plan: CollectivePlan) -> list[str]:
 
 def row(plan: CollectivePlan, times_ps: Sequence[int]) -> str:
     """The row of one size, from the times of its iterations."""
-    shared = plan.size_bytes // (1 if plan.op == "all_reduce" else plan.ranks)
+    shared = plan.size_bytes // (1 if plan.op in WHOLE else plan.ranks)
     mean_ps = sum(times_ps) // len(times_ps)
     factor = bus_factor(plan.op, plan.ranks)
     return _aligned(

@@ -91,9 +91,9 @@ class Collective(Part):
     """One collective operation."""
 
     op: str
-    """`all_reduce`, `all_gather` or `reduce_scatter`."""
+    """`all_reduce`, `all_to_all` and so on."""
     algorithm: str
-    """`ring`."""
+    """`ring`, `direct` and so on."""
     bytes: int
     """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
     ranks: int
@@ -107,7 +107,9 @@ class Collective(Part):
     algbw: int | None
     """S / time, bit/s."""
     busbw: int | None
-    """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather and reduce_scatter; bit/s."""
+    """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, all_to_allv,
+    gather and scatter, 1 for the others; bit/s.
+    """
     status: str
     """`success`, `unfinished`, or what went wrong."""
     cts_wait: ClearToSends | None

@@ -1,7 +1,8 @@
 """Who does what? Section `jobs`: which ranks, where, from when, and the workload.
 
 An algorithm is one line in `ALGORITHMS`. Sizes of collectives count as nccl-tests counts them: bytes of the
-whole buffer (all ranks' together for all_gather and reduce_scatter).
+whole buffer (all ranks' together for all_gather, reduce_scatter, gather and scatter; of what one rank sends
+for all_to_all, of what the rank sends that sends most for all_to_allv).
 """
 
 from __future__ import annotations
@@ -19,9 +20,32 @@ from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]
 
-OPERATIONS: Final = ("all_reduce", "all_gather", "reduce_scatter")
-ALGORITHMS: Final = {"ring": OPERATIONS}
+OPERATIONS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_allv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "barrier",
+)
+ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+ALGORITHMS: Final = {
+    "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
+    "direct": OPERATIONS,
+    "recursive_doubling": ("all_reduce", "all_gather", "barrier"),
+    "halving_doubling": ("all_reduce", "all_gather", "reduce_scatter"),
+    "bruck": ("all_gather", "all_to_all", "all_to_allv", "barrier"),
+    "double_binary_tree": ("all_reduce", "broadcast", "reduce", "barrier"),
+}
 """Algorithm -> the operations it can do."""
+DEFAULT: Final = "default"
+BARRIER_BYTES: Final = 4
+"""A barrier is an all_reduce of one element, as in PyTorch's NCCL back end."""
 
 
 def _numbers(value: object, accepted: str) -> tuple[int, ...]:
@@ -92,23 +116,73 @@ class CollectiveWorkload(Section):
 
     kind: Literal["collective"] = "collective"
     """A collective benchmark."""
-    op: Literal["all_reduce", "all_gather", "reduce_scatter"]
+    op: Literal[
+        "all_reduce",
+        "all_gather",
+        "reduce_scatter",
+        "all_to_all",
+        "all_to_allv",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "sendrecv",
+        "barrier",
+    ]
     """The operation."""
-    algorithm: Literal["ring"] = "ring"
-    """How it is done."""
+    algorithm: Literal[
+        "default",
+        "ring",
+        "direct",
+        "recursive_doubling",
+        "halving_doubling",
+        "bruck",
+        "double_binary_tree",
+    ] = "default"
+    """How it is done. `default`: ring where there is one, else direct."""
     sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
-    """Sizes of the whole buffer, one row of results each."""
+    """Sizes of the whole buffer, one row of results each; 4 B for a barrier, which moves one element."""
+    root: Annotated[int, Field(ge=0)] = 0
+    """Rank that broadcast and scatter start from, and reduce and gather end at."""
+    counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
+    """For all_to_allv: what each rank has for each, in proportion, row by row; or one row for all."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Timed repetitions of each size, one after another."""
     warmup: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Repetitions before those, not reported."""
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a size that is listed twice: its rows could not be told apart."""
+        """Refuse an algorithm that does not know the operation, and what belongs to another operation.
+
+        A size may not be listed twice: its rows could not be told apart.
+        """
+        if self.algorithm != DEFAULT and self.op not in ALGORITHMS[self.algorithm]:
+            able = [name for name, known in ALGORITHMS.items() if self.op in known]
+            reason = f"{self.algorithm} has no {self.op}"
+            yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able]))
+        if self.op == "barrier" and self.sizes_bytes != (BARRIER_BYTES,):
+            yield Refusal(("sizes",), "a barrier moves one element", f"[{BARRIER_BYTES}B]")
+        if self.root and self.op not in ROOTED:
+            yield Refusal(("root",), f"{self.op} has no root", f"only with {', '.join(ROOTED)}")
+        yield from self._check_counts()
         for at, size in enumerate(self.sizes_bytes):
             if size in self.sizes_bytes[:at]:
                 accepted = "each size once; `iterations` repeats a size"
                 yield Refusal(("sizes", at), "is listed already", accepted)
+
+    def _check_counts(self) -> Iterator[Refusal]:
+        if bool(self.counts) != (self.op == "all_to_allv"):
+            reason = f"{self.op} has none" if self.counts else "all_to_allv needs them"
+            yield Refusal(("counts",), reason, "a list of rows, only with all_to_allv")
+        elif self.counts and not any(map(sum, self.counts)):
+            yield Refusal(("counts",), "all of them are 0", "at least one above 0")
+
+    @property
+    def known_algorithm(self) -> str:
+        """The algorithm's name, `default` resolved."""
+        if self.algorithm != DEFAULT:
+            return self.algorithm
+        return "ring" if self.op in ALGORITHMS["ring"] else "direct"
 
 
 WORKLOADS: Final = OneOf("kind", {"collective": CollectiveWorkload, "flows": PATTERNS})

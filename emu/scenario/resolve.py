@@ -24,7 +24,7 @@ from emu.scenario.flows import (
     Permutation,
     Poisson,
 )
-from emu.scenario.jobs import JobSection
+from emu.scenario.jobs import CollectiveWorkload, JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
@@ -246,6 +246,10 @@ def _job(
         raise ScenarioError([problem]) from error
     rank_racks = tuple(racks[gpu] for gpu in chosen)
     flows: tuple[Flow, ...] = ()
+    if isinstance(job.workload, CollectiveWorkload):
+        problems = list(_collective(scenario, index, job.workload, len(chosen)))
+        if problems:
+            raise ScenarioError(problems)
     if isinstance(job.workload, FlowsWorkload):
         rates_bps = [
             topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
@@ -259,6 +263,24 @@ def _job(
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows)
+
+
+def _collective(
+    scenario: Scenario, index: int, workload: CollectiveWorkload, ranks: int
+) -> Iterator[Problem]:
+    """What in a collective does not fit the number of its ranks."""
+    where = ("jobs", index, "workload")
+    if workload.root >= ranks:
+        reason = f"there is no rank {workload.root} among {ranks}"
+        yield _problem(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")
+    rows = len(workload.counts)
+    if rows not in (0, 1, ranks):
+        reason = f"{rows} rows for {ranks} ranks"
+        yield _problem(scenario, (*where, "counts"), reason, f"one row, or {ranks}")
+    for at, row in enumerate(workload.counts):
+        if len(row) != ranks:
+            reason = f"{len(row)} numbers for {ranks} ranks"
+            yield _problem(scenario, (*where, "counts", at), reason, f"{ranks} numbers")
 
 
 def _flows(

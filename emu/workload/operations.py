@@ -21,6 +21,10 @@ class Operation(NamedTuple):
     size_bytes: int
     iteration: int
     warmup: bool
+    root: int = 0
+    """Of broadcast, reduce, gather and scatter."""
+    weights: tuple[tuple[int, ...], ...] = ()
+    """Of all_to_allv: how much each rank has for each, in proportion."""
 
 
 class JobOutline(NamedTuple):
@@ -45,17 +49,25 @@ class JobOutline(NamedTuple):
 
 
 def benchmark(
-    op: str, algorithm: str, sizes_bytes: Sequence[int], iterations: int, warmup: int
+    op: str,
+    algorithm: str,
+    sizes_bytes: Sequence[int],
+    iterations: int,
+    warmup: int,
+    root: int = 0,
+    weights: tuple[tuple[int, ...], ...] = (),
 ) -> tuple[Operation, ...]:
     """The operations of a collective benchmark, in their order."""
     return tuple(
-        Operation(op, algorithm, size_bytes, turn - warmup if turn >= warmup else turn, turn < warmup)
+        Operation(
+            op, algorithm, size_bytes, turn - warmup if turn >= warmup else turn, turn < warmup, root, weights
+        )
         for size_bytes in sizes_bytes
         for turn in range(warmup + iterations)
     )
 
 
 def payload_bytes(operation: Operation, ranks: int) -> int:
-    """Payload that all ranks together put on the fabric, clear-to-send not counted."""
+    """Payload that all ranks of a ring together put on the fabric, clear-to-send not counted."""
     times = 2 * (ranks - 1) if operation.op == "all_reduce" else ranks - 1
     return times * operation.size_bytes

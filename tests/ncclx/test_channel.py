@@ -28,13 +28,16 @@ KNOBS: list[dict[str, Any]] = [
 def check_bounds(toy: Toy) -> None:
     """The invariants at the top of `actors.ncclx.ends`, and those between the two ends of a connection."""
     ranks = toy.ranks()
+    works = toy.plan.jobs[0].works
     for program in ranks:
         check_ends(program)
         for send in program.sends:
+            lane = works[program.rank].channels[send.channel].sends[send.place].lane
             (receive,) = (
                 one
                 for one in ranks[send.peer].receives
                 if (one.channel, one.peer) == (send.channel, program.rank)
+                and works[send.peer].channels[one.channel].receives[one.place].lane == lane
             )
             assert receive.ready <= send.posted
             if send.admitted:

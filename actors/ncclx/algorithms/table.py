@@ -1,0 +1,22 @@
+"""Which algorithms are there? The names are those of `emu.scenario.jobs.ALGORITHMS`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from actors.ncclx.algorithms.bruck import Bruck
+from actors.ncclx.algorithms.chain import Chain
+from actors.ncclx.algorithms.direct import Direct
+from actors.ncclx.algorithms.recursive import HalvingDoubling, RecursiveDoubling
+from actors.ncclx.algorithms.trees import DoubleBinaryTree
+from actors.ncclx.graph import Algorithm
+
+LIBRARY: Final[dict[str, Algorithm]] = {
+    "ring": Chain(),
+    "direct": Direct(),
+    "recursive_doubling": RecursiveDoubling(),
+    "halving_doubling": HalvingDoubling(),
+    "bruck": Bruck(),
+    "double_binary_tree": DoubleBinaryTree(),
+}
+"""By name. The three collectives of `actors.ncclx.ring` are not graphs and not here."""

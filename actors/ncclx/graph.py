@@ -1,0 +1,288 @@
+"""What is a send/receive graph, and what do an algorithm's steps wait for?
+
+An operation of one rank on one channel is a list of *steps*. A step takes data, from another rank or from the
+rank's own buffers, and puts it into the buffers, to other ranks, or both:
+
+    receive   from whom, or NOBODY; `source` says then what it is reduced with, if anything
+    source    where the data is read, piece after piece, where nothing is received
+    destination   where it is written (nothing: nowhere)
+    sends     to whom it goes; what is received and reduced goes on in one GPU operation
+
+Buffers. DATA is what the collective works on, in place; OUTPUT is where all_to_all and sendrecv put theirs;
+SCRATCH is as large as an algorithm likes.
+
+Order. The steps of a list mean what they mean one after the other. They are carried out as soon as they may:
+a step waits for the earlier steps that write what it reads or writes, and for those that read what it writes
+(`waits`), and for those it names in `after`. What is sent from one rank to another on a *lane* arrives in the
+order of both lists, so both must agree. Lanes are connections of their own between the same two ranks.
+
+Shares. A channel has its share of every block (or of the whole), cut as `actors.ncclx.ring` says. A step over
+no bytes is left out at both ends, except where `empty` says that it is the message that counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from emu.scenario.jobs import BARRIER_BYTES
+
+NOBODY: Final = -1
+DATA: Final = 0
+OUTPUT: Final = 1
+SCRATCH: Final = 2
+ALIGN_BYTES: Final = 16
+
+
+class Extent(NamedTuple):
+    """A stretch of a buffer."""
+
+    buffer: int
+    offset_bytes: int
+    size_bytes: int
+
+
+Extents = tuple[Extent, ...]
+
+
+class Step(NamedTuple):
+    """See above. `lane` tells apart connections between two ranks; `after` are earlier places in the list."""
+
+    receive: int
+    source: Extents
+    destination: Extents
+    sends: tuple[int, ...]
+    size_bytes: int
+    lane: int = 0
+    after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operation as one channel sees it."""
+
+    op: str
+    ranks: int
+    size_bytes: int
+    """Of the whole buffer, as nccl-tests counts it."""
+    channels: int
+    channel: int
+    chunk_bytes: int
+    """What fits half a channel buffer: the most that an exchange sends before it receives."""
+    step_bytes: int
+    """One step of a channel buffer: the most that a tree forwards at once."""
+    root: int = 0
+    counts: tuple[tuple[int, ...], ...] = ()
+    """For all_to_allv: bytes from each rank to each."""
+    nodes: tuple[int, ...] = ()
+    """The server of each rank."""
+
+    def share(self, size: int) -> tuple[int, int]:
+        """Where this channel's share of `size` bytes begins, and how much it is."""
+        share = up(-(-size // self.channels))
+        return self.channel * share, min(max(size - self.channel * share, 0), share)
+
+    def whole(self, buffer: int = DATA) -> Extent:
+        """The channel's share of the whole buffer."""
+        start, size = self.share(BARRIER_BYTES if self.op == "barrier" else self.size_bytes)
+        return Extent(buffer, start, size)
+
+    @property
+    def block_bytes(self) -> int:
+        """Size of every rank's block but the last ones."""
+        return -(-self.size_bytes // self.ranks)
+
+    def block(self, rank: int, buffer: int = DATA) -> Extent:
+        """The channel's share of a rank's block."""
+        start, share = self.share(self.block_bytes)
+        size = min(max(self.size_bytes - rank * self.block_bytes, 0), self.block_bytes)
+        return Extent(buffer, rank * self.block_bytes + start, min(max(size - start, 0), share))
+
+    def blocks(self, ranks: Iterable[int]) -> Extents:
+        """Shares of several blocks, those with nothing in them left out."""
+        return tuple(block for block in map(self.block, ranks) if block.size_bytes)
+
+    def count(self, source: int, destination: int) -> int:
+        """Bytes that one rank has for another in all_to_all and all_to_allv."""
+        if self.counts:
+            return self.counts[source][destination]
+        size = self.size_bytes - destination * self.block_bytes
+        return min(max(size, 0), self.block_bytes)
+
+    def outgoing(self, source: int, destination: int) -> Extent:
+        """The channel's share of what one rank has for another, in the sender's DATA."""
+        before = sum(self.count(source, other) for other in range(destination)) if self.counts else 0
+        at = before if self.counts else destination * self.block_bytes
+        start, size = self.share(self.count(source, destination))
+        return Extent(DATA, at + start, size)
+
+    def incoming(self, source: int, destination: int) -> Extent:
+        """The same in the receiver's OUTPUT."""
+        each = self.count(0, destination)
+        before = sum(self.count(other, destination) for other in range(source)) if self.counts else 0
+        at = before if self.counts else source * each
+        start, size = self.share(self.count(source, destination))
+        return Extent(OUTPUT, at + start, size)
+
+
+def up(size: int) -> int:
+    """Rounded up to 16 B."""
+    return -(-size // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def total(extents: Extents) -> int:
+    """Bytes in all."""
+    return sum(extent.size_bytes for extent in extents)
+
+
+def cut(extents: Extents, most_bytes: int) -> list[Extents]:
+    """The same bytes in pieces of at most `most_bytes`."""
+    pieces: list[Extents] = []
+    piece: list[Extent] = []
+    room = most_bytes
+    for buffer, offset, size in extents:
+        at = 0
+        while at < size:
+            taken = min(size - at, room)
+            piece.append(Extent(buffer, offset + at, taken))
+            at += taken
+            room -= taken
+            if room == 0:
+                pieces.append(tuple(piece))
+                piece, room = [], most_bytes
+    if piece:
+        pieces.append(tuple(piece))
+    return pieces
+
+
+def parts(extent: Extent, count: int) -> list[Extent]:
+    """An extent in `count` parts of equal size, rounded up to 16 B; the last may be shorter or empty."""
+    each = up(-(-extent.size_bytes // count))
+    return [
+        Extent(
+            extent.buffer,
+            extent.offset_bytes + at * each,
+            min(max(extent.size_bytes - at * each, 0), each),
+        )
+        for at in range(count)
+    ]
+
+
+class StepList:
+    """The steps of one rank in the making. Empty ones are left out."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.steps: list[Step] = []
+
+    def _add(
+        self, receive: int, source: Extents, destination: Extents, sends: Sequence[int], lane: int
+    ) -> None:
+        size = total(destination or source)
+        if size:
+            self.steps.append(Step(receive, source, destination, tuple(sends), size, lane))
+
+    def copy(self, source: Extents, destination: Extents) -> None:
+        """Copy within the rank."""
+        self._add(NOBODY, source, destination, (), 0)
+
+    def send(self, peer: int, source: Extents, *, lane: int = 0) -> None:
+        """Send, at most a chunk at a time."""
+        for piece in cut(source, self.chunk_bytes):
+            self._add(NOBODY, piece, (), (peer,), lane)
+
+    def receive(self, peer: int, destination: Extents, *, reduce: bool = False, lane: int = 0) -> None:
+        """Receive, at most a chunk at a time; `reduce` with what is there."""
+        for piece in cut(destination, self.chunk_bytes):
+            self._add(peer, piece if reduce else (), piece, (), lane)
+
+    def forward(
+        self, peer: int, destination: Extents, sends: Sequence[int], *, reduce: bool = False, lane: int = 0
+    ) -> None:
+        """Receive, and send on in the same operation."""
+        for piece in cut(destination, self.chunk_bytes):
+            self._add(peer, piece if reduce else (), piece, sends, lane)
+
+    def exchange(self, peer: int, out: Extents, into: Extents, *, reduce: bool = False) -> None:
+        """Send to and receive from a peer, chunk by chunk in turn."""
+        outs, intos = cut(out, self.chunk_bytes), cut(into, self.chunk_bytes)
+        for at in range(max(len(outs), len(intos))):
+            if at < len(outs):
+                self.send(peer, outs[at])
+            if at < len(intos):
+                self.receive(peer, intos[at], reduce=reduce)
+
+    def empty(self, receive: int, sends: Sequence[int]) -> None:
+        """A message of no bytes, which waits for all steps so far."""
+        after = tuple(range(len(self.steps)))
+        self.steps.append(Step(receive, (), (), tuple(sends), 0, after=after))
+
+
+class Algorithm:
+    """A way to do some collectives. One instance serves every rank, channel and operation."""
+
+    collectives: ClassVar[tuple[str, ...]] = ()
+
+    def steps(self, call: Call, rank: int) -> list[Step]:
+        """What a rank does on one channel. Must agree between the ranks: see the top of this file."""
+        raise NotImplementedError
+
+
+class _Stretch:
+    """Who wrote a stretch of a buffer last, and who has read it since."""
+
+    __slots__ = ("end", "readers", "start", "writer")
+
+    def __init__(self, start: int, end: int, writer: int, readers: list[int]) -> None:
+        self.start, self.end, self.writer, self.readers = start, end, writer, readers
+
+
+def waits(steps: Sequence[Step]) -> list[tuple[int, ...]]:
+    """For each step, the earlier ones that it waits for, ascending."""
+    known: tuple[list[_Stretch], ...] = ([], [], [])
+    found: list[tuple[int, ...]] = []
+    for number, step in enumerate(steps):
+        needed: dict[int, None] = dict.fromkeys(step.after)
+        for extent in step.source:
+            for stretch in _stretches(known[extent.buffer], extent):
+                if stretch.writer >= 0:
+                    needed[stretch.writer] = None
+                stretch.readers.append(number)
+        for extent in step.destination:
+            for stretch in _stretches(known[extent.buffer], extent):
+                if stretch.readers:
+                    needed.update(dict.fromkeys(stretch.readers))
+                elif stretch.writer >= 0:
+                    needed[stretch.writer] = None
+                stretch.writer = number
+                stretch.readers = []
+        needed.pop(number, None)
+        found.append(tuple(sorted(needed)))
+    return found
+
+
+def _stretches(known: list[_Stretch], extent: Extent) -> list[_Stretch]:
+    """The stretches that make up an extent, cut at its ends and made where there was none."""
+    start, end = extent.offset_bytes, extent.offset_bytes + extent.size_bytes
+    at = bisect_right(known, start, key=lambda stretch: stretch.start)
+    if at > 0 and known[at - 1].end > start:
+        at -= 1
+    covered: list[_Stretch] = []
+    while start < end:
+        if at == len(known) or known[at].start > start:
+            until = end if at == len(known) else min(end, known[at].start)
+            known.insert(at, _Stretch(start, until, -1, []))
+        here = known[at]
+        if here.start < start:
+            known.insert(at, _Stretch(here.start, start, here.writer, list(here.readers)))
+            here.start = start
+            at += 1
+        if here.end > end:
+            known.insert(at + 1, _Stretch(end, here.end, here.writer, list(here.readers)))
+            here.end = end
+        covered.append(here)
+        start = here.end
+        at += 1
+    return covered

@@ -1,0 +1,130 @@
+"""What does each rank do in each operation of a job, and whom must it be connected to?
+
+A schedule asks the algorithm of an operation for one rank's steps on one channel when that rank begins it,
+and not before: the graphs of all ranks together are never in memory. Connections are found by asking every
+rank once for each kind of operation, with 64 B for each rank and channel, so an algorithm may not choose
+peers by size.
+
+The operations of `actors.ncclx.ring` have no graph: there rank r sends to r + 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from actors.ncclx.algorithms.table import LIBRARY
+from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
+from actors.ncclx.graph_channel import TaskPlan
+from actors.ncclx.ring import OPERATION_CODES
+from emu.scenario.ncclx import NcclxSection
+from emu.workload.operations import Operation, payload_bytes
+
+_NOMINAL_BYTES: Final = 64
+
+Edge = tuple[int, int]
+"""Peer and lane."""
+
+
+def is_ring(operation: Operation) -> bool:
+    """Whether an operation is one of `actors.ncclx.ring`."""
+    return operation.algorithm == "ring" and operation.op in OPERATION_CODES
+
+
+def algorithm_of(operation: Operation) -> Algorithm:
+    """Who makes an operation's graph."""
+    return LIBRARY[operation.algorithm]
+
+
+def byte_counts(weights: Sequence[Sequence[int]], size_bytes: int) -> tuple[tuple[int, ...], ...]:
+    """Bytes from each rank to each: `size_bytes` is what the rank that sends most sends in all."""
+    most = max(sum(row) for row in weights)
+    return tuple(tuple(size_bytes * weight // most for weight in row) for row in weights)
+
+
+class Schedule:
+    """The operations of one job. `nodes` says which server each rank is on."""
+
+    def __init__(self, ncclx: NcclxSection, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
+        self.ncclx = ncclx
+        self.operations = tuple(operations)
+        self.nodes = tuple(nodes)
+
+    def call(self, operation: Operation, channel: int) -> Call:
+        """An operation as a channel sees it."""
+        ncclx = self.ncclx
+        return Call(
+            op=operation.op,
+            ranks=len(self.nodes),
+            size_bytes=operation.size_bytes,
+            channels=ncclx.channels,
+            channel=channel,
+            chunk_bytes=ncclx.chunk_bytes,
+            step_bytes=ncclx.step_bytes,
+            root=operation.root,
+            counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
+            nodes=self.nodes,
+        )
+
+    def edges(self, channel: int) -> list[list[Edge]]:
+        """For each rank, whom it sends to on a channel, in the order of first use."""
+        found: list[dict[Edge, None]] = [{} for _ in self.nodes]
+        ranks = len(self.nodes)
+        for operation in self._kinds():
+            for rank in range(ranks):
+                if is_ring(operation):
+                    found[rank][(rank + 1) % ranks, 0] = None
+                    continue
+                for step in self._steps(operation, channel, rank):
+                    found[rank].update(((peer, step.lane), None) for peer in step.sends)
+        return [list(edges) for edges in found]
+
+    def payload_bytes(self) -> int:
+        """What all ranks together send in all operations, up to rounding: in proportion to the size."""
+        per_kind: dict[Operation, int] = {}
+        for kind in self._kinds():
+            if not is_ring(kind):
+                per_kind[kind] = sum(
+                    step.size_bytes * len(step.sends)
+                    for channel in range(self.ncclx.channels)
+                    for rank in range(len(self.nodes))
+                    for step in self._steps(kind, channel, rank)
+                )
+        sent = 0
+        for operation in self.operations:
+            if is_ring(operation):
+                sent += payload_bytes(operation, len(self.nodes))
+            else:
+                kind = self._nominal(operation)
+                sent += per_kind[kind] * operation.size_bytes // kind.size_bytes
+        return sent
+
+    def tasks(
+        self, number: int, channel: int, rank: int, sends: Sequence[Edge], receives: Sequence[Edge]
+    ) -> list[TaskPlan]:
+        """A rank's steps of operation `number`, with the places of peers in `sends` and `receives`."""
+        to = {edge: place for place, edge in enumerate(sends)}
+        back = {edge: place for place, edge in enumerate(receives)}
+        steps = self._steps(self.operations[number], channel, rank)
+        return [
+            (
+                back[step.receive, step.lane] if step.receive != NOBODY else -1,
+                [to[peer, step.lane] for peer in step.sends],
+                step.size_bytes,
+                step.receive != NOBODY and bool(step.source),
+                list(after),
+            )
+            for step, after in zip(steps, waits(steps), strict=True)
+        ]
+
+    def _steps(self, operation: Operation, channel: int, rank: int) -> list[Step]:
+        return algorithm_of(operation).steps(self.call(operation, channel), rank)
+
+    def _nominal(self, operation: Operation) -> Operation:
+        size = _NOMINAL_BYTES * len(self.nodes) * self.ncclx.channels
+        if operation.weights:
+            size *= max(sum(row) for row in operation.weights)
+        return operation._replace(size_bytes=size, iteration=0, warmup=False)
+
+    def _kinds(self) -> Iterable[Operation]:
+        return dict.fromkeys(map(self._nominal, self.operations))

@@ -1,0 +1,199 @@
+"""Is every algorithm the collective it says it is? Carried out with symbols, independently of time.
+
+`actors.ncclx.checking` says what each collective starts from and must end with: the right contributions, each
+once, in the right place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from actors.ncclx.algorithms.table import LIBRARY
+from actors.ncclx.algorithms.trees import double_tree
+from actors.ncclx.checking import GraphError, check
+from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
+from actors.ncclx.ring import OPERATION_CODES
+from actors.ncclx.schedule import byte_counts
+from emu.scenario.jobs import ALGORITHMS, ROOTED
+from tests.ncclx.test_channel import check_bounds
+from tests.ncclx.toy import Toy, scenario
+
+CASES = [
+    (algorithm, op)
+    for algorithm, ops in ALGORITHMS.items()
+    for op in ops
+    if algorithm != "ring" or op not in OPERATION_CODES
+]
+SLICE_BYTES, SLOTS = 128, 4
+
+
+def calls(op: str, ranks: int, channels: int, size: int, root: int = 0) -> list[Call]:
+    """Chunks of two slices, as many slots as by default, uneven counts."""
+    counts: tuple[tuple[int, ...], ...] = ()
+    if op == "all_to_allv":
+        counts = tuple(
+            tuple((7 * source + 13 * target) % 5 * 37 for target in range(ranks)) for source in range(ranks)
+        )
+    return [Call(op, ranks, size, channels, at, 256, 64, root, counts) for at in range(channels)]
+
+
+def graphs(algorithm: str, given: list[Call]) -> list[list[list[Step]]]:
+    return [[LIBRARY[algorithm].steps(call, rank) for rank in range(call.ranks)] for call in given]
+
+
+@pytest.mark.parametrize(("algorithm", "op"), CASES)
+def test_every_rank_ends_with_every_contribution_once(algorithm: str, op: str) -> None:
+    for ranks in range(2, 18):
+        for channels, size in ((3, 2222), (1, 1000), (2, 5)) if ranks < 8 else ((3, 1111),):
+            given = calls(op, ranks, channels, size, ranks // 2 if op in ROOTED else 0)
+            check(given, graphs(algorithm, given), SLICE_BYTES, SLOTS)
+
+
+def test_the_table_of_the_schema_is_what_the_algorithms_say() -> None:
+    known = {name: tuple(one.collectives) for name, one in LIBRARY.items()}
+    known["ring"] = (*OPERATION_CODES, *known["ring"])
+    assert {name: sorted(ops) for name, ops in known.items()} == {
+        name: sorted(ops) for name, ops in ALGORITHMS.items()
+    }
+
+
+def halves(ranks: int) -> tuple[list[Call], list[list[list[Step]]]]:
+    """A correct all_reduce, to be spoiled."""
+    given = calls("all_reduce", ranks, 1, 64)
+    return given, graphs("recursive_doubling", given)
+
+
+def refused(given: list[Call], made: list[list[list[Step]]]) -> str:
+    with pytest.raises(GraphError) as caught:
+        check(given, made, SLICE_BYTES, SLOTS)
+    return str(caught.value)
+
+
+def test_a_missing_contribution_is_named() -> None:
+    given, made = halves(4)
+    # Ranks 0 and 2 do not talk, nor 1 and 3.
+    made = [[steps[:2] for steps in made[0]]]
+    assert refused(given, made) == "rank 0: byte 0 lacks rank 3"
+
+
+def test_a_contribution_that_comes_twice_is_named() -> None:
+    given, made = halves(2)
+    made = [[steps * 2 for steps in made[0]]]
+    assert refused(given, made) == "rank 0, channel 0, step 3: adds the contribution of rank 1 a second time"
+
+
+def test_a_size_that_differs_at_the_two_ends_is_named() -> None:
+    given, made = halves(2)
+    made[0][0][0] = made[0][0][0]._replace(source=(Extent(DATA, 0, 32),), size_bytes=32)
+    assert refused(given, made) == "rank 1, channel 0, step 1: gets 32 B from rank 0 where it expects 64"
+
+
+def test_waiting_for_one_another_is_named() -> None:
+    given, made = halves(2)
+    made = [[list(reversed(steps)) for steps in made[0]]]
+    assert refused(given, made) == "rank 0, channel 0, step 0: waits for data from rank 1 for ever"
+
+
+def test_what_nobody_receives_is_named() -> None:
+    given, made = halves(2)
+    made[0][0].append(made[0][0][0])
+    assert refused(given, made) == "rank 1 never receives what rank 0 sends on lane 0"
+
+
+def test_an_exchange_larger_than_the_channel_buffer_stops_unless_it_is_cut() -> None:
+    """Both send all before they receive: with 4 slots, 5 slices do not fit."""
+    whole = (Extent(DATA, 0, 5 * SLICE_BYTES),)
+    given = calls("all_reduce", 2, 1, 5 * SLICE_BYTES)
+    made = []
+    for rank in range(2):
+        steps = StepList(5 * SLICE_BYTES)
+        steps.exchange(1 - rank, whole, whole, reduce=True)
+        made.append(steps.steps)
+    assert "for ever" in refused(given, [made])
+    check(given, graphs("recursive_doubling", given), SLICE_BYTES, SLOTS)
+
+
+def test_a_peer_that_is_not_there_is_named() -> None:
+    given, made = halves(2)
+    made[0][1][0] = made[0][1][0]._replace(sends=(2,))
+    assert refused(given, made).startswith("rank 1, channel 0, step 0: talks to rank 2")
+
+
+def test_a_step_waits_for_writers_of_what_it_reads_and_readers_of_what_it_writes() -> None:
+    def step(source: tuple[Extent, ...], destination: tuple[Extent, ...]) -> Step:
+        return Step(NOBODY, source, destination, (), 0)
+
+    low, high, both = Extent(DATA, 0, 8), Extent(DATA, 8, 8), Extent(DATA, 0, 16)
+    steps = [
+        step((), (both,)),
+        step((low,), ()),
+        step((high,), ()),
+        step((), (low,)),
+        step((both,), ()),
+        step((), (Extent(DATA, 4, 8),)),
+    ]
+    assert waits(steps) == [(), (0,), (0,), (1,), (0, 3), (2, 4)]
+
+
+def test_pieces_have_all_bytes_and_no_more_than_they_may() -> None:
+    extents = (Extent(0, 10, 5), Extent(1, 0, 9), Extent(0, 40, 2))
+    assert cut(extents, 6) == [
+        (Extent(0, 10, 5), Extent(1, 0, 1)),
+        (Extent(1, 1, 6),),
+        (Extent(1, 7, 2), Extent(0, 40, 2)),
+    ]
+
+
+@pytest.mark.parametrize("ranks", range(2, 34))
+def test_no_rank_is_an_inner_node_of_both_trees_but_the_roots(ranks: int) -> None:
+    """Roots have one child, so that they may be inner nodes of the other tree."""
+    for rank in range(ranks):
+        nodes = [double_tree(ranks, rank, tree) for tree in (0, 1)]
+        inner = [node for node in nodes if node.parent >= 0 and node.children]
+        assert len(inner) <= 1
+        for tree, node in enumerate(nodes):
+            assert len(node.children) <= (2 if node.parent >= 0 else 1)
+            for child in node.children:
+                assert double_tree(ranks, child, tree).parent == rank
+
+
+def test_counts_are_in_proportion_to_the_rank_that_sends_most() -> None:
+    assert byte_counts(((1, 3), (1, 1)), 1000) == ((250, 750), (250, 250))
+
+
+def workload(algorithm: str, op: str, ranks: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": "collective", "op": op, "algorithm": algorithm}
+    made["sizes"] = ("4B",) if op == "barrier" else ("99991B", "7B")
+    if op == "all_to_allv":
+        made["counts"] = (tuple(range(1, ranks + 1)),)
+    if op in ROOTED:
+        made["root"] = ranks - 1
+    return {"name": "bench", "workload": made}
+
+
+@pytest.mark.parametrize(("algorithm", "op"), CASES)
+def test_graphs_keep_the_bounds_of_the_data_path_and_end(algorithm: str, op: str) -> None:
+    for ranks, knobs in ((3, {"admission": "none"}), (5, {"qps_per_connection": 2, "qp_policy": "split"})):
+        ncclx = {"buffsize": "16KiB", "channels": 2, **knobs}
+        toy = Toy(scenario([workload(algorithm, op, ranks)], hosts=ranks, ncclx=ncclx))
+        toy.run(partial(check_bounds, toy))
+        assert [row[4] for row in toy.controller.operations] == [0] * (1 if op == "barrier" else 2)
+        for program in toy.ranks():
+            assert all(channel.drained() for channel in program.channels)
+            assert all(send.freed == send.issued for send in program.sends)
+            assert all(receive.recycled == receive.expected for receive in program.receives)
+
+
+@pytest.mark.parametrize(("algorithm", "op"), CASES)
+def test_what_a_graph_sends_is_what_was_planned(algorithm: str, op: str) -> None:
+    """The progress bar's end, within the rounding of blocks."""
+    toy = Toy(scenario([workload(algorithm, op, 5)], hosts=5)).run()
+    schedule = toy.plan.jobs[0].schedule
+    assert schedule is not None
+    sent = sum(int(nic.progress) for nic in map(toy.nic, toy.topology.nics)) - 64 * sum(
+        int(receive.cleared) for program in toy.ranks() for receive in program.receives
+    )
+    assert abs(sent - schedule.payload_bytes()) <= 2 * 5 * 5 * 64
