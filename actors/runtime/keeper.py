@@ -42,7 +42,7 @@ class Keeper:
         """Which scenario it is of."""
         self.files = SnapshotFiles(self.directory, self.scenario)
         self.clock = SnapshotClock(workers, options.snapshot_every_s)
-        self._told = ""
+        self._told = False
 
     @property
     def at_ps(self) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ class Keeper:
         if shares:
             self._count(saved.sync_ps, digests_of(shares))
         elif self.clock.error:
-            self._tell(self.clock.error)
+            self._tell(saved.sync_ps, self.clock.error)
 
     def end(self, ending: Ending) -> None:
         """The run is over: what only served to go on with it is removed."""
@@ -88,14 +88,16 @@ class Keeper:
             self._observer.settle()
             self.files.count(sync_ps, digests, pinned=sync_ps in self.at_ps)
         except OSError as error:
-            self._tell(f"{self.directory}: {error.strerror}")
+            self._tell(sync_ps, f"{self.directory}: {error.strerror}")
             return
+        self._told = False
         if 0 <= self._options.until_ps <= sync_ps:
             self.until_passed = True
 
-    def _tell(self, error: str) -> None:
-        if error != self._told:
-            self._told = error
+    def _tell(self, sync_ps: int, error: str) -> None:
+        self.files.drop(sync_ps)
+        if not self._told:
+            self._told = True
             self._observer.noted(f"a snapshot could not be written: {error}; {self._standing()}")
 
     def _standing(self) -> str:

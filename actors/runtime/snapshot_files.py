@@ -165,6 +165,10 @@ class SnapshotFiles:
             if not (self._generation(sync_ps) / WHOLE).exists():
                 shutil.rmtree(self._generation(sync_ps), ignore_errors=True)
 
+    def drop(self, sync_ps: int) -> None:
+        """Remove what there is of a generation."""
+        shutil.rmtree(self._generation(sync_ps), ignore_errors=True)
+
     def drop_unpinned(self) -> None:
         """Remove all that no user asked for."""
         for sync_ps in self._generations():

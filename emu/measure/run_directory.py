@@ -21,10 +21,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import Any, Final, Self
 
-from emu.errors import UsageError
+from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
 from emu.measure.samples import SampleWriter, digest_header, digest_line, line, series_line
 from emu.measure.summary import Summary
@@ -56,11 +57,24 @@ def _private(path: str, flags: int) -> int:
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it appears at once and complete, readable by its owner alone."""
     part = path.with_name(path.name + PART)
-    with open(part, "w", encoding="utf-8", newline="", opener=_private) as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    try:
+        with open(part, "wb", buffering=0, opener=_private) as file:
+            _write_all(file, text.encode())
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
+    return RuntimeFailure(f"{path}: {error.strerror}; what was written before is whole")
 
 
 def _is_free(directory: Path) -> bool:
@@ -90,7 +104,7 @@ class RunDirectory:
         self.path = path
         self.replaces = replaces
         """Whether it held an earlier run."""
-        self._lines: dict[str, IO[str]] = {}
+        self._lines: dict[str, FileIO] = {}
         self._samples = SampleWriter()
         self._names: list[str] = []
 
@@ -163,7 +177,15 @@ class RunDirectory:
     def _append(self, name: str, text: str) -> None:
         file = self._lines.get(name)
         if file is None:
-            file = open(self.path / name, "w", encoding="ascii", newline="", opener=_private)  # noqa: SIM115
+            try:
+                file = open(self.path / name, "wb", buffering=0, opener=_private)  # noqa: SIM115
+            except OSError as error:
+                raise _unwritable(self.path / name, error) from error
             self._lines[name] = file
-        file.write(text)
-        file.flush()
+        size_bytes = file.tell()
+        try:
+            _write_all(file, text.encode("ascii"))
+        except OSError as error:
+            file.truncate(size_bytes)
+            file.seek(size_bytes)
+            raise _unwritable(self.path / name, error) from error

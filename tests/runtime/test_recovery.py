@@ -1,9 +1,15 @@
 """A run on real Ray actors survives `kill -9` of any worker at any time, with the answer of a quiet run."""
 
+import ctypes
+import errno
 import os
+import re
 import signal
+import socket
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -27,6 +33,8 @@ KILLS = 200 if SOAK else 5
 NAME = "incast"
 WORKERS = 2
 RECOVERED_WITHIN_S = 10.0
+PIDFD_GETFD = 438
+"""The number of the system call, on every architecture."""
 
 
 class Vandal(Observer):
@@ -34,6 +42,7 @@ class Vandal(Observer):
 
     def __init__(self, harm: Callable[["Vandal"], None], at_ps: list[int]) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
+        self.pids: list[list[int]] = []
         self.samples: list[int] = []
         self.notes: list[str] = []
         self.recovered_s: list[float] = []
@@ -44,6 +53,7 @@ class Vandal(Observer):
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         self.workers = workers
+        self.pids.append([worker.pid for worker in workers])
         if self._harmed_s:
             self.recovered_s.append(time.monotonic() - self._harmed_s)
             self._harmed_s = 0.0
@@ -72,7 +82,7 @@ def quiet() -> tuple[Outcome, list[int]]:
     return run_scenario(plan.scenario, plan.topology, options, heard), heard.samples
 
 
-def disturbed(vandal: Vandal, directory: Path | None = None) -> Outcome:
+def disturbed(vandal: Vandal, directory: Path | None = None, sockets: str = "auto") -> Outcome:
     plan = plan_of(NAME, 1)
     options = RunOptions(
         workers=WORKERS,
@@ -80,6 +90,7 @@ def disturbed(vandal: Vandal, directory: Path | None = None) -> Outcome:
         progress_every_s=0.01,
         snapshot_every_s=0.05,
         directory=directory,
+        sockets=sockets,
     )
     return run_scenario(plan.scenario, plan.topology, options, vandal)
 
@@ -107,3 +118,59 @@ def test_kills_at_drawn_points_change_nothing() -> None:
         assert all(" died: " in line and "; the run goes back to " in line for line in vandal.notes)
         assert max(vandal.recovered_s) < RECOVERED_WITHIN_S
         done += kills
+
+
+def test_a_worker_that_stands_still_for_ten_seconds_changes_nothing() -> None:
+    def stop(me: Vandal) -> None:
+        pid = me.workers[1].pid
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(10.0, os.kill, (pid, signal.SIGCONT)).start()
+
+    vandal = Vandal(stop, [quiet()[0].virtual_ps // 3])
+    begun_s = time.monotonic()
+    check(disturbed(vandal), vandal)
+    assert time.monotonic() - begun_s > 10
+
+
+@pytest.mark.parametrize("sockets", ["auto", "tcp"])
+def test_a_connection_that_is_cut_changes_nothing(sockets: str) -> None:
+    vandal = Vandal(lambda me: cut(me.workers[0]), [quiet()[0].virtual_ps // 3])
+    outcome = disturbed(vandal, sockets=sockets)
+    check(outcome, vandal)
+    assert outcome.engine.recoveries == 1
+    (line,) = vandal.notes
+    assert re.search(r"worker [01] \(pid \d+, .* went away: .*; the run goes back to ", line)
+    assert vandal.pids[0] == vandal.pids[1]
+
+
+def cut(worker: WorkerRecord) -> None:
+    """Shut a worker's connections to its peers, from outside: its sockets are borrowed by pidfd_getfd(2)."""
+    pidfd = os.pidfd_open(worker.pid)
+    libc = ctypes.CDLL(None, use_errno=True)
+    cuts = 0
+    for entry in Path(f"/proc/{worker.pid}/fd").iterdir():
+        if not str(entry.readlink()).startswith("socket:"):
+            continue
+        borrowed = libc.syscall(PIDFD_GETFD, pidfd, int(entry.name), 0)
+        if borrowed < 0 and ctypes.get_errno() == errno.EPERM:
+            pytest.skip("this machine does not let one process borrow a socket of another")
+        with socket.socket(fileno=borrowed) as connection:
+            names = [str(connection.getsockname())]
+            with suppress(OSError):
+                names.append(str(connection.getpeername()))
+                if named_by_socket(worker.data_address) in names:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    cuts += 1
+    os.close(pidfd)
+    assert cuts == len(vandalised_peers(worker)), cuts
+
+
+def named_by_socket(address: str) -> str:
+    """A worker's address as a socket tells it: a path, or a pair of host and port."""
+    host, _, port = address.rpartition(":")
+    return address if address.startswith("/") else str((host, int(port)))
+
+
+def vandalised_peers(worker: WorkerRecord) -> list[int]:
+    """Who connects to a worker: all that have a higher number."""
+    return list(range(worker.worker + 1, WORKERS))
