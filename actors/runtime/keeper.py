@@ -70,10 +70,11 @@ class Keeper:
     def take(self, worker: int, saved: Saved) -> None:
         """A worker has written its share, or could not."""
         shares = self.clock.take(worker, saved, time.monotonic())
-        if shares:
+        errors = [one.error for one in shares if one.error]
+        if errors:
+            self._tell(saved.sync_ps, errors[0])
+        elif shares:
             self._count(saved.sync_ps, digests_of(shares))
-        elif self.clock.error:
-            self._tell(saved.sync_ps, self.clock.error)
 
     def end(self, ending: Ending) -> None:
         """The run is over: what only served to go on with it is removed."""

@@ -35,8 +35,6 @@ class SnapshotClock:
         self.taken = 0
         self.cost_s = 0.0
         """What all of them cost the slowest worker."""
-        self.error = ""
-        """Why the last one was not written."""
         self._workers = workers
         self._every_s = every_s
         self._distance_s = 0.0
@@ -64,7 +62,10 @@ class SnapshotClock:
         return True
 
     def take(self, worker: int, saved: Saved, now_s: float) -> list[Saved]:
-        """A worker's share was written, or not. All shares, in worker order, once a snapshot is whole."""
+        """A worker's share was written, or not. All of a snapshot, in worker order, with the last of them.
+
+        It is whole if none of them has an error.
+        """
         shares = self._shares.setdefault(saved.sync_ps, {})
         shares[worker] = saved
         if len(shares) < self._workers:
@@ -75,15 +76,11 @@ class SnapshotClock:
         slowest_s = max(one.cost_s for one in every)
         self.cost_s += slowest_s
         self._distance_s = self._after(slowest_s)
-        errors = [one.error for one in every if one.error]
-        if errors:
-            self.error = errors[0]
+        if any(one.error for one in every):
             self._distance_s *= 2
+        else:
+            self.taken += 1
         self._due_s = now_s + self._distance_s
-        if errors:
-            return []
-        self.error = ""
-        self.taken += 1
         return every
 
     def _after(self, cost_s: float) -> float:

@@ -18,6 +18,8 @@ lines, so that what an interrupted run leaves can be read. Directories are made 
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -45,6 +47,7 @@ FILES: Final = (
 )
 SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
+LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 PART: Final = ".part"
 DEFAULT_ROOT: Final = Path("runs")
 MOST_RUNS: Final = 100_000
@@ -84,6 +87,15 @@ def _is_free(directory: Path) -> bool:
     return not names or ("journal.jsonl" in names and all(name in known for name in names))
 
 
+def _record(text: bytes) -> dict[str, Any] | None:
+    """What a line says; None for one that is not whole."""
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return record if text.endswith(b"\n") else None
+
+
 def _numbered(name: str, root: Path) -> Path:
     """A new directory `root/name-N`, made here, with the least N that is not taken."""
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -106,6 +118,9 @@ class RunDirectory:
         """Whether it held an earlier run."""
         self._lines: dict[str, FileIO] = {}
         self._samples = SampleWriter()
+        self._held = -1
+        self.earlier: list[dict[str, Any]] = []
+        """The samples that a run which is gone on with has written before, as `samples.jsonl` has them."""
         self._names: list[str] = []
 
     @classmethod
@@ -129,6 +144,56 @@ class RunDirectory:
             raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
         return cls(out, replaces=bool(earlier))
 
+    @classmethod
+    def reopen(cls, path: Path, until_ps: int) -> RunDirectory:
+        """Take the directory of a run that broke off, to go on from a sync point.
+
+        What its line files say of later times, and what was written at its end, is removed.
+        Raises UsageError, or RuntimeFailure.
+        """
+        directory = cls(path)
+        try:
+            directory._lock()
+            for name in FILES:
+                if name.endswith((".csv", ".part")) or name == "summary.json":
+                    (path / name).unlink(missing_ok=True)
+            for name in LINE_FILES:
+                directory._cut(name, until_ps)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return directory
+
+    def _cut(self, name: str, until_ps: int) -> None:
+        """Open a line file behind its last line that is whole and not of a later time."""
+        path = self.path / name
+        if not path.exists():
+            return
+        file = open(path, "r+b", buffering=0, opener=_private)  # noqa: SIM115
+        self._lines[name] = file
+        end = 0
+        for text in path.read_bytes().splitlines(keepends=True):
+            record = _record(text)
+            if record is None or record.get("virtual_ps", 0) > until_ps or "layouts" in record:
+                break
+            if record.get("kind") == "end":
+                break
+            if "changed" in record:
+                self._samples.resume(record)
+                self.earlier.append(record)
+            end += len(text)
+        file.truncate(end)
+        file.seek(end)
+
+    def _lock(self) -> None:
+        """Make sure that nobody else writes here, until `close`. Raises UsageError."""
+        self._held = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._held)
+            self._held = -1
+            raise UsageError(f"{self.path}: another run is writing here") from error
+
     def __enter__(self) -> Self:
         return self
 
@@ -140,12 +205,19 @@ class RunDirectory:
         for file in self._lines.values():
             file.close()
         self._lines.clear()
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
 
     def begin(self, scenario_text: str, topology: Topology, **facts: Any) -> None:
         """Write the effective scenario (YAML), and begin the journal with `facts` about the run."""
-        self._names = [node.name for node in topology.nodes]
+        self.name_devices(topology)
         write_whole(self.path / "scenario.yaml", scenario_text)
         self.journal("begin", 0, **facts)
+
+    def name_devices(self, topology: Topology) -> None:
+        """Whose mixes are written."""
+        self._names = [node.name for node in topology.nodes]
 
     def write_results(self, summary: Summary, topology: Topology, records: Sequence[DeviceRecord]) -> None:
         """What the samples count, the tables, and the summary last: where it is, all is."""

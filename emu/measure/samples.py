@@ -46,6 +46,12 @@ class SampleWriter:
 
     def __init__(self) -> None:
         self._last: dict[int, Sequence[int]] = {}
+        self._resumed: dict[int, dict[int, int]] = {}
+        """Of devices that were not heard of since `resume`: the values by place."""
+
+    def resume(self, record: Mapping[str, Any]) -> None:
+        """Go on behind a line that was written before: `record` is what it says."""
+        add_changes(self._resumed, record)
 
     def text(self, sample: Sample) -> str:
         """The line of one sample: what changed since the one before."""
@@ -54,6 +60,8 @@ class SampleWriter:
             last = self._last.get(number)
             if last is None:
                 last = [0] * len(values)
+                for place, value in self._resumed.pop(number, {}).items():
+                    last[place] = value
             assert len(last) == len(values), (number, len(last), len(values))
             flat: list[int] = []
             for place, (before, value) in enumerate(zip(last, values, strict=True)):
@@ -63,6 +71,12 @@ class SampleWriter:
                 changed[number] = flat
                 self._last[number] = values
         return line({"virtual_ps": sample.virtual_ps, "changed": changed})
+
+
+def add_changes(values: dict[int, dict[int, int]], record: Mapping[str, Any]) -> None:
+    """Bring values, by device and place, to where a line of `samples.jsonl` leaves them."""
+    for number, flat in record["changed"].items():
+        values.setdefault(int(number), {}).update(zip(flat[::2], flat[1::2], strict=True))
 
 
 class SampleReader:
