@@ -31,6 +31,7 @@ from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.results import summarise
 from emu.measure.run_directory import RunDirectory
+from emu.measure.samples import sample_before
 from emu.measure.summary import Summary
 from emu.measure.summary import json_schema as summary_schema
 from emu.scenario.dump import to_yaml as effective
@@ -209,7 +210,9 @@ def run_prepared(
     scenario, topology = prepared.scenario, prepared.topology
     record = _Record(prepared, observer or Observer(), directory)
     if directory is not None:
-        _begin(directory, prepared)
+        if options.resume_ps < 0 or not directory.resumed:
+            _begin(directory, prepared)
+        directory.name_devices(topology)
         options = replace(options, directory=directory.path)
     try:
         outcome = run_scenario(scenario, topology, options, record)
@@ -226,7 +229,7 @@ def run_prepared(
         digest=outcome.digest,
         ending=outcome.ending.value,
         virtual_ps=outcome.virtual_ps,
-        samples=record.kept(),
+        samples=record.kept(outcome),
     )
     if directory is not None:
         directory.write_results(summary, topology, outcome.devices)
@@ -272,8 +275,14 @@ class _Record(Observer):
             self._directory.sync()
         self._observer.settle()
 
-    def kept(self) -> Sequence[Sample]:
+    def kept(self, outcome: Outcome) -> Sequence[Sample]:
         """The samples that the summary is made with, each once, by time."""
+        earlier = self._directory.earlier if self._directory is not None else []
+        if earlier:
+            widths = {record.number: len(record.counters) for record in outcome.devices}
+            for at_ps, sample in self._before.items():
+                if sample is None:
+                    self._before[at_ps] = sample_before(earlier, at_ps, widths)
         found = {sample.virtual_ps: sample for sample in self._before.values() if sample is not None}
         return [found[at_ps] for at_ps in sorted(found)]
 

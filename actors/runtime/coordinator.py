@@ -128,8 +128,8 @@ class _RayRun:
                 begin_s = time.perf_counter()
                 reports = self._listen()
                 self._wall_s += time.perf_counter() - begin_s
-                self._look(self._ensemble.living)
                 records, peak_rss_bytes = self._collect()
+                self._look(self._ensemble.living)
             except WorkerGone as error:
                 failure = error
             if not self._goes_back(reports):

@@ -101,6 +101,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
                 begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
                 ending = InProcess(participants, options.delay_seed, watch.between, saving.wishes).run()
                 wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+        saving.finish()
         watch.look()
         scrape.publish()
     finally:

@@ -93,8 +93,12 @@ class Saver:
             saved.append(self._saved.popleft())
         return saved
 
+    def finish(self) -> None:
+        """Wait until what was taken is written."""
+        self._writer.submit(int).result()
+
     def close(self) -> None:
-        """Let the file that is being written be written."""
+        """Let the file that is being written be written, and write no more. May be called again."""
         self._writer.shutdown(wait=True)
 
     def _write(self, sync_ps: int, share: bytes, cost_s: float) -> None:
@@ -143,7 +147,12 @@ class Saving:
         if self.keeper.due():
             self.wishes.soon = True
 
+    def finish(self) -> None:
+        """Wait until what was taken is written."""
+        for saver in self._savers:
+            saver.finish()
+
     def close(self) -> None:
-        """Let what is being written be written."""
+        """Let what is being written be written, and write no more."""
         for saver in self._savers:
             saver.close()

@@ -144,6 +144,16 @@ class SnapshotFiles:
         write_file(self._generation(sync_ps) / WHOLE, _sealed(body))
         self._prune()
 
+    def put(self, snapshot: Snapshot) -> None:
+        """Keep a whole snapshot, for good. Raises OSError."""
+        digests = []
+        for worker, share in enumerate(snapshot.shares):
+            one = Snapshot(snapshot.scenario, snapshot.sync_ps, snapshot.machine, [share])
+            content = encode_share(one, worker, len(snapshot.shares))
+            write_file(self.path_of(snapshot.sync_ps, worker), content)
+            digests.append(digest_of(content))
+        self.count(snapshot.sync_ps, digests, pinned=True)
+
     def newest(self, not_after_ps: int = NEVER_PS) -> Snapshot | None:
         """The newest snapshot that counts, and is as it was written; None if there is none."""
         for sync_ps in self._counted():

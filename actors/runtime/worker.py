@@ -211,6 +211,7 @@ class Worker:
     async def collect(self) -> tuple[list[PlainRecord], int]:
         """What the devices leave behind, and the peak resident memory of this process in bytes."""
         assert self._hosted is not None, "prepare comes first"
+        await asyncio.to_thread(self._hosted.saver.finish)
         self._hosted.scrape.publish()
         records = [to_plain(record) for record in records_of(self._hosted.partition)]
         return records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -24,6 +24,7 @@ from emu.errors import EmuError
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
     "perf": "Run one collective over a range of sizes, as nccl-tests does.",
+    "fork": "Go on from a moment of a run under another condition.",
     "sweep": "Run a scenario with every combination of some values: one table.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",

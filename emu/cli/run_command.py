@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding, scenario_path
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
+from emu.going_on import reopen
 from emu.measure.collected import Sample
 from emu.measure.run_directory import RunDirectory
 
 
 @click.command()
-@click.argument("scenario")
+@click.argument("scenario", required=False)
 @overriding
 @click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
 @click.option("--local", is_flag=True, help="In this process, without Ray.")
@@ -45,11 +47,17 @@ from emu.measure.run_directory import RunDirectory
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
 @recovering
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Go on with the run in DIR, which broke off, from its last snapshot.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
-    scenario: str,
+    scenario: str | None,
     assignments: tuple[str, ...],
     seed: str | None,
     workers: int | None,
@@ -59,6 +67,7 @@ def command(
     address: str | None,
     discovery_port: int,
     recovery: Mapping[str, Any],
+    resume: Path | None,
     out: Path | None,
     as_json: bool,
     quiet: bool,
@@ -83,17 +92,41 @@ def command(
         **recovery,
     )
     check_options(options)
+    if resume is not None:
+        if scenario is not None or assignments or seed is not None or out is not None:
+            raise UsageError("--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --out")
+        with reopen(resume) as again:
+            options = replace(options, resume_ps=again.from_ps)
+            words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
+            return show_run(again.prepared, again.directory, options, words, as_json, quiet, again.broken)
+    if scenario is None:
+        raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
     prepared = prepare(load_scenario(scenario, assignments, seed))
-    repeat = _repeat(scenario, assignments, seed, options)
+    words = _repeat(scenario, assignments, seed, options)
     with RunDirectory.create(prepared.scenario.name, out) as directory:
-        terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
-        shown = _Shown(terminal)
-        terminal.begin(_title(prepared), (*_facts(prepared, options), *_replaced(directory)))
-        try:
-            result = run_prepared(prepared, options, shown, directory)
-            terminal.finish(result.summary, shown.operations, str(directory.path), repeat)
-        finally:
-            terminal.close()
+        return show_run(prepared, directory, options, words, as_json, quiet)
+
+
+def show_run(
+    prepared: Prepared,
+    directory: RunDirectory,
+    options: RunOptions,
+    repeat: Sequence[str],
+    as_json: bool,
+    quiet: bool,
+    warnings: Sequence[str] = (),
+) -> int:
+    """Run what was prepared, and show it; the exit status."""
+    terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
+    shown = _Shown(terminal)
+    terminal.begin(_title(prepared), (*_facts(prepared, options), *_replaced(directory)))
+    for line in warnings:
+        terminal.noted(f"{line}; an older snapshot is used, if there is one")
+    try:
+        result = run_prepared(prepared, options, shown, directory)
+        terminal.finish(result.summary, shown.operations, str(directory.path), shlex.join(repeat))
+    finally:
+        terminal.close()
     if as_json:
         click.echo(result.summary.json_text(), nl=False)
     _explain(result, terminal)
@@ -165,8 +198,8 @@ def _replaced(directory: RunDirectory) -> Sequence[str]:
     return [f"the results of an earlier run in {directory.path} are replaced"] if directory.replaces else []
 
 
-def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> str:
-    """The command that does it again."""
+def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> list[str]:
+    """The command that does it again, in words."""
     words = ["emu", "run", scenario_path(scenario)]
     for assignment in assignments:
         words += ["--set", assignment]
@@ -178,4 +211,4 @@ def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options
         words += ["--workers", str(options.workers)] if options.workers is not None else []
         words += ["--placement", options.placement] if options.placement != "packed" else []
         words += ["--address", options.address] if options.address is not None else []
-    return shlex.join(words)
+    return words

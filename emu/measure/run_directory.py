@@ -5,6 +5,7 @@
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.samples`)
+    parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
     snapshots/         what a run that broke off can go on from, written by the runtime
 
@@ -44,6 +45,7 @@ FILES: Final = (
     "samples.jsonl",
     "digests.jsonl",
     "workers.json",
+    "parent.json",
 )
 SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
@@ -109,16 +111,25 @@ def _numbered(name: str, root: Path) -> Path:
     raise UsageError(f"{root}: {MOST_RUNS} runs of {name}; remove some, or give a directory with --out")
 
 
+def samples_until(path: Path, until_ps: int) -> list[dict[str, Any]]:
+    """The samples of a run up to a time, as `samples.jsonl` has them; none where there is no such file."""
+    file = path / "samples.jsonl"
+    records = [_record(text) for text in file.read_bytes().splitlines(keepends=True)] if file.exists() else []
+    return [one for one in records if one is not None and one.get("virtual_ps", until_ps + 1) <= until_ps]
+
+
 class RunDirectory:
     """One run's directory, being written. Use it in a `with` statement, or call `close`."""
 
-    def __init__(self, path: Path, replaces: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.replaces = replaces
+        self.replaces = False
         """Whether it held an earlier run."""
         self._lines: dict[str, FileIO] = {}
         self._samples = SampleWriter()
         self._held = -1
+        self.resumed = False
+        """Whether it is of a run that is gone on with."""
         self.earlier: list[dict[str, Any]] = []
         """The samples that a run which is gone on with has written before, as `samples.jsonl` has them."""
         self._names: list[str] = []
@@ -128,12 +139,17 @@ class RunDirectory:
         """Make or take the directory of a run of the scenario `name`. UsageError if `out` cannot be it."""
         try:
             if out is None:
-                return cls(_numbered(name, root))
+                directory = cls(_numbered(name, root))
+                directory._lock()
+                return directory
             out.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_free(out):
                 reason = "is not empty and holds other things than a run"
                 raise UsageError(f"{out}: {reason}; give another directory with --out")
+            directory = cls(out)
+            directory._lock()
             earlier = list(out.iterdir())
+            directory.replaces = bool(earlier)
             for entry in earlier:
                 if entry.name == SNAPSHOTS and entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
@@ -142,7 +158,7 @@ class RunDirectory:
         except OSError as error:
             where = error.filename or out or root
             raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
-        return cls(out, replaces=bool(earlier))
+        return directory
 
     @classmethod
     def reopen(cls, path: Path, until_ps: int) -> RunDirectory:
@@ -154,11 +170,13 @@ class RunDirectory:
         directory = cls(path)
         try:
             directory._lock()
+            directory.resumed = True
             for name in FILES:
                 if name.endswith((".csv", ".part")) or name == "summary.json":
                     (path / name).unlink(missing_ok=True)
             for name in LINE_FILES:
                 directory._cut(name, until_ps)
+            directory.journal("resume", until_ps)
         except OSError as error:
             raise _unwritable(path, error) from error
         return directory
@@ -173,9 +191,9 @@ class RunDirectory:
         end = 0
         for text in path.read_bytes().splitlines(keepends=True):
             record = _record(text)
-            if record is None or record.get("virtual_ps", 0) > until_ps or "layouts" in record:
+            if record is None or "layouts" in record or record.get("kind") == "end":
                 break
-            if record.get("kind") == "end":
+            if "kind" not in record and record.get("virtual_ps", 0) > until_ps:
                 break
             if "changed" in record:
                 self._samples.resume(record)

@@ -79,6 +79,28 @@ def add_changes(values: dict[int, dict[int, int]], record: Mapping[str, Any]) ->
         values.setdefault(int(number), {}).update(zip(flat[::2], flat[1::2], strict=True))
 
 
+def sample_before(
+    records: Iterable[Mapping[str, Any]], at_ps: int, widths: Mapping[int, int]
+) -> Sample | None:
+    """The last sample not after a time, from lines of `samples.jsonl`; `widths` says how much each device
+    counts. None if there is none.
+    """
+    values: dict[int, dict[int, int]] = {}
+    last_ps = -1
+    for record in records:
+        if record["virtual_ps"] > at_ps:
+            break
+        add_changes(values, record)
+        last_ps = record["virtual_ps"]
+    if last_ps < 0:
+        return None
+    counters = {
+        number: [values.get(number, {}).get(place, 0) for place in range(width)]
+        for number, width in sorted(widths.items())
+    }
+    return Sample(last_ps, counters)
+
+
 class SampleReader:
     """Reads `samples.jsonl`: what is counted, then one sample after another, every device in each.
 
