@@ -43,7 +43,9 @@ def test_directory_is_numbered_by_the_least_number_not_taken(tmp_path: Path) -> 
 def test_everything_that_is_promised_is_there_and_nothing_else(tmp_path: Path) -> None:
     directory = RunDirectory.create("handmade", tmp_path / "run")
     write_run(directory)
-    assert sorted(path.name for path in directory.path.iterdir()) == sorted(set(FILES) - {"workers.json"})
+    assert sorted(path.name for path in directory.path.iterdir()) == sorted(
+        set(FILES) - {"workers.json", "parent.json"}
+    )
 
 
 def test_results_are_for_their_owner_alone(tmp_path: Path) -> None:

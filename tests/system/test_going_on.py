@@ -158,8 +158,7 @@ def test_fork_with_a_fault_is_the_run_that_had_it_from_the_start(place: Path) ->
     }
     # And back: a fork of the disturbed run, before its fault, without it.
     back = place / "back"
-    words = ("fork", place / "had", "--at=155us", "--local", "--out", back, "--set", "faults=[]")
-    assert emu(*words) == 0
+    assert emu("fork", place / "had", "--at=155us", "--local", "--out", back, "--set", "faults=[]") == 0
     assert summary(back)["digest"] == summary(place / "whole")["digest"]
 
 
