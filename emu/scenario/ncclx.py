@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from emu.scenario.nccl_names import EnvMapping
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes
 from emu.units import parse_size
@@ -74,6 +75,10 @@ class NcclxSection(Section):
     """Whether a slice waits for the receiver's clear-to-send."""
     control: Literal["own_class", "data_class"] = "own_class"
     """Whether clear-to-send travels at `transport.control_priority` or with the data."""
+
+    env: EnvMapping = Field(default_factory=dict)
+    """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`: translated into the keys above, into
+    those of `transport`, and into `algorithm` of jobs. See `docs/data_path.md`."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a buffer that does not divide into slots, chunks and slices."""

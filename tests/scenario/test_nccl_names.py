@@ -1,0 +1,141 @@
+"""Does every variable of NCCL turn the knob it stands for, and say so where it cannot?"""
+
+from typing import Any
+
+import pytest
+
+from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
+from emu.scenario.load import load_mapping, load_text
+from emu.scenario.nccl_names import KNOBS, NOT_MODELLED
+
+BASE: dict[str, Any] = {
+    "name": "names",
+    "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
+    "jobs": [{"name": "a", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}],
+}
+
+
+def scenario(env: dict[str, Any], **ncclx: Any) -> Any:
+    return load_mapping({**BASE, "ncclx": {"env": env, **ncclx}}).scenario
+
+
+def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
+    with pytest.raises(ScenarioError) as caught:
+        scenario(env, **ncclx)
+    return [f"{problem.key}: {problem.reason}" for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path", "expected"),
+    [
+        ("NCCL_BUFFSIZE", 1_048_576, "ncclx.buffsize_bytes", 1_048_576),
+        ("NCCL_BUFFSIZE", "2097152", "ncclx.buffsize_bytes", 2_097_152),
+        ("NCCL_IB_QPS_PER_CONNECTION", 16, "ncclx.qps_per_connection", 16),
+        ("NCCL_CTRAN_IB_MAX_QPS", 16, "ncclx.qps_per_connection", 16),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS", 1, "ncclx.qp_policy", "split"),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS", 0, "ncclx.qp_policy", "round_robin"),
+        ("NCCL_CTRAN_IB_VC_MODE", "dqplb", "ncclx.qp_policy", "dqplb"),
+        ("NCCL_CTRAN_IB_QP_SCALING_THRESHOLD", 262_144, "ncclx.dqplb.segment_bytes", 262_144),
+        ("NCCL_CTRAN_IB_QP_MAX_MSGS", 4, "ncclx.dqplb.most_outstanding", 4),
+        ("NCCL_IB_TC", 96, "transport.data_priority", 3),
+        ("NCCL_IB_FIFO_TC", 224, "transport.control_priority", 7),
+        ("NCCL_IB_TIMEOUT", 20, "transport.timeout", 20),
+        ("NCCL_IB_RETRY_CNT", 3, "transport.retry_count", 3),
+        ("NCCL_MIN_NCHANNELS", 4, "ncclx.channels", 4),
+        ("NCCL_MAX_NCHANNELS", 4, "ncclx.channels", 1),
+        ("NCCL_MIN_CTAS", 2, "ncclx.channels", 2),
+        ("NCCL_MAX_CTAS", 2, "ncclx.channels", 1),
+        ("NCCL_ALGO", "Tree", "jobs.0.workload.algorithm", "double_binary_tree"),
+        ("NCCL_ALGO", "ring", "jobs.0.workload.algorithm", "ring"),
+        ("NCCL_PROTO", "Simple", "ncclx.qp_policy", "round_robin"),
+    ],
+)
+def test_a_variable_turns_its_knob(name: str, value: object, path: str, expected: object) -> None:
+    found: Any = scenario({name: value})
+    for step in path.split("."):
+        found = found[int(step)] if step.isdecimal() else getattr(found, step)
+    assert found == expected
+
+
+def test_every_variable_of_the_table_is_tried_above_and_none_is_in_both_tables() -> None:
+    marks = test_a_variable_turns_its_knob.pytestmark  # type: ignore[attr-defined]
+    assert {row[0] for row in marks[0].args[1]} == set(KNOBS)
+    assert not set(KNOBS) & set(NOT_MODELLED)
+
+
+def test_a_variable_that_is_not_modelled_says_so() -> None:
+    (line,) = refusals({"NCCL_P2P_NET_CHUNKSIZE": 131_072})
+    assert line.startswith("ncclx.env.NCCL_P2P_NET_CHUNKSIZE: is a variable of NCCL that is not modelled")
+
+
+def test_an_unknown_variable_is_told_its_neighbour() -> None:
+    (line,) = refusals({"NCCL_BUFSIZE": 1})
+    assert line == "ncclx.env.NCCL_BUFSIZE: unknown variable; did you mean 'NCCL_BUFFSIZE'?"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("NCCL_BUFFSIZE", "4MiB"),
+        ("NCCL_BUFFSIZE", 0),
+        ("NCCL_IB_TC", 41),
+        ("NCCL_IB_TIMEOUT", 32),
+        ("NCCL_ALGO", "NVLS"),
+        ("NCCL_PROTO", "LL128"),
+        ("NCCL_IB_SPLIT_DATA_ON_QPS", 2),
+        ("NCCL_IB_RETRY_CNT", None),
+        ("NCCL_MIN_NCHANNELS", [1]),
+    ],
+)
+def test_a_value_that_a_variable_does_not_take_is_refused(name: str, value: object) -> None:
+    (line,) = refusals({name: value})
+    assert line.startswith(f"ncclx.env.{name}: ")
+    assert line.endswith(f" is not what {name} takes")
+
+
+def test_a_key_that_says_something_else_is_a_conflict_with_its_line() -> None:
+    text = """name: x
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 1}
+transport: {timeout: 14}
+ncclx: {env: {NCCL_IB_TIMEOUT: 20}}
+jobs: [{name: a, workload: {kind: collective, op: all_reduce, sizes: [1MiB]}}]
+"""
+    with pytest.raises(ScenarioError) as caught:
+        load_text(text, "x.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (4, "ncclx.env.NCCL_IB_TIMEOUT")
+    assert problem.reason == "means transport.timeout: 20, which is 14 at line 3"
+
+
+def test_a_key_that_says_the_same_is_none() -> None:
+    found = scenario({"NCCL_BUFFSIZE": 1_048_576, "NCCL_IB_QPS_PER_CONNECTION": 2}, buffsize="1MiB")
+    assert found.ncclx.buffsize_bytes == 1_048_576
+
+
+def test_two_variables_that_contradict_one_another_are_told() -> None:
+    (line,) = refusals({"NCCL_IB_QPS_PER_CONNECTION": 2, "NCCL_CTRAN_IB_MAX_QPS": 4})
+    assert line == "ncclx.env.NCCL_CTRAN_IB_MAX_QPS: means ncclx.qps_per_connection: 4, which is 2"
+
+
+def test_channels_are_held_between_their_bounds() -> None:
+    bounds = {"NCCL_MIN_NCHANNELS": 2, "NCCL_MAX_NCHANNELS": 8}
+    assert scenario(bounds, channels=8).ncclx.channels == 8
+    assert scenario(bounds).ncclx.channels == 2
+    assert len(refusals(bounds, channels=9)) == 2
+    assert len(refusals({"NCCL_MIN_NCHANNELS": 4, "NCCL_MAX_NCHANNELS": 2})) == 2
+
+
+def test_an_algorithm_that_a_job_names_itself_is_a_conflict() -> None:
+    jobs = [{"name": "a", "workload": {**BASE["jobs"][0]["workload"], "algorithm": "ring"}}]
+    with pytest.raises(ScenarioError) as caught:
+        load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Tree"}}})
+    (problem,) = caught.value.problems
+    assert problem.reason == "means jobs[0].workload.algorithm: double_binary_tree, which is 'ring'"
+
+
+def test_the_effective_scenario_holds_the_keys_and_reads_the_same_again() -> None:
+    first = scenario({"NCCL_BUFFSIZE": 1_048_576, "NCCL_MIN_NCHANNELS": 2})
+    text = to_yaml(first)
+    assert "NCCL_BUFFSIZE:" not in text
+    assert load_text(text, "again.yaml").scenario == first
