@@ -26,6 +26,7 @@ from actors.runtime.fabric import shared_pool_bytes
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
 from actors.runtime.plan import blueprint_of, spread
+from actors.runtime.steering import Steering
 from actors.runtime.stepping import Stepped
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
@@ -34,6 +35,8 @@ from emu.measure.run_directory import RunDirectory
 from emu.measure.samples import sample_before
 from emu.measure.summary import Summary
 from emu.measure.summary import json_schema as summary_schema
+from emu.scenario.changes import Change
+from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.load import load as load_file
@@ -55,10 +58,12 @@ __all__ = [
     "RunOptions",
     "Scenario",
     "ScenarioError",
+    "Steering",
     "Stepped",
     "Summary",
     "Topology",
     "UsageError",
+    "as_loaded",
     "effective",
     "load",
     "prepare",
@@ -164,6 +169,11 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     )
 
 
+def as_loaded(scenario: Scenario) -> Loaded:
+    """A scenario that is there already, to be prepared or run like one that was read."""
+    return load_mapping(to_mapping(scenario))
+
+
 def run(
     source: ScenarioSource,
     *,
@@ -208,7 +218,8 @@ def run_prepared(
 ) -> Result:
     """Run what was prepared, write it into `directory`, and judge its expectations."""
     scenario, topology = prepared.scenario, prepared.topology
-    record = _Record(prepared, observer or Observer(), directory)
+    steering = options.steering
+    record = _Record(prepared, observer or Observer(), directory, steering)
     if directory is not None:
         if options.resume_ps < 0 or not directory.resumed:
             _begin(directory, prepared)
@@ -218,8 +229,11 @@ def run_prepared(
         outcome = run_scenario(scenario, topology, options, record)
     except ScenarioError as error:
         raise prepared.source.located(error) from error
+    finally:
+        if steering is not None:
+            steering.close()
     summary = summarise(
-        scenario,
+        scenario if steering is None else steering.scenario,
         topology,
         prepared.jobs,
         outcome.devices,
@@ -240,13 +254,23 @@ class _Record(Observer):
     """Hears of a run for the caller's observer and the run directory, and keeps what the summary needs.
 
     That is, for each fault, the last sample before it: it tells the losses of successive faults of a link
-    apart.
+    apart. Of a live run it writes down what was done to it.
     """
 
-    def __init__(self, prepared: Prepared, observer: Observer, directory: RunDirectory | None) -> None:
+    def __init__(
+        self,
+        prepared: Prepared,
+        observer: Observer,
+        directory: RunDirectory | None,
+        steering: Steering | None = None,
+    ) -> None:
         self._observer = observer
+        self._steering = steering
+        if steering is not None:
+            steering.listener = self.changed
         self._directory = directory
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
+        self._last: Sample | None = None
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Pass it on."""
@@ -254,10 +278,21 @@ class _Record(Observer):
 
     def progressed(self, progress: Progress) -> None:
         """Pass it on."""
+        if self._steering is not None:
+            self._steering.virtual_ps = max(self._steering.virtual_ps, progress.virtual_ps)
         self._observer.progressed(progress)
+
+    def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
+        """Write it down before anybody is told, keep the sample before it, pass it on."""
+        if self._directory is not None:
+            self._directory.journal("change", at_ps, fault=fault, change=dict(change))
+        last = self._last
+        self._before[at_ps] = last if last is not None and last.virtual_ps <= at_ps else None
+        self._observer.changed(change, fault, at_ps, scenario)
 
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Keep it, write it, pass it on."""
+        self._last = sample
         for at_ps in self._before:
             if sample.virtual_ps <= at_ps:
                 self._before[at_ps] = sample

@@ -8,6 +8,9 @@ in which idle virtual time costs nothing. The operations of a job that is `submi
 that steps the run asks for them. A report that is not a success ends the job; its remaining
 operations are not begun.
 
+A job that repeats (`run.repeat`) begins again with its first operation after its last, in the same way; its
+rows count on, so that operation n is what n modulo their number was.
+
 When the last job has ended at time t, the run stops at t + management delay: everything before that moment
 is executed everywhere, nothing at or after it. One management delay is what it takes to tell everybody, so
 no worker can have gone past it.
@@ -54,6 +57,11 @@ class JobProgress:
         """How many of its operations may begin."""
         self.idle: bool = outline.submitted
         """Whether its present operation has not begun."""
+
+    def within(self) -> i64:
+        """The number by which hosts know its present operation."""
+        period: i64 = self.outline.period
+        return self.operation if period == 0 else self.operation % period
 
 
 class Controller(Device):
@@ -106,7 +114,7 @@ class Controller(Device):
         job = self.jobs[message.a]
         if job.ended:
             return
-        assert message.b == job.operation, (message.a, message.b, job.operation)
+        assert message.b == job.within(), (message.a, message.b, job.operation)
         job.reported += 1
         if message.d < job.start_ps:
             job.start_ps = message.d
@@ -152,7 +160,7 @@ class Controller(Device):
     def _begin(self, job: JobProgress) -> None:
         job.idle = False
         for host in job.outline.hosts:
-            begin = Message(BEGIN, job.outline.job, job.operation, 0, 0, 0, 0)
+            begin = Message(BEGIN, job.outline.job, job.within(), 0, 0, 0, 0)
             self.hosts[host].send(begin, self.queue.now_ps)
 
     def series(self) -> list[Series]:

@@ -32,7 +32,7 @@ TX_DEPTH: Final[i64] = 128
 """WRITEs outstanding on one queue pair (perftest's -t)."""
 
 _PAIR_FIELDS: Final = ("posted", "completed", "failed")
-_FLOW_FIELDS: Final = ("begun_ps", "completed_ps", "status", "open_pairs")
+_FLOW_FIELDS: Final = ("begun_ps", "started_ps", "completed_ps", "status", "open_pairs")
 
 
 class FlowPair:
@@ -61,6 +61,9 @@ class Flow:
         self.flags: i64 = flags
         self.pairs: list[FlowPair] = []
         self.begun_ps: i64 = -1
+        self.started_ps: i64 = -1
+        """When it began, once it is completed; of a flow that is posted again and again, like `completed_ps`,
+        the last time that it was completed."""
         self.completed_ps: i64 = -1
         self.status: i64 = STATUS_SUCCESS
         self.open_pairs: i64 = 0
@@ -94,11 +97,22 @@ class FlowProgram(Program):
         return contexts
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        if self.open_flows == 0:
+            self._again()
         for at, flow in enumerate(self.flows):
             if flow.start_ps == 0:
                 self._begin(host, flow, now)
             else:
                 host.set_timer(self.number, now + flow.start_ps, at + 1)
+
+    def _again(self) -> None:
+        """Every flow is to be posted once more: the job repeats."""
+        self.open_flows = len(self.flows)
+        for one in self._pairs:
+            if one.writes > 0:
+                one.flow.open_pairs += 1
+            one.posted = 0
+            one.completed = 0
 
     def on_timer(self, host: Host, subject: i64, now: i64) -> None:
         self._begin(host, self.flows[subject - 1], now)
@@ -135,6 +149,7 @@ class FlowProgram(Program):
         if one.completed == one.posted and (one.failed or one.posted == one.writes):
             flow.open_pairs -= 1
             if flow.open_pairs == 0:
+                flow.started_ps = flow.begun_ps
                 flow.completed_ps = now
                 self._ended(host, now)
 
@@ -154,7 +169,7 @@ class FlowProgram(Program):
 
     def flow_rows(self) -> list[list[int]]:
         return [
-            [self.job, flow.number, flow.begun_ps, flow.completed_ps, flow.status]
+            [self.job, flow.number, flow.started_ps, flow.completed_ps, flow.status]
             for flow in self.flows
             if flow.completed_ps >= 0
         ]

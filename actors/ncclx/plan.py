@@ -33,6 +33,9 @@ from emu.wire.event import NEVER_PS
 from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.workload.operations import JobOutline, Operation, benchmark
 
+FOR_EVER: Final = 1 << 40
+"""Operations of a job that begins again and again: more than any run can do."""
+
 FLAGS: Final[dict[str, int]] = {
     "write": 0,
     "write_with_imm": int(POST_WITH_IMMEDIATE),
@@ -143,12 +146,13 @@ class Plan:
     """Of every NIC, by index."""
     jobs: tuple[JobWork, ...]
 
-    def outlines(self) -> list[JobOutline]:
-        """What the controller needs to know."""
+    def outlines(self, repeat: bool = False) -> list[JobOutline]:
+        """What the controller needs to know; with `repeat`, jobs begin again when they are done."""
         return [
             JobOutline(
                 job=work.job,
-                operations=len(work.operations) if work.operations else 1,
+                operations=FOR_EVER if repeat else len(work.operations) or 1,
+                period=(len(work.operations) or 1) if repeat else 0,
                 hosts=work.hosts(),
                 reports=len(work.works) if work.operations else len(work.hosts()),
                 listed=bool(work.operations),

@@ -80,7 +80,8 @@ def build_kernel(
     for node in topology.nodes:
         if assignment[node.number] == worker:
             kernel.add(_build_device(blueprint, node.number, kernel.queue, outbox_for))
-    _push_link_changes(blueprint, assignment, worker, kernel.queue)
+    for event in fault_events(blueprint, assignment, worker):
+        kernel.queue.push(event)
     return kernel, outboxes
 
 
@@ -127,25 +128,30 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         return build_gpu(scenario, topology, number, queue, outbox_for)
     assert role is Role.CONTROLLER, role
     delay_ps = scenario.control.management_delay_ps
-    controller = build_controller(number, topology.hosts, plan.outlines(), delay_ps, queue, outbox_for)
+    controller = build_controller(
+        number, topology.hosts, plan.outlines(scenario.run.repeat), delay_ps, queue, outbox_for
+    )
     if isinstance(scenario.routing, TrafficEngineering):
         controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
     return controller
 
 
-def _push_link_changes(
-    blueprint: Blueprint, assignment: Sequence[int], worker: int, queue: EventQueue
-) -> None:
-    """Make the journal's link changes pending at the ends that live here, and what routing makes of them."""
+def fault_events(blueprint: Blueprint, assignment: Sequence[int], worker: int) -> list[Event]:
+    """What the scenario's faults do to the devices that live here: the link changes at both ends, and what
+    routing makes of them. They follow from the scenario alone, so that a fault that is injected into a run
+    under way makes the events that it would have made had it been there from the beginning.
+    """
     scenario, topology, resolved, _ = blueprint
     convergence_ps = scenario.routing.convergence_ps
+    events: list[Event] = []
     for change in resolved.link_changes:
         link = topology.links[change.link]
         for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
             if assignment[node] == worker:
                 key = pack_key(node, LINK_STATE, port, int(change.up))
-                queue.push(Event(change.at_ps, key))
+                events.append(Event(change.at_ps, key))
         for switch in topology.switches:
             if assignment[switch] == worker:
                 key = pack_key(switch, CONFIGURATION, 0, change.link * 2 + int(change.up))
-                queue.push(Event(change.at_ps + convergence_ps, key))
+                events.append(Event(change.at_ps + convergence_ps, key))
+    return events

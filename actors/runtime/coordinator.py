@@ -26,6 +26,8 @@ from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
 from actors.runtime.judgement import can_be_repeated, judge
 from actors.runtime.keeper import Keeper
+from actors.runtime.leading import LOOK_S as LEAD_S
+from actors.runtime.leading import RayLead
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from actors.runtime.peers import Address
 from actors.runtime.placement import Placement
@@ -224,6 +226,7 @@ class _RayRun:
                 snapshots=str(self._keeper.directory.absolute()) if self._is_near(worker) else "",
                 snapshots_at_ps=self._keeper.at_ps,
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
+                pace_ps=self._options.pace_ps,
             )
             return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)
 
@@ -269,19 +272,21 @@ class _RayRun:
 
     def _listen(self) -> dict[int, Report | None]:
         """Wait for every worker's report; None for one that is gone."""
-        import ray  # noqa: PLC0415  Ray only where it is needed
-
         actors, gone = self._ensemble.actors, self._ensemble.gone
         waiting = {one.run.remote(): worker for worker, one in enumerate(actors)}
         reports: dict[int, Report | None] = {}
         deadline_s = float("inf")
+        steering = self._options.steering
+        lead = RayLead(steering, actors) if steering is not None else None
         while waiting and time.monotonic() < deadline_s:
-            done, _ = ray.wait(list(waiting), timeout=self._options.progress_every_s)
+            done = self._wait(list(waiting), lead)
             for ref in done:
                 worker = waiting.pop(ref)
                 reports[worker] = self._ensemble.answer(worker, ref)
             failed = any(report is None or report.fault is not Fault.NONE for report in reports.values())
             asked = self._interruption.asked or self._keeper.until_passed
+            if steering is not None:
+                asked = self._interruption.asked and steering.end_is_overdue()
             if deadline_s == float("inf") and (failed or asked):
                 deadline_s = time.monotonic() + GRACE_S
                 for worker in waiting.values():
@@ -291,6 +296,18 @@ class _RayRun:
             gone.setdefault(worker, f"it did not end within {GRACE_S:.0f} s")
             reports[worker] = None
         return reports
+
+    def _wait(self, refs: list[Any], lead: RayLead | None) -> list[Any]:
+        """The refs that are done, after `progress_every_s` at the latest; meanwhile orders are passed on."""
+        import ray  # noqa: PLC0415  Ray only where it is needed
+
+        done: list[Any] = []
+        deadline_s = time.monotonic() + self._options.progress_every_s
+        while not done and time.monotonic() < deadline_s:
+            if lead is not None:
+                lead.look()
+            done, _ = ray.wait(refs, timeout=LEAD_S if lead else self._options.progress_every_s)
+        return done
 
     def _look(self, workers: list[int]) -> None:
         """Ask workers how far they are and tell the observer; who does not answer in time is skipped."""

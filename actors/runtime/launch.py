@@ -13,11 +13,14 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
+from actors.runtime.changes import Changes, all_of
 from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
 from actors.runtime.keeper import Keeper
+from actors.runtime.leading import LocalLead
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.placement import PLACEMENTS
 from actors.runtime.plan import blueprint_of, spread
@@ -70,8 +73,12 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     keeper = Keeper(scenario, options, plan.workers, observer)
     machines = [plan.machine(part) for part in range(plan.workers)]
     saving = Saving(keeper, machines)
+    changes = [Changes(plan, part, partition) for part, partition in enumerate(partitions)]
+    pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
     participants = [
-        Participant(partition, machines[part], partial(saving.act, part, samplers[part]))
+        Participant(
+            partition, machines[part], all_of(changes[part].act, partial(saving.act, part, samplers[part]))
+        )
         for part, partition in enumerate(partitions)
     ]
     saving.participants = participants
@@ -90,6 +97,8 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         observer.workers_up(workers, discovery.url if discovery is not None else "")
         with Interruption() as interruption:
             watch = _Watch(options, observer, scrape, samplers, merger, interruption, saving)
+            if options.steering is not None:
+                watch.lead = LocalLead(options.steering, machines[0], changes)
             if options.resume_ps >= 0:
                 resume(participants, keeper.files.read(options.resume_ps))
             else:
@@ -99,7 +108,8 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
             keeper.begin(build_s)
             with quiet_collector():
                 begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-                ending = InProcess(participants, options.delay_seed, watch.between, saving.wishes).run()
+                parts = InProcess(participants, options.delay_seed, watch.between, saving.wishes, pace)
+                ending = parts.run()
                 wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
         saving.finish()
         watch.look()
@@ -151,6 +161,8 @@ class _Watch:
         self._samplers = samplers
         self._merger = merger
         self._interruption = interruption
+        self._steering = options.steering
+        self.lead: LocalLead | None = None
         self._due_s = time.perf_counter() + self._every_s
 
     def between(self) -> bool:
@@ -158,7 +170,10 @@ class _Watch:
         self._scrape.answer()
         if time.perf_counter() >= self._due_s:
             self.look()
-        return not self._interruption.asked and not self._saving.keeper.until_passed
+        if self.lead is None or self._steering is None:
+            return not self._interruption.asked and not self._saving.keeper.until_passed
+        self.lead.look()
+        return not (self._interruption.asked and self._steering.end_is_overdue())
 
     def look(self) -> None:
         """Tell the observer how far the run is, and look after its snapshots."""

@@ -9,10 +9,12 @@ is where the promise is tested. With one partition there is nothing to exchange 
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from actors.runtime.outcome import Ending
+from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, Sends
 from actors.runtime.saving import Wishes
 from emu.wire.event import NEVER_PS
@@ -30,7 +32,9 @@ class InProcess:
         seed: int,
         between: Between,
         wishes: Wishes | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self._pace = pace
         self._participants = participants
         self._wishes = wishes
         self._random = random.Random(seed)  # noqa: S311  delays, not secrets
@@ -103,10 +107,16 @@ class InProcess:
         while not participant.run_slice():
             if not self._between():
                 return False
-            if self._wishes is not None and self._wishes.soon and len(self._participants) == 1:
+            soon = self._wishes is not None and self._wishes.soon
+            if (soon or participant.machine.asked) and len(self._participants) == 1:
                 participant.cut_window()
         if not self._between():
             return False
+        pace = self._pace
+        while at == 0 and pace is not None and (nap_s := pace.hold_s()) > 0:
+            time.sleep(nap_s)
+            if not self._between():
+                return False
         self._open(at)
         return True
 

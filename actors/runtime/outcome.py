@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from actors.runtime.steering import Steering
 from emu.measure.collected import DeviceRecord, EngineFacts, Sample
+from emu.scenario.changes import Change
+from emu.scenario.schema import Scenario
 
 
 class Ending(StrEnum):
@@ -63,6 +66,10 @@ class RunOptions:
     """The sync point of the snapshot in `directory` to go on from; -1 begins at the start."""
     until_ps: int = -1
     """If not negative: take a snapshot then, and end as if interrupted."""
+    pace_ps: int = 0
+    """Virtual time a second of wall time, at most; 0 for as fast as can be."""
+    steering: Steering | None = None
+    """Of a live run: who tells it what to do meanwhile. Such a run is ended as finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +106,9 @@ class Observer:
 
     def progressed(self, progress: Progress) -> None:
         """Called every `progress_every_s` or so of wall time."""
+
+    def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
+        """A live run was changed: fault `fault` was injected or cleared. `scenario` is what it is now."""
 
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Every worker passed a sampling point; `digests` are the mixes of the devices there, by number.

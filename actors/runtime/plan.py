@@ -55,7 +55,8 @@ class RunPlan:
         """The sync points that everyone knows. While a job may wait to be submitted, nothing is a stall."""
         run = self.scenario.run
         waits = any(job.submitted for job in self.scenario.jobs)
-        return SyncGrid(run.sample_every_ps, 0 if waits else self.scenario.stall_after_ps, run.max_time_ps)
+        stall_after_ps = 0 if waits else self.scenario.stall_after_ps
+        return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, run.repeat)
 
     def machine(self, worker: int) -> WindowMachine:
         """One worker's side of the window protocol."""

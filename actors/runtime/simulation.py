@@ -19,6 +19,7 @@ from typing import Final
 
 from actors.runtime.exchange import Exchange, PeerGone
 from actors.runtime.outcome import Ending
+from actors.runtime.pace import Pace
 from actors.runtime.parcels import PeerLeft, encode_leave
 from actors.runtime.participant import Participant, Sends
 from actors.runtime.saving import Wishes
@@ -60,6 +61,7 @@ class Simulation:
         exchange: Exchange | None,
         between: Callable[[], None],
         wishes: Wishes | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.participant = participant
         self.stop_asked = False
@@ -67,6 +69,7 @@ class Simulation:
         """The sync points to request; on worker 0 only."""
         self._exchange = exchange
         self._between = between
+        self._pace = pace
 
     def run(self) -> Report:
         """Run to the end. Devices are started by the caller."""
@@ -98,8 +101,13 @@ class Simulation:
         )
 
     def _rounds(self) -> Ending | None:
-        participant, wishes = self.participant, self.wishes
+        participant, wishes, pace = self.participant, self.wishes, self._pace
         while True:
+            while pace is not None and (nap_s := pace.hold_s()) > 0:
+                time.sleep(nap_s)
+                self._between()
+                if self.stop_asked:
+                    return None
             if wishes is not None:
                 wishes.put()
             self._send(participant.open())
@@ -121,7 +129,7 @@ class Simulation:
                 if self.stop_asked:
                     return None
                 self._between()
-                if wishes is not None and wishes.soon and not done:
+                if wishes is not None and (wishes.soon or participant.machine.asked) and not done:
                     participant.cut_window()
 
     def _send(self, sends: Sends) -> None:

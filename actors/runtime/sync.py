@@ -27,6 +27,8 @@ class SyncPoint:
     stall_check: bool
     requested: bool
     """Announced by worker 0 while the run was under way."""
+    changes: int = 0
+    """How many changes of those that were staged (`actors.runtime.changes`) are to be made by now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class SyncGrid:
     sample_every_ps: int
     stall_after_ps: int
     max_time_ps: int = NEVER_PS
+    open_ended: bool = False
+    """Whether jobs go on for ever, so that a run that reaches `max_time_ps` has come to its end."""
 
     def first(self) -> tuple[int, int]:
         """The first sampling point and the first stall check."""

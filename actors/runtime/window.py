@@ -50,8 +50,8 @@ STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
 LONGEST_WINDOW_PS: Final = 50_000_000
 """However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
-EXTRA_MINIMA: Final = 2
-TOTALS: Final = 3
+EXTRA_MINIMA: Final = 3
+TOTALS: Final = 4
 
 
 @dataclass(slots=True)
@@ -136,6 +136,12 @@ class WindowMachine:
         self._last_progress = 0
         self._wish_ps: int = NEVER_PS
         self._request_ps: int = NEVER_PS
+        self._end_wished = False
+        self._end_ps: int = NEVER_PS
+        self._changes = 0
+        self._cap_ps: int = NEVER_PS
+        self.earliest_ps = 0
+        """Nobody has an event before this time, as far as the last round told."""
         self._next_ps = [0] * workers
         self._limit_ps = 0
         others = [peer for peer in range(workers) if peer != index]
@@ -164,6 +170,32 @@ class WindowMachine:
         assert self.index == 0, self.index
         self._wish_ps = not_before_ps
 
+    def request_changes(self, count: int, not_before_ps: int = 0) -> None:
+        """Ask everyone to make, at the next requested sync point, all of `count` changes that each of them
+        knows of already; worker 0 only. The sync point is requested with it.
+        """
+        assert self.index == 0 and count >= self._changes, (self.index, count, self._changes)
+        self._changes = count
+        self._wish_ps = not_before_ps
+
+    @property
+    def asked(self) -> bool:
+        """Whether a sync point or the end is to be requested with the next round."""
+        return self._wish_ps < NEVER_PS or (self._end_wished and self._end_ps == NEVER_PS)
+
+    def hold(self, cap_ps: int) -> None:
+        """Let nobody run at or after `cap_ps`, until a later time is said; worker 0 only.
+
+        It never changes what happens. The cap holds from the next round on; whoever is further, waits.
+        """
+        assert self.index == 0, self.index
+        self._cap_ps = cap_ps
+
+    def request_end(self) -> None:
+        """Ask everyone to end the run, as finished, at the first possible time; worker 0 only."""
+        assert self.index == 0, self.index
+        self._end_wished = True
+
     def open(self, mine: Contribution, batches: Sequence[Batch | None]) -> list[tuple[int, Parcel]]:
         """Begin the next round; `batches` by worker. Returns what to send to whom."""
         assert not self._open, self.round
@@ -173,9 +205,13 @@ class WindowMachine:
         if self._wish_ps < NEVER_PS:
             self._request_ps = max(self._wish_ps, self._furthest_ps(mine.reached_ps))
             self._wish_ps = NEVER_PS
+        if self._end_wished and self._end_ps == NEVER_PS:
+            self._end_ps = max(self._furthest_ps(mine.reached_ps), self.sync_ps, 1)
         values = list(mine.sent_ps)
         values[self.index] = min(values[self.index], mine.next_ps)
-        values += (mine.stop_ps, self._request_ps, mine.progress, mine.work, mine.promises)
+        stop_ps = min(mine.stop_ps, self._end_ps)
+        values += (stop_ps, self._request_ps, self._cap_ps)
+        values += (mine.progress, mine.work, mine.promises, self._changes)
         shown = values if self._star else []
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -235,15 +271,15 @@ class WindowMachine:
         ]
         workers = self.workers
         next_ps = result[:workers]
-        announced_ps, request_ps, progress, work, promises = result[workers:]
-        earliest_ps = min(next_ps)
+        announced_ps, request_ps, cap_ps, progress, work, promises, changes = result[workers:]
+        earliest_ps = self.earliest_ps = min(next_ps)
         stop_ps = self.stop_ps = min(announced_ps, self._grid.max_time_ps)
         due_ps = min(self._next_sample_ps, self._next_stall_check_ps, request_ps)
         sync: SyncPoint | None = None
-        if earliest_ps >= stop_ps and stop_ps <= due_ps:
+        if earliest_ps >= stop_ps and stop_ps <= min(due_ps, cap_ps):
             return self._end(batches, stop_ps, announced_ps)
-        if earliest_ps >= due_ps:
-            sync = self._pass(due_ps, earliest_ps, request_ps)
+        if earliest_ps >= due_ps and due_ps <= cap_ps:
+            sync = self._pass(due_ps, earliest_ps, request_ps, changes)
             if sync.stall_check:
                 if work == 0 or (progress == self._last_progress and promises == 0):
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
@@ -255,6 +291,7 @@ class WindowMachine:
             limit_ps = min(limit_ps, request_ps)
         if self.workers > 1:
             limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
+        limit_ps = min(limit_ps, cap_ps)
         self._next_ps, self._limit_ps = next_ps, limit_ps
         bound_ps = min(map(add, next_ps, self._towards_me))
         return Step(batches, sync, min(bound_ps, limit_ps))
@@ -262,10 +299,11 @@ class WindowMachine:
     def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
         if stop_ps >= NEVER_PS:
             return Step(batches, None, self.sync_ps, Ending.STALLED, self.sync_ps)
-        ending = Ending.FINISHED if announced_ps <= stop_ps else Ending.TIME_LIMIT
+        finished = announced_ps <= stop_ps or self._grid.open_ended
+        ending = Ending.FINISHED if finished else Ending.TIME_LIMIT
         return Step(batches, None, stop_ps, ending, stop_ps)
 
-    def _pass(self, due_ps: int, earliest_ps: int, request_ps: int) -> SyncPoint:
+    def _pass(self, due_ps: int, earliest_ps: int, request_ps: int, changes: int) -> SyncPoint:
         sample, stall_check = due_ps == self._next_sample_ps, due_ps == self._next_stall_check_ps
         requested = request_ps == due_ps
         self.sync_ps = due_ps
@@ -275,7 +313,7 @@ class WindowMachine:
             self._next_stall_check_ps = self._grid.next_stall_check_ps(due_ps)
         if requested:
             self._request_ps = NEVER_PS
-        return SyncPoint(due_ps, sample, stall_check, requested)
+        return SyncPoint(due_ps, sample, stall_check, requested, changes if requested else 0)
 
     def _furthest_ps(self, reached_ps: int) -> int:
         """A time that no worker has passed with the windows of the last round; `reached_ps` is this one's."""

@@ -24,10 +24,13 @@ from typing import Final
 import trio
 
 from actors.runtime.build import draw
+from actors.runtime.changes import Changes
 from actors.runtime.exchange import Exchange, SocketExchange
 from actors.runtime.guest import TrioGuest
 from actors.runtime.hello import RunIdentity
+from actors.runtime.leading import LOOK_S
 from actors.runtime.outcome import Progress
+from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.partition import Partition
 from actors.runtime.peers import Address, Peers, StreamExchange
@@ -73,6 +76,8 @@ class WorkerSpec:
     """When to take one, besides when asked."""
     resume_ps: int = -1
     """The sync point whose snapshot the run goes on from; -1 for the start."""
+    pace_ps: int = 0
+    """Virtual time a second of wall time at most; 0 for as fast as can be."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
@@ -107,6 +112,7 @@ class _Hosted:
     topology: Topology
     partition: Partition
     sampler: Sampler
+    changes: Changes
     participant: Participant
     scrape: Scrape
     metrics_address: str
@@ -179,7 +185,10 @@ class Worker:
         hosted = self._hosted
         assert hosted is not None, "prepare comes first"
         between = hosted.scrape.answer
-        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes)
+        pace: Pace | None = None
+        if hosted.spec.pace_ps and hosted.spec.worker == 0:
+            pace = Pace(hosted.participant.machine, hosted.spec.pace_ps)
+        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, pace)
         if hosted.spec.resume_ps < 0:
             hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)
@@ -202,6 +211,29 @@ class Worker:
     async def share(self, sync_ps: int) -> bytes:
         """The share of a snapshot that is kept here in memory; empty if it is not."""
         return b"" if self._hosted is None else self._hosted.saver.kept.get(sync_ps, b"")
+
+    async def stage(self, change: str) -> None:
+        """Take a change that will be made at a sync point."""
+        assert self._hosted is not None, "prepare comes first"
+        self._hosted.changes.stage(change)
+
+    async def request_changes(self, count: int, not_before_ps: int) -> None:
+        """Have so many changes made, which every worker was given; worker 0 only."""
+        assert self._hosted is not None, "prepare comes first"
+        self._hosted.participant.machine.request_changes(count, not_before_ps)
+
+    async def made(self, count: int) -> int:
+        """When change number `count` was made here, once it is."""
+        assert self._hosted is not None, "prepare comes first"
+        made_ps = self._hosted.changes.made_ps
+        while len(made_ps) < count:  # noqa: ASYNC110  the thread that simulates makes it, and knows no loop
+            await asyncio.sleep(LOOK_S)
+        return made_ps[count - 1]
+
+    async def request_end(self) -> None:
+        """Have the run end, as finished; worker 0 only."""
+        if self._hosted is not None:
+            self._hosted.participant.machine.request_end()
 
     async def stop(self) -> None:
         """End the simulation at the next slice."""
@@ -251,6 +283,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     plan = spread(draw(scenario), spec.workers, spec.placement)
     partition, machine = plan.partition(spec.worker), plan.machine(spec.worker)
     sampler = Sampler(partition)
+    changes = Changes(plan, spec.worker, partition)
     files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
     place = None if files is None else partial(files.path_of, worker=spec.worker)
     saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
@@ -258,6 +291,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
 
     def act(sync: SyncPoint) -> None:
         sampler.act(sync)
+        changes.act(sync)
         saver.act(participant, sync)
         if wishes is not None and sync.requested:
             wishes.passed()
@@ -275,7 +309,9 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     else:
         page.host([partition], windows)
     metrics_address = page.start(scenario) if spec.metrics else ""
-    return _Hosted(spec, plan.topology, partition, sampler, participant, page, metrics_address, saver, wishes)
+    return _Hosted(
+        spec, plan.topology, partition, sampler, changes, participant, page, metrics_address, saver, wishes
+    )
 
 
 def _patience_s(spec: WorkerSpec) -> float:

@@ -80,6 +80,8 @@ class Reported:
 
     def __init__(self, records: Iterable[DeviceRecord]) -> None:
         self.operations: dict[tuple[int, int], Outcome] = {}
+        self.done: dict[int, int] = {}
+        """Of a job: how many operations have ended."""
         self.flows: dict[tuple[int, int], Outcome] = {}
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
@@ -88,6 +90,7 @@ class Reported:
         for record in records:
             for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
                 self.operations[job, operation] = Outcome(start_ps, end_ps, status)
+                self.done[job] = max(self.done.get(job, 0), operation + 1)
             for job, flow, start_ps, end_ps, status in record.results.get("flows", ()):
                 self.flows[job, flow] = Outcome(start_ps, end_ps, status)
             for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
@@ -95,6 +98,30 @@ class Reported:
                 waits[wait_ps] = waits.get(wait_ps, 0) + count
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps[record.number, pair, message] = at_ps
+
+    def first(self, plan: JobPlan) -> int:
+        """The operation that began the last whole round of a job; of the round in which it failed, if it did.
+
+        A job that does not repeat has one round, which begins with operation 0.
+        """
+        period = len(plan.collectives)
+        done = self.done.get(plan.job, 0)
+        if period == 0 or done == 0:
+            return 0
+        failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
+        return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
+
+    def delivered(self, nic: int, pair: int, message: int, before_ps: int) -> int | None:
+        """When a message was delivered; where the queue pair carried the same again, the last time before."""
+        found = self.delivered_ps.get((nic, pair, message))
+        number = message
+        while found is not None:
+            number += message + 1
+            later = self.delivered_ps.get((nic, pair, number))
+            if later is None or later > before_ps:
+                break
+            found = later
+        return found
 
 
 def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
@@ -146,18 +173,18 @@ def collective_row(
     )
 
 
-def delivery_ps(plan: FlowPlan, reported: Reported) -> int | None:
+def delivery_ps(plan: FlowPlan, reported: Reported, completed_ps: int) -> int | None:
     """When the last byte of a flow arrived; None if some of it did not."""
     if not plan.messages:
         return None
-    times = [reported.delivered_ps.get((plan.nic, pair, message)) for pair, message in plan.messages]
+    times = [reported.delivered(plan.nic, pair, message, completed_ps) for pair, message in plan.messages]
     known = [at_ps for at_ps in times if at_ps is not None]
     return max(known) if len(known) == len(times) else None
 
 
 def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flow:
     """One flow."""
-    delivered_ps = delivery_ps(plan, reported)
+    delivered_ps = delivery_ps(plan, reported, outcome.end_ps if outcome else 0)
     throughput: int | None = None
     if outcome is not None and delivered_ps is not None:
         throughput = bandwidth_bps(plan.size_bytes, delivered_ps - outcome.start_ps)
@@ -175,8 +202,12 @@ def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flo
 
 
 def job_row(plan: JobPlan, reported: Reported) -> Job:
-    """One job. Warm-up iterations count for its status and span, and are not listed."""
-    outcomes = [reported.operations.get((plan.job, one.operation)) for one in plan.collectives]
+    """One job. Warm-up iterations count for its status and span, and are not listed.
+
+    Of a job that repeats (`run.repeat`), the last round that was done whole.
+    """
+    first = reported.first(plan)
+    outcomes = [reported.operations.get((plan.job, first + one.operation)) for one in plan.collectives]
     outcomes += [reported.flows.get((plan.job, one.flow)) for one in plan.flows]
     done = [outcome for outcome in outcomes if outcome is not None]
     failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
@@ -189,7 +220,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         collectives=[
             collective_row(
                 one,
-                reported.operations.get((plan.job, one.operation)),
+                reported.operations.get((plan.job, first + one.operation)),
                 reported.cts_waits.get((plan.job, one.operation)),
             )
             for one in plan.collectives

@@ -49,6 +49,8 @@ FILES: Final = (
 )
 SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
+SOCKET: Final = "control.sock"
+"""Where a live run takes orders, while it goes on (`actors.runtime.control_socket`)."""
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 PART: Final = ".part"
 DEFAULT_ROOT: Final = Path("runs")
@@ -85,7 +87,7 @@ def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, SNAPSHOTS, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, SOCKET, *(name + PART for name in FILES)]
     return not names or ("journal.jsonl" in names and all(name in known for name in names))
 
 
@@ -253,8 +255,9 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
-        """Append one entry to the journal."""
+        """Append one entry to the journal; it is on the disk when this returns."""
         self._append("journal.jsonl", line({"kind": kind, "virtual_ps": virtual_ps, **facts}))
+        os.fsync(self._lines["journal.jsonl"].fileno())
 
     def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Append the counters and the mixes of all devices at one sync point."""

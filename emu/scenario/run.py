@@ -23,4 +23,6 @@ class RunSection(Section):
     sample_every_ps: PositiveTimePs = parse_time("100us")
     """Distance of the sync points at which counters are sampled."""
     max_time_ps: PositiveTimePs = parse_time("60s")
-    """A run that is still going then ends as if it had stalled."""
+    """A run that is still going then ends as if it had stalled; with `repeat`, this is its end."""
+    repeat: bool = False
+    """Whether each job begins again when it is done, until `max_time`. A job that failed stays ended."""

@@ -32,7 +32,7 @@ class JobOutline(NamedTuple):
 
     job: int
     operations: int
-    """How many operations it has, at least one."""
+    """How many operations it runs, at least one."""
     hosts: tuple[int, ...]
     """Node numbers of the hosts that take part, ascending."""
     reports: int
@@ -46,6 +46,9 @@ class JobOutline(NamedTuple):
     """Whether each operation waits to be submitted (see `actors.runtime.stepping`)."""
     enabled: bool = True
     """Whether it runs at all."""
+    period: int = 0
+    """After so many operations they begin again with the first: operation n is what operation n modulo
+    `period` was. 0 where none comes again."""
 
 
 def benchmark(

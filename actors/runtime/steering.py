@@ -1,0 +1,170 @@
+"""Who tells a run what to do while it goes on, and when is it done?
+
+A `Steering` belongs to one run. Anybody, from any thread, orders a change (a fault to inject or to clear) or
+the end; the order is checked against the run's scenario at once, and refused with one line. Whoever leads the
+run takes the orders one by one: stages each with every worker, has a sync point requested, and says when it
+was made. Then it is part of the scenario, its listener writes it down, and whoever waits hears of it.
+
+One at a time: a change is staged when the one before is made, so that all workers always agree.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from emu.errors import ScenarioError, UsageError
+from emu.scenario.changes import Change, changed, check_clear, check_fault, one_line
+from emu.scenario.resolve import resolve
+from emu.scenario.schema import Scenario
+from emu.topology.model import Topology
+
+MOST_WAITING: Final = 64
+GRACE_S: Final = 10.0
+"""How long a run that is to end may take to come to a sync point."""
+OVER: Final = "the run has ended"
+
+Listener = Callable[[Change, int, int, Scenario], None]
+"""Told of each change that was made: the change, the fault's number, when, and the scenario with it."""
+
+
+class Order:
+    """A change that was asked for. `wait` until it is made."""
+
+    def __init__(self, change: Change) -> None:
+        self.change = change
+        self.fault = -1
+        """The fault that it injected or cleared, by number."""
+        self.made_ps = -1
+        self._done = threading.Event()
+        self._refusal = ""
+
+    def settle(self, refusal: str = "") -> None:
+        """It is made, or never will be."""
+        self._refusal = refusal
+        self._done.set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it is made; False after the timeout. Raises UsageError if it will not be."""
+        done = self._done.wait(timeout_s)
+        if self._refusal:
+            raise UsageError(self._refusal)
+        return done
+
+
+class Steering:
+    """The orders of one run, from `scenario` on, which is what it began with."""
+
+    def __init__(self, scenario: Scenario, topology: Topology) -> None:
+        self.scenario = scenario
+        """With every change that was made."""
+        self.virtual_ps = 0
+        """How far the run is, about."""
+        self.end_asked = False
+        self.listener: Listener | None = None
+        self._overdue_s = float("inf")
+        self._topology = topology
+        self._lock = threading.Lock()
+        self._waiting: deque[Order] = deque()
+        self._current: Order | None = None
+        self._taken = 0
+        self._over = False
+
+    def inject(self, fault: Mapping[str, object]) -> Order:
+        """Order a fault, with the keys that it has in a scenario, `at` left out. Raises UsageError."""
+        if "at" in fault:
+            raise UsageError("a fault is injected now: `at` is not said")
+        check_fault(self.scenario, fault)
+        change: Change = {"inject": dict(fault)}
+        candidate = changed(self.scenario, change, 0)
+        try:
+            resolve(candidate, self._topology)
+        except ScenarioError as error:
+            raise UsageError(one_line(error, len(candidate.faults) - 1)) from None
+        return self._put(change)
+
+    def clear(self, number: int) -> Order:
+        """Order the end of a fault that lasts. Raises UsageError."""
+        check_clear(self.scenario, number, self.virtual_ps + 1)
+        return self._put({"clear": number})
+
+    def end(self) -> None:
+        """Order the end of the run, as soon as can be."""
+        self.end_asked = True
+
+    def end_is_overdue(self) -> bool:
+        """Order the end, if nobody has; whether the run has not come to a sync point for long since."""
+        if not self.end_asked:
+            self._overdue_s = time.monotonic() + GRACE_S
+            self.end()
+        return time.monotonic() > self._overdue_s
+
+    def _put(self, change: Change) -> Order:
+        order = Order(change)
+        with self._lock:
+            if self._over:
+                raise UsageError(OVER)
+            if len(self._waiting) >= MOST_WAITING:
+                raise UsageError(f"{MOST_WAITING} changes wait already")
+            self._waiting.append(order)
+        return order
+
+    # ---- for who leads the run
+
+    def take(self) -> tuple[int, str, int] | None:
+        """The next change to be made, unless one is under way: how many it makes, its text, not before when.
+
+        Every worker is given the text; then the sync point is requested with the count.
+        """
+        while self._current is None:
+            with self._lock:
+                if not self._waiting:
+                    return None
+                order = self._waiting.popleft()
+            not_before_ps = 0
+            if "clear" in order.change:
+                number = int(order.change["clear"])
+                try:
+                    check_clear(self.scenario, number, max(self.virtual_ps, self._begun_ps(number) + 1))
+                except UsageError as error:
+                    order.settle(str(error))
+                    continue
+                not_before_ps = self._begun_ps(number) + 1
+            self._current = order
+            self._taken += 1
+            return self._taken, json.dumps(order.change), not_before_ps
+        return None
+
+    @property
+    def under_way(self) -> int:
+        """The number of the change that is being made; 0 if none is."""
+        return self._taken if self._current is not None else 0
+
+    def made(self, at_ps: int) -> None:
+        """The change under way was made at `at_ps`, everywhere."""
+        order = self._current
+        assert order is not None, at_ps
+        self._current = None
+        self.scenario = changed(self.scenario, order.change, at_ps)
+        order.made_ps = at_ps
+        order.fault = int(order.change["clear"]) if "clear" in order.change else len(self.scenario.faults) - 1
+        self.virtual_ps = max(self.virtual_ps, at_ps)
+        if self.listener is not None:
+            self.listener(order.change, order.fault, at_ps, self.scenario)
+        order.settle()
+
+    def close(self) -> None:
+        """The run is over: nothing that waits will be made. May be called again."""
+        with self._lock:
+            self._over = True
+            waiting = [*self._waiting, *([self._current] if self._current is not None else [])]
+            self._waiting.clear()
+        for order in waiting:
+            order.settle(OVER)
+
+    def _begun_ps(self, number: int) -> int:
+        return int(self.scenario.faults[number].at_ps)

@@ -1,0 +1,68 @@
+"""`emu fault`: break a live run, mend it, and ask what is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from actors.runtime.control_socket import ask
+from emu.errors import UsageError
+from emu.measure.report import aligned
+from emu.scenario.overrides import parse_override
+from emu.units import format_time
+
+RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+
+
+@click.group(name="fault")
+def command() -> None:
+    """Act on the live run in directory RUN, which `emu up` printed."""
+
+
+@command.command("inject")
+@RUN
+@click.argument("kind")
+@click.argument("words", metavar="[TARGET] [KEY=VALUE]...", nargs=-1)
+def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
+    r"""Break something now: a fault of KIND, with the keys that faults have in a scenario.
+
+    \b
+    emu fault inject runs/quickstart-1 link_down rtsw-0:ctsw-3 for=200us
+    """
+    fault: dict[str, Any] = {"kind": kind}
+    for place, word in enumerate(words):
+        if "=" in word:
+            override = parse_override(word, "emu fault inject")
+            fault[str(override.path[0])] = override.value.plain()
+        elif place == 0:
+            fault["target"] = word
+        else:
+            raise UsageError(f"{word!r} is not understood; accepted: KEY=VALUE, like for=200us")
+    answer = ask(run, {"do": "inject", "fault": fault})
+    click.echo(f"fault {answer['fault']}: {kind} at {format_time(answer['at_ps'])}")
+    return 0
+
+
+@command.command("clear")
+@RUN
+@click.argument("number", metavar="FAULT", type=click.IntRange(0))
+def clear(run: Path, number: int) -> int:
+    """End fault number FAULT, which lasts, now."""
+    answer = ask(run, {"do": "clear", "fault": number})
+    click.echo(f"fault {answer['fault']}: cleared at {format_time(answer['at_ps'])}")
+    return 0
+
+
+@command.command("list")
+@RUN
+def listing(run: Path) -> int:
+    """List the faults of the run, scripted and injected."""
+    answer = ask(run, {"do": "list"})
+    columns = ("fault", "kind", "target", "at", "until", "state")
+    rows = [[str(row[name]) for name in columns] for row in answer["faults"]]
+    for line in aligned([columns, *rows], indent=""):
+        click.echo(line)
+    click.echo(f"virtual time {format_time(answer['virtual_ps'])}")
+    return 0

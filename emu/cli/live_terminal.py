@@ -1,0 +1,124 @@
+"""What does the person in front of a live run see?
+
+On a terminal one status line: how far virtual time is and how fast it goes, what was delivered lately, what
+each job did last, and how many faults there are. Above it, and alone where output is a pipe or a file, a
+line for every change and for every failed operation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from rich.live import Live
+from rich.text import Text
+
+from actors.runtime.outcome import Progress
+from actors.runtime.steering import Steering
+from emu.cli.terminal import Terminal
+from emu.errors import UsageError
+from emu.measure.collected import JobPlan
+from emu.measure.jobs import bandwidth_bps, bus_factor, status_name
+from emu.measure.report import about_rate, about_size, about_time
+from emu.scenario.changes import Change, end_of
+from emu.scenario.schema import Scenario
+from emu.units import BIT_PS_PER_BYTE, PS_PER_S, format_time, parse_time
+from emu.wire.message import STATUS_SUCCESS
+
+
+class LiveTerminal(Terminal):
+    """Shows a live run."""
+
+    def __init__(
+        self, jobs: Sequence[JobPlan], steering: Steering, quiet: bool = False, stream: TextIO | None = None
+    ) -> None:
+        super().__init__(jobs, quiet, stream)
+        self._jobs = {job.job: job for job in jobs}
+        self._steering = steering
+        self._live: Live | None = None
+        self._last = (time.monotonic(), 0, 0)
+        self._seen = 0
+
+    def begin_live(self, title: str, facts: Sequence[str]) -> None:
+        """The heading, and the status line where somebody looks."""
+        self._lines([title, *facts])
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(Text("starting"), console=self._console, transient=True, refresh_per_second=4)
+            self._live.start()
+
+    def progressed(self, progress: Progress) -> None:
+        """Tell of operations that failed, and renew the status line."""
+        new = progress.operations[self._seen :]
+        self._seen = len(progress.operations)
+        self._lines(
+            f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
+            for row in new
+            if row[4] != STATUS_SUCCESS
+        )
+        if self._live is not None:
+            self._live.update(Text(self._status(progress)))
+
+    def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
+        """A line for what was done."""
+        section = scenario.faults[fault]
+        what = "injected" if "inject" in change else "cleared"
+        target = getattr(section, "target", "")
+        until_ps = end_of(section)
+        until = f" until {format_time(until_ps)}" if until_ps is not None and "inject" in change else ""
+        self._lines([f"{what} fault {fault}: {section.kind} {target} at {format_time(at_ps)}{until}"])
+
+    def close(self) -> None:
+        """Take the status line away. May be called again."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        super().close()
+
+    def _status(self, progress: Progress) -> str:
+        now_s = time.monotonic()
+        then_s, virtual_ps, delivered_bytes = self._last
+        self._last = (now_s, progress.virtual_ps, progress.delivered_bytes)
+        passed_ps = progress.virtual_ps - virtual_ps
+        speed_ps = int(passed_ps / max(now_s - then_s, 1e-6))
+        parts = [f"{about_time(progress.virtual_ps)} ({about_time(speed_ps)} a second)"]
+        if passed_ps > 0:
+            bits = (progress.delivered_bytes - delivered_bytes) * BIT_PS_PER_BYTE
+            parts.append(f"delivering {about_rate(max(bits, 0) // passed_ps)}")
+        parts += self._job_states(progress)
+        faults = self._steering.scenario.faults
+        if faults:
+            active = sum(
+                fault.at_ps <= progress.virtual_ps
+                and ((until := end_of(fault)) is None or until > progress.virtual_ps)
+                and "for_ps" in type(fault).model_fields
+                for fault in faults
+            )
+            parts.append(f"faults {active} active of {len(faults)}")
+        return "  |  ".join(parts)
+
+    def _job_states(self, progress: Progress) -> list[str]:
+        last = {row[0]: row for row in progress.operations}
+        said: list[str] = []
+        for number, (_, operation, start_ps, end_ps, status) in sorted(last.items()):
+            job = self._jobs[number]
+            plan = job.collectives[operation % len(job.collectives)]
+            rate = bandwidth_bps(plan.size_bytes, end_ps - start_ps, bus_factor(plan.op, plan.ranks))
+            shown = about_rate(rate) if rate is not None and status == STATUS_SUCCESS else status_name(status)
+            size = about_size(plan.size_bytes)
+            said.append(f"{job.name}: {operation + 1} done, {plan.op} {size} {shown}")
+        return said
+
+
+def parse_pace(text: str) -> int:
+    """Virtual ps for each second of wall time: "1ms/s" is 10**9; 0 for "max". Raises UsageError."""
+    if text == "max":
+        return 0
+    amount, slash, unit = text.partition("/")
+    try:
+        pace_ps = parse_time(amount.strip())
+    except UsageError as error:
+        raise UsageError(f"--pace {text}: {error}") from None
+    if not slash or unit.strip() != "s" or not 0 < pace_ps <= PS_PER_S:
+        raise UsageError(f"--pace {text}: accepted: virtual time a second, at most 1s/s, like 1ms/s; or max")
+    return pace_ps

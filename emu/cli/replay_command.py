@@ -1,0 +1,53 @@
+"""`emu replay`: do a run again, with all that was done to it, and say whether it is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from emu.api import as_loaded, prepare, run_prepared
+from emu.cli.terminal import Terminal
+from emu.cli.where_options import placed, where
+from emu.measure.journal import recorded
+from emu.measure.run_directory import RunDirectory
+
+PARTED_STATUS = 1
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@placed
+@click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors and the verdict.")
+def command(
+    run: Path, workers: int | None, local: bool, parts: int | None, out: Path | None, quiet: bool
+) -> int:
+    """Repeat the run in directory RUN: its scenario, and every fault that was injected, at its time.
+
+    With any number of workers the digest is the same. Exit status 0 if it is, 1 if it is not, else as of
+    `emu run`.
+    """
+    options = where(workers, local, parts)
+    before = recorded(run)
+    prepared = prepare(as_loaded(before.scenario))
+    changes = "1 change" if before.changes == 1 else f"{before.changes} changes"
+    with RunDirectory.create(prepared.scenario.name, out) as directory:
+        terminal = Terminal(prepared.jobs, quiet=quiet)
+        terminal.begin(f"{prepared.scenario.name}: {run} again, with {changes} that it was given")
+        try:
+            result = run_prepared(prepared, options, terminal, directory)
+            terminal.finish(result.summary, (), str(directory.path), f"emu replay {run}")
+        finally:
+            terminal.close()
+    if not result.outcome.digest:
+        terminal.failed(result.outcome.message)
+        return result.exit_status
+    if not before.digest:
+        click.echo(f"{run} did not come to its end: there is no digest to compare with")
+        return result.exit_status
+    if result.outcome.digest != before.digest:
+        terminal.failed(f"the digests differ: emu compare {run} {directory.path} says where")
+        return PARTED_STATUS
+    click.echo(f"the same, bit for bit: digest {before.digest}")
+    return 0

@@ -1,0 +1,91 @@
+"""How does what is done to a run while it goes on become part of its scenario?
+
+A live run is the run of another scenario, one that nobody knew beforehand: what is injected at virtual time
+T is a fault at T, what is cleared at T is a fault that lasted until T. So whoever has the changes with their
+times has a scenario that repeats the run, and every worker can work out for itself what a change means.
+
+A change is plain data, as it is staged, journalled and replayed: `{"inject": FAULT}` with the keys that a
+fault has in YAML, `at` left out, or `{"clear": NUMBER}` with the fault's place in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from emu.errors import Problem, ScenarioError, UsageError
+from emu.scenario.dump import to_mapping
+from emu.scenario.faults import FaultSection
+from emu.scenario.load import load_mapping
+from emu.scenario.schema import Scenario
+from emu.units import format_time
+
+Change = Mapping[str, Any]
+
+_FAULTS: TypeAdapter[Any] = TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
+
+
+def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
+    """The scenario with a change made at `at_ps`. Raises UsageError for what cannot be done then."""
+    faults = list(scenario.faults)
+    if "inject" in change:
+        mapping = dict(change["inject"]) | {"at": f"{at_ps}ps"}
+        try:
+            faults += _FAULTS.validate_python((mapping,))
+        except ValidationError as error:
+            raise UsageError(f"{mapping} is no fault: {error.errors()[0]['msg']}") from None
+    else:
+        number = int(change["clear"])
+        check_clear(scenario, number, at_ps)
+        faults[number] = faults[number].model_copy(update={"for_ps": at_ps - faults[number].at_ps})
+    return scenario.model_copy(update={"faults": tuple(faults)})
+
+
+def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
+    """Refuse to clear what is not there, or does not last. Raises UsageError."""
+    faults = scenario.faults
+    if not 0 <= number < len(faults):
+        there = f"there are {len(faults)}, from 0" if faults else "there is none"
+        raise UsageError(f"there is no fault {number}: {there}")
+    fault = faults[number]
+    if "for_ps" not in type(fault).model_fields:
+        raise UsageError(f"fault {number} ({fault.kind}) does not last, so it cannot be cleared")
+    if fault.at_ps >= now_ps:
+        raise UsageError(f"fault {number} has not begun: it will at {format_time(fault.at_ps)}")
+    until_ps = end_of(fault)
+    if until_ps is not None and until_ps <= now_ps:
+        raise UsageError(f"fault {number} is over since {format_time(until_ps)}")
+
+
+def end_of(fault: FaultSection) -> int | None:
+    """When a fault ends by itself; None if it lasts, or has no duration."""
+    for_ps: int | None = getattr(fault, "for_ps", None)
+    return None if for_ps is None else fault.at_ps + for_ps
+
+
+def check_fault(scenario: Scenario, fault: Mapping[str, object]) -> None:
+    """Refuse what is no fault, in the words in which a scenario's faults are refused. Raises UsageError.
+
+    Whether its target exists is for `resolve` to say.
+    """
+    place = len(scenario.faults)
+    mapping = to_mapping(scenario)
+    mapping["faults"] = [*mapping.get("faults", []), dict(fault) | {"at": "0ps"}]
+    try:
+        load_mapping(mapping)
+    except ScenarioError as error:
+        raise UsageError(one_line(error, place)) from None
+
+
+def one_line(error: ScenarioError, place: int) -> str:
+    """What is wrong with the fault at a place of the list, without file and line, which it has not."""
+    prefix = f"faults[{place}]"
+    return "; ".join(_short(problem, prefix) for problem in error.problems)
+
+
+def _short(problem: Problem, prefix: str) -> str:
+    key = problem.key.removeprefix(prefix).removeprefix(".")
+    accepted = f" (accepted: {problem.accepted})" if problem.accepted else ""
+    return f"{key}: {problem.reason}{accepted}" if key else f"{problem.reason}{accepted}"

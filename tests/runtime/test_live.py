@@ -1,0 +1,148 @@
+"""A live run is the run of a scenario that nobody knew beforehand: replayed, it has the same digest."""
+
+import json
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from emu import api
+from emu.errors import UsageError
+from emu.kernel.mixing import Stream
+from emu.measure.collected import Sample
+from emu.measure.journal import recorded
+from emu.measure.run_directory import RunDirectory
+from tests.conftest import SOAK
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+LIVE = {"run.repeat": True, "run.max_time": "40ms", "run.stall_after": "30ms", "transport.timeout": 9}
+LINKS = ("rtsw-0:ctsw-0", "rtsw-0:ctsw-1", "rtsw-1:ctsw-0", "rtsw-1:ctsw-1")
+RUNS = 20 if SOAK else 3
+
+
+class Operator(api.Observer):
+    """Injects and clears faults as samples come in, as a seed decides, and ends the run after the last."""
+
+    def __init__(self, steering: api.Steering, seed: int) -> None:
+        self.made: list[tuple[int, int]] = []
+        self._steering = steering
+        self._stream = Stream(seed, 1, 7)
+        self._samples = 0
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        del sample, digests
+        self._samples += 1
+        if self._samples > 12 and len(self.made) >= 4:
+            self._steering.end()
+        elif self._samples % 2 == 0:
+            self._act()
+
+    def _act(self) -> None:
+        lasting = [
+            at for at, one in enumerate(self._steering.scenario.faults) if getattr(one, "for_ps", 0) is None
+        ]
+        try:
+            if lasting:
+                self._steering.clear(lasting[0])
+            else:
+                fault = {"kind": "link_down", "target": LINKS[self._stream.below(len(LINKS))]}
+                if self._stream.below(2):
+                    fault["for"] = f"{1 + self._stream.below(400)}us"
+                self._steering.inject(fault)
+        except UsageError:
+            return
+
+    def changed(self, change: object, fault: int, at_ps: int, scenario: api.Scenario) -> None:
+        del change, scenario
+        self.made.append((fault, at_ps))
+
+
+def live_run(directory: Path, seed: int, **options: object) -> api.Result:
+    prepared = api.prepare(TINY, LIVE | {"seed": seed})
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    operator = Operator(steering, seed)
+    with RunDirectory.create("live", directory) as opened:
+        made = api.RunOptions(metrics=False, steering=steering, progress_every_s=0.01, **options)  # type: ignore[arg-type]
+        result = api.run_prepared(prepared, made, operator, opened)
+    assert len(operator.made) >= 2
+    assert len(result.summary.faults) == len(steering.scenario.faults)
+    return result
+
+
+@pytest.mark.parametrize("seed", range(1, RUNS + 1))
+def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, tmp_path: Path) -> None:
+    live = live_run(tmp_path / "live", seed, local=True, parts=1 + seed % 3)
+    assert live.outcome.ending == "finished"
+    assert live.outcome.digest
+    found = recorded(tmp_path / "live")
+    assert found.digest == live.outcome.digest
+    again = api.run(api.as_loaded(found.scenario), local=True, parts=1 + (seed + 1) % 3)
+    assert again.outcome.digest == live.outcome.digest
+    assert again.outcome.virtual_ps == live.outcome.virtual_ps
+    assert again.summary.faults == live.summary.faults
+
+
+@pytest.mark.ray
+def test_a_live_run_on_workers_replays_in_one_process(tmp_path: Path, kept_workers: None) -> None:
+    live = live_run(tmp_path / "live", 5, workers=2)
+    again = api.run(api.as_loaded(recorded(tmp_path / "live").scenario), local=True)
+    assert live.outcome.ending == "finished"
+    assert again.outcome.digest == live.outcome.digest
+
+
+@pytest.mark.parametrize("pace_ps", [10**11, 10**10])
+def test_pace_does_not_change_the_answer(pace_ps: int) -> None:
+    overrides = {"run.repeat": True, "run.max_time": "2ms"}
+    prepared = api.prepare(TINY, overrides)
+    plain = api.run(TINY, overrides=overrides, local=True)
+    for parts in (1, 2):
+        options = api.RunOptions(local=True, parts=parts, metrics=False, pace_ps=pace_ps)
+        paced = api.run_prepared(prepared, options)
+        assert paced.outcome.digest == plain.outcome.digest
+        assert paced.outcome.engine.wall_s >= 1.9e9 / pace_ps
+
+
+def test_the_journal_names_every_change_with_its_time_and_survives_a_cut_line(tmp_path: Path) -> None:
+    live_run(tmp_path / "live", 2, local=True)
+    journal = tmp_path / "live" / "journal.jsonl"
+    entries = [json.loads(line) for line in journal.read_text("ascii").splitlines()]
+    changes = [entry for entry in entries if entry["kind"] == "change"]
+    assert len(changes) >= 2
+    assert [entry["virtual_ps"] for entry in changes] == sorted(entry["virtual_ps"] for entry in changes)
+    with journal.open("a", encoding="ascii") as file:
+        file.write('{"kind":"change","virt')
+    assert recorded(tmp_path / "live").changes == len(changes)
+
+
+def test_what_cannot_be_done_is_refused_in_one_line() -> None:
+    prepared = api.prepare(TINY)
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    wrong: dict[str, dict[str, object]] = {
+        "no link is named": {"kind": "link_down", "target": "rtsw-0:ctsw-9"},
+        "did you mean 'link_down'": {"kind": "link_dwn", "target": "rtsw-0:ctsw-0"},
+        "unit": {"kind": "link_down", "target": "rtsw-0:ctsw-0", "for": 3},
+        "injected now": {"kind": "link_down", "target": "rtsw-0:ctsw-0", "at": "1us"},
+    }
+    for words, fault in wrong.items():
+        with pytest.raises(UsageError) as caught:
+            steering.inject(fault)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(UsageError, match="there is no fault 0"):
+        steering.clear(0)
+    steering.close()
+    with pytest.raises(UsageError, match="the run has ended"):
+        steering.inject({"kind": "link_down", "target": "rtsw-0:ctsw-0"})
+
+
+def test_an_order_that_is_never_made_is_refused_when_the_run_ends() -> None:
+    prepared = api.prepare(TINY)
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    order = steering.inject({"kind": "link_down", "target": "rtsw-0:ctsw-0"})
+    ending = threading.Timer(0.05, steering.close)
+    ending.start()
+    with pytest.raises(UsageError, match="the run has ended"):
+        order.wait(10)
+    ending.join()
