@@ -1,10 +1,12 @@
 """How does a channel carry out a send/receive graph?
 
-It does every step of the rank's graph as soon as it may: what it waits for is over, it is the next on its
-connections, data is there and a send slot is free. A step moves slice by slice, as a ring does: one GPU
-operation takes a slice out of the receive slot (if the step receives), reduces it (if it says so), puts it
-into the buffers and into the send slot of each connection that it goes on to. A step is over when the GPU has
-done the last of its copies; a copy within the rank is one GPU operation, whatever its size.
+It does every step of the rank's graph as soon as it may: what it waits for is given to the GPU, it is the
+next on its connections, data is there and a send slot is free. A step moves slice by slice, as a ring does:
+one GPU operation takes a slice out of the receive slot (if the step receives), reduces it (if it says so),
+puts it into the buffers and into the send slot of each connection that it goes on to. A copy within the rank
+is one GPU operation, whatever its size. The GPU does its copies in the order in which they are asked for, so
+a step may be given to it as soon as those are that it waits for: no CPU stands between one and the next, as
+in a kernel.
 
 Steps of different connections overtake one another freely; those of one connection keep their order, which is
 that of the other end.
@@ -41,11 +43,10 @@ class Task:
         self.size_bytes: i64 = size_bytes
         self.reduces: bool = reduces
         self.waiting: i64 = waiting
-        """Steps it waits for that are not over."""
+        """Steps it waits for that are not wholly given to the GPU."""
         self.slices: i64 = 1
         self.issued: i64 = 0
         """Slices given to the GPU."""
-        self.copied: i64 = 0
         self.then: list[int] = []
         """Steps that wait for it."""
 
@@ -102,14 +103,16 @@ class GraphChannel(Channel):
 
     def begin(self, host: Host, operation: i64) -> None:
         self._prepare(operation)
-        place: i64 = 0
-        while place < len(self.receives):
-            slices: i64 = 0
-            for number in self.receive_lines[place]:
-                slices += self.tasks[number].slices
-            if slices > 0:
+        # Clear-to-sends leave in the order in which data is wanted, so that peers send in that order.
+        self.receive_heads = [-1] * len(self.receives)
+        for task in self.tasks:
+            place: i64 = task.receive
+            if place >= 0 and self.receive_heads[place] < 0:
+                self.receive_heads[place] = 0
+                slices: i64 = 0
+                for number in self.receive_lines[place]:
+                    slices += self.tasks[number].slices
                 self.receives[place].expect(host, slices)
-            place += 1
         at: i64 = 0
         while at < len(self.tasks):
             self._go_on(host, at)
@@ -134,23 +137,21 @@ class GraphChannel(Channel):
     def on_copied(self, host: Host, message: Message) -> None:
         task = self.tasks[message.e]
         self.copies -= 1
-        task.copied += 1
         if task.receive >= 0:
             self.receives[task.receive].on_emptied(host)
         for place in task.sends:
             self.sends[place].on_filled(host)
-        if task.copied == task.slices:
-            for number in task.then:
-                self.tasks[number].waiting -= 1
-                self._go_on(host, number)
 
     def _go_on(self, host: Host, number: i64) -> None:
-        """Give the GPU what may be done of a step, and of those that are next once it is given."""
+        """Give the GPU what may be done of a step, and of those that it held up."""
         line: list[int] = [number]
         while line:
             one: i64 = line.pop()
             if self._issue(host, one):
                 task = self.tasks[one]
+                for then in task.then:
+                    self.tasks[then].waiting -= 1
+                    line.append(then)
                 for place in task.sends:
                     self.send_heads[place] += 1
                     if self.send_heads[place] < len(self.send_lines[place]):
@@ -211,7 +212,7 @@ class GraphChannel(Channel):
         return ""
 
     def save(self) -> list[Plain]:
-        tasks: list[Plain] = [[task.issued, task.copied] for task in self.tasks]
+        tasks: list[Plain] = [task.issued for task in self.tasks]
         return [super().save(), self.operation, tasks]
 
     def load(self, state: list[Plain]) -> None:
@@ -221,15 +222,12 @@ class GraphChannel(Channel):
             return
         self._prepare(as_int(operation))
         for task, saved in zip(self.tasks, as_list(tasks), strict=True):
-            issued, copied = as_list(saved)
-            task.issued = as_int(issued)
-            task.copied = as_int(copied)
+            task.issued = as_int(saved)
         for task in self.tasks:
-            if task.copied == task.slices:
-                for number in task.then:
-                    self.tasks[number].waiting -= 1
             if task.issued == task.slices:
                 self.left -= 1
+                for number in task.then:
+                    self.tasks[number].waiting -= 1
                 for place in task.sends:
                     self.send_heads[place] += 1
                 if task.receive >= 0:
