@@ -64,7 +64,7 @@ soak: setup ## the tests again with large counts, for hours if need be
 	@EMU_SOAK=1 $(PYTEST) $(ARGS)
 
 fuzz: setup ## ten million spoilt frames at the decoder: only the protocol error, memory flat (ARGS=COUNT)
-	@$(BIN)/python -m tests.fuzz $(ARGS)
+	@$(BIN)/python -m tests.wire.fuzz $(ARGS)
 
 schema: setup ## print the JSON Schema of a scenario, for editors
 	@$(BIN)/emu schema

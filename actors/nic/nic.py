@@ -1,16 +1,13 @@
 """What does the NIC do with verbs from the host and packets from the fabric?
 
 A POST joins its queue pair; packets leave as the port takes them. As responder the NIC accepts packets in
-order, logs when a message was *delivered* (its last byte is here), tells the host of messages with
-immediate, and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As
-requester it completes work requests when acknowledged; after `retry_count` timeouts without progress the
-queue pair is in error, its requests are flushed, and the host is told. What is done about packets that
-are lost, doubled or out of order is the recovery scheme's (`actors.nic.recovery`).
-
-`corrupt_every` loses every so many-th data packet at this NIC, as if its ICRC were wrong: a loss that is
-the same in every run, to try recovery schemes on.
-
-Not modelled: atomics, memory keys.
+order, logs when a message was *delivered* (its last byte is here), tells the host of messages with immediate,
+and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
+completes work requests when acknowledged; after `retry_count` timeouts without progress the queue pair is in
+error, its requests are flushed, and the host is told. What is done about packets that are lost, doubled or
+out of order is the recovery scheme's (`actors.nic.recovery`).
+`corrupt_every` loses every so many-th data packet here, as if its ICRC were wrong. Not modelled: atomics,
+memory keys.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, cast
 
+from actors.runtime.build import Blueprint
 from actors.runtime.ensemble import Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
 from actors.runtime.interruption import Interruption
@@ -28,6 +29,7 @@ from actors.runtime.judgement import can_be_repeated, judge
 from actors.runtime.keeper import Keeper
 from actors.runtime.leading import LOOK_S as LEAD_S
 from actors.runtime.leading import RayLead
+from actors.runtime.nodes import cluster_nodes, moves_for, pin_of, share_out
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from actors.runtime.peers import Address
 from actors.runtime.placement import Placement
@@ -46,6 +48,7 @@ from actors.runtime.workers_file import write_workers
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
+from emu.topology.load import expected_loads
 from emu.topology.model import Topology
 from emu.units import format_time
 
@@ -65,11 +68,14 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
         discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
         if discovery is not None:
             opened.callback(discovery.close)
-        opened.enter_context(ray_session(options.address, plan.workers))
-        if options.address is not None and options.workers is None:
-            plan = spread(blueprint, min(cluster_cpus(), devices), placement)
+        session = ray_session(options.address, plan.workers, options.unprotected, options.wheel)
+        opened.enter_context(session)
+        homes: list[str] = []
+        if options.address is not None:
+            workers = options.workers or min(cluster_cpus(), devices)
+            plan, homes = _housed(blueprint, workers, placement, options.pins)
         with Interruption() as interruption:
-            run = _RayRun(plan, options, observer, interruption, discovery, begin_s)
+            run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s)
             ending = Ending.FAILED
             try:
                 outcome = run.run()
@@ -79,12 +85,29 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
                 run.close(ending)
 
 
+def _housed(
+    blueprint: Blueprint, workers: int, placement: Placement, pins: Sequence[str]
+) -> tuple[RunPlan, list[str]]:
+    """The run spread over the nodes of a cluster, and the node of each worker. Raises UsageError."""
+    plan = spread(blueprint, workers, placement)
+    nodes = cluster_nodes()
+    homes = share_out(plan.workers, [node.cpus for node in nodes])
+    if pins:
+        topology = blueprint.topology
+        wanted = [pin_of(text) for text in pins]
+        loads = expected_loads(topology)
+        moves = moves_for(topology, plan.assignment, loads, homes, nodes, wanted)
+        plan = spread(blueprint, workers, placement, moves)
+    return plan, [nodes[home].ident for home in homes]
+
+
 class _RayRun:
     """One run, from the first actor to the last."""
 
     def __init__(
         self,
         plan: RunPlan,
+        homes: Sequence[str],
         options: RunOptions,
         observer: Observer,
         interruption: Interruption,
@@ -92,6 +115,7 @@ class _RayRun:
         begin_s: float,
     ) -> None:
         self._plan = plan
+        self._homes = homes
         self._options = options
         self._observer = observer
         self._interruption = interruption
@@ -203,7 +227,7 @@ class _RayRun:
 
     def _start(self, snapshot: Snapshot | None) -> None:
         ensemble = self._ensemble
-        ensemble.hire()
+        ensemble.hire(self._homes)
         self._places = ensemble.all(lambda _, actor: actor.where.remote(), "start")
         shipped = b""
         if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
@@ -223,6 +247,7 @@ class _RayRun:
                 tcp_host=self._tcp_host(worker, spans_hosts),
                 metrics=self._options.metrics,
                 incarnation=self._incarnation,
+                moves=self._plan.moves,
                 snapshots=str(self._keeper.directory.absolute()) if self._is_near(worker) else "",
                 snapshots_at_ps=self._keeper.at_ps,
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
@@ -260,6 +285,8 @@ class _RayRun:
                 data_address=one.address.tcp or one.address.unix,
                 metrics_address=one.metrics_address,
                 devices=plan.names_of(worker),
+                ray_node=place.ray_node,
+                compiled=place.compiled,
             )
             for worker, (place, one) in enumerate(zip(self._places, prepared, strict=True))
         )

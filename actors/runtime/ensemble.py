@@ -7,7 +7,7 @@ The actors of a run, by worker. Every call waits with a limit, notices who died 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from actors.runtime.crew import crew_of_session
@@ -47,20 +47,31 @@ class Ensemble:
         """Which actors are gone, and why."""
         self._interruption = interruption
 
-    def hire(self) -> None:
-        """Have an actor for every worker: new ones in place of those that are gone."""
+    def hire(self, homes: Sequence[str] = ()) -> None:
+        """Have an actor for every worker: new ones in place of those that are gone.
+
+        `homes` is the Ray node of each worker, where it is still there; without it Ray spreads them.
+        """
         import ray  # noqa: PLC0415  Ray only where it is needed
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
 
         crew = crew_of_session()
         fresh = not self.actors
         share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
-        actor = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
+        remote = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
+
+        def begin(worker: int) -> Any:
+            if not homes:
+                return remote.remote()
+            home = NodeAffinitySchedulingStrategy(homes[worker], soft=True)
+            return remote.options(scheduling_strategy=home).remote()
+
         if fresh:
             self.actors = [] if crew is None else crew.take(self.workers)
-            self.actors += [actor.remote() for _ in range(self.workers - len(self.actors))]
+            self.actors += [begin(worker) for worker in range(len(self.actors), self.workers)]
         for worker in sorted(self.gone):
             ray.kill(self.actors[worker])
-            self.actors[worker] = actor.remote()
+            self.actors[worker] = begin(worker)
         self.gone.clear()
 
     @property

@@ -47,6 +47,12 @@ class RunOptions:
     placement: str = "packed"
     address: str | None = None
     """Of a Ray cluster; None starts one on this machine for the run."""
+    pins: tuple[str, ...] = ()
+    """PATTERN=NODE: which devices live on which node of the cluster (`actors.runtime.nodes`)."""
+    unprotected: bool = False
+    """Whether to use a cluster of other machines though it asks nobody for a token."""
+    wheel: Path | None = None
+    """The package as the nodes of the cluster are to have it; None if they have it already."""
     directory: Path | None = None
     """The run directory, where workers.json goes as soon as the workers are up."""
     sockets: str = "auto"
@@ -84,6 +90,10 @@ class WorkerRecord:
     metrics_address: str
     """HOST:PORT that serves Prometheus text; empty if it serves none."""
     devices: tuple[str, ...]
+    ray_node: str = ""
+    """The Ray node it lives on; empty without Ray."""
+    compiled: bool = False
+    """Whether its packet path is compiled; that may differ from node to node, and the answer may not."""
 
 
 @dataclass(frozen=True, slots=True)

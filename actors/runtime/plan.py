@@ -7,6 +7,7 @@ nothing of it is shipped, and nothing of it changes an answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.host_link import MANAGEMENT_PORT
@@ -34,6 +35,8 @@ class RunPlan:
     crossings: tuple[Crossing, ...]
     lookahead: tuple[tuple[int, ...], ...]
     """See `actors.runtime.lookahead.close_lookaheads`."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """Devices that do not live where the placement puts them, and the workers that host them."""
 
     @property
     def scenario(self) -> Scenario:
@@ -93,12 +96,24 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     return Blueprint(scenario, topology, resolved, plan)
 
 
-def spread(blueprint: Blueprint, workers: int, placement: Placement = "packed") -> RunPlan:
-    """Spread a run over workers. Raises UsageError if there are more workers than devices."""
+def spread(
+    blueprint: Blueprint,
+    workers: int,
+    placement: Placement = "packed",
+    moves: Sequence[tuple[int, int]] = (),
+) -> RunPlan:
+    """Spread a run over workers; `moves` are (device, worker) and come last.
+
+    Raises UsageError if there are more workers than devices.
+    """
     assignment = assign(blueprint.topology, workers, placement)
+    if moves:
+        moved = dict(moves)
+        assignment = tuple(moved.get(device, worker) for device, worker in enumerate(assignment))
     ways = [*crossings(blueprint, assignment), *_announcements(blueprint, assignment)]
     lookahead = close_lookaheads(workers_of(assignment), ways)
-    return RunPlan(blueprint, assignment, tuple(ways), tuple(tuple(row) for row in lookahead))
+    rows = tuple(tuple(row) for row in lookahead)
+    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves))
 
 
 def _announcements(blueprint: Blueprint, assignment: Assignment) -> list[Crossing]:

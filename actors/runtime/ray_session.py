@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from actors.runtime.short_paths import private_directory
-from emu.errors import RuntimeFailure
+from emu.errors import RuntimeFailure, UsageError
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""
@@ -34,6 +34,10 @@ HTTP2_SETTINGS: Final = 4
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, HTTP2_SETTINGS, 0, 0, 0, 0, 0])
 """What a client says first, with empty settings (RFC 9113, 3.4)."""
 REMOVALS: Final = 30
+UNPROTECTED: Final = (
+    "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
+    "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
+)
 ENVIRONMENT: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
@@ -51,10 +55,18 @@ _CHOSEN: Final = any(
 
 
 @contextmanager
-def ray_session(address: str | None, cpus: int) -> Iterator[None]:
-    """Ray, connected. Raises RuntimeFailure in one line if that cannot be had."""
+def ray_session(
+    address: str | None, cpus: int, unprotected: bool = False, wheel: Path | None = None
+) -> Iterator[None]:
+    """Ray, connected. `wheel` is the package for nodes of the cluster that lack it.
+
+    Raises RuntimeFailure in one line if that cannot be had, and UsageError for a cluster of other machines
+    that asks nobody for a token, unless it is to be used `unprotected`.
+    """
     if address is not None:
         _check_reachable(address)
+        if not unprotected and not _has_token() and not _is_here(address):
+            raise UsageError(f"{address}: {UNPROTECTED}")
     wanted = ENVIRONMENT if address is None else ENVIRONMENT | REACH_ENVIRONMENT
     os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
     import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
@@ -69,12 +81,14 @@ def ray_session(address: str | None, cpus: int) -> Iterator[None]:
             directory = private_directory()
             _set_token(directory)
         try:
-            _connect(address, cpus, directory)
+            _connect(address, cpus, directory, wheel)
         except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
             where = "on this machine" if address is None else f"at {address}"
             hint = "" if address is None or _CHOSEN else "; if it asks for a token, set RAY_AUTH_MODE=token"
             raise RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}{hint}") from None
         os.umask(umask)
+        if address is not None and not unprotected and not _has_token():
+            _check_at_home(address)
         yield
     finally:
         os.umask(umask)
@@ -83,12 +97,13 @@ def ray_session(address: str | None, cpus: int) -> Iterator[None]:
             _remove(directory)
 
 
-def _connect(address: str | None, cpus: int, directory: Path | None) -> None:
+def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path | None) -> None:
     import ray  # noqa: PLC0415  as above
 
     if address is not None:
         with _quiet_standard_error():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+            shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
         return
     ray.init(
         address="local",
@@ -122,6 +137,39 @@ def _set_token(directory: Path) -> None:
         path = directory / "token"
         path.write_text(_TOKEN, encoding="ascii")
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def _has_token() -> bool:
+    """Whether this process shows a token to the clusters it connects to, and so cannot do without one."""
+    mode = os.environ.get("RAY_AUTH_MODE", "")
+    if mode:
+        return mode.lower() == "token"
+    given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return given or Path.home().joinpath(".ray", "auth_token").exists()
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address is one of this machine: something can be bound to it."""
+    if address == "auto":
+        return True  # asked again once the nodes are known
+    host = address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(where)
+    except OSError:
+        return False
+    return True
+
+
+def _check_at_home(address: str) -> None:
+    """Refuse a cluster that has nodes on other machines. Raises UsageError."""
+    import ray  # noqa: PLC0415  as above
+
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        host = str(node["NodeManagerAddress"])
+        if node["Alive"] and not _is_here(f"{host}:0"):
+            raise UsageError(f"{address}: its node {host} is another machine; {UNPROTECTED}")
 
 
 def _check_reachable(address: str) -> None:

@@ -23,6 +23,7 @@ from typing import Final
 
 import trio
 
+import emu
 from actors.runtime.build import draw
 from actors.runtime.changes import Changes
 from actors.runtime.exchange import Exchange, SocketExchange
@@ -70,6 +71,8 @@ class WorkerSpec:
     metrics: bool
     incarnation: int = 0
     """See `actors.runtime.hello`."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """Devices that do not live where the placement puts them, and the workers that host them."""
     snapshots: str = ""
     """Where shares of snapshots go and are read; empty where that directory cannot be reached."""
     snapshots_at_ps: tuple[int, ...] = ()
@@ -93,6 +96,10 @@ class Place:
     node: str
     ip: str
     """The address on which other hosts reach its node."""
+    ray_node: str
+    """As Ray calls the node."""
+    compiled: bool
+    """Whether the packet path is compiled there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,8 @@ class Worker:
         import ray  # noqa: PLC0415  an actor runs where Ray is
 
         ip: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        return Place(os.getpid(), host_identity(), socket.gethostname(), ip)
+        ident: str = ray.get_runtime_context().get_node_id()
+        return Place(os.getpid(), host_identity(), socket.gethostname(), ip, ident, emu.is_compiled())
 
     async def prepare(self, spec: WorkerSpec, snapshot: bytes = b"") -> Prepared | EmuError:
         """Build the devices and open the sockets.
@@ -280,7 +288,7 @@ class Worker:
 
 def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     scenario = load_text(spec.scenario, "scenario").scenario
-    plan = spread(draw(scenario), spec.workers, spec.placement)
+    plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves)
     partition, machine = plan.partition(spec.worker), plan.machine(spec.worker)
     sampler = Sampler(partition)
     changes = Changes(plan, spec.worker, partition)

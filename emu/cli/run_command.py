@@ -38,7 +38,26 @@ from emu.measure.run_directory import RunDirectory
     help="A worker has: racks whole (packed), a server or a switch (node), one device (device) [packed].",
 )
 @click.option(
-    "--address", metavar="HOST:PORT", help="A Ray cluster that runs already ['auto' finds one here]."
+    "--address",
+    metavar="ADDRESS",
+    help="A Ray cluster that runs already: auto, HOST:PORT or ray://HOST:PORT [one is started here].",
+)
+@click.option(
+    "--pin",
+    "pins",
+    multiple=True,
+    metavar="PATTERN=NODE",
+    help="With --address: devices that a node is to host, such as 'ctsw-*=10.0.0.7'. Can be repeated.",
+)
+@click.option(
+    "--wheel",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="With --address: the package, for nodes that lack it.",
+)
+@click.option(
+    "--unprotected",
+    is_flag=True,
+    help="With --address: use a cluster of other machines though it asks nobody for a token.",
 )
 @click.option(
     "--discovery-port",
@@ -65,6 +84,9 @@ def command(
     parts: int | None,
     placement: str | None,
     address: str | None,
+    pins: tuple[str, ...],
+    wheel: Path | None,
+    unprotected: bool,
     discovery_port: int,
     recovery: Mapping[str, Any],
     resume: Path | None,
@@ -82,12 +104,17 @@ def command(
         raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
     if parts is not None and not local:
         raise UsageError("--parts is for --local; on Ray use --workers")
+    if address is None and (pins or wheel is not None or unprotected):
+        raise UsageError("--pin, --wheel and --unprotected are for a cluster; say which with --address")
     options = RunOptions(
         local=local,
         parts=parts or 1,
         workers=workers,
         placement=placement or "packed",
         address=address,
+        pins=pins,
+        wheel=wheel,
+        unprotected=unprotected,
         discovery_port=discovery_port,
         **recovery,
     )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzz import corpus, feed, fuzz, reader
+from tests.wire.fuzz import corpus, feed, fuzz, reader
 
 
 def test_spoilt_frames_meet_nothing_but_the_protocol_error() -> None:

@@ -1,10 +1,10 @@
 """Does anything but the protocol error come out of what a peer may send, and does memory stay flat?
 
-`python -m tests.fuzz [COUNT]` takes bodies of frames as workers send them, spoils each in one to four ways
-(bits flipped, bytes cut, doubled, inserted or swapped with another body's, integers replaced by the edges of
-their ranges), and gives it to the decoder as a socket would: cut into bodies, envelope, batch. What is
-taken is as good as what is refused; any other exception ends the run with the seed and number that repeat
-it. The resident memory after a tenth of the frames is held against that at the end.
+`python -m tests.wire.fuzz [COUNT]` takes bodies of frames as workers send them, spoils each in one to four
+ways (bits flipped, bytes cut, doubled, inserted or swapped with another body's, integers replaced by the
+edges of their ranges), and gives it to the decoder as a socket would: cut into bodies, envelope, batch.
+What is taken is as good as what is refused; any other exception ends the run with the seed and number that
+repeat it. The resident memory after a tenth of the frames is held against that at the end.
 """
 
 from __future__ import annotations
