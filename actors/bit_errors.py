@@ -32,8 +32,13 @@ class BitErrors:
     def __init__(self, rate_fixed: int, stream: Stream) -> None:
         assert 0 <= rate_fixed <= 1 << 38, rate_fixed
         self.rate_fixed: i64 = rate_fixed
+        self.more_fixed: i64 = 0
+        """What a fault adds to the rate."""
+        self.loss_fixed: i64 = 0
+        """The probability with which a fault spoils a frame of any size."""
         self.stream: Stream = stream
 
     def spoils(self, wire_bytes: i64) -> bool:
         """Whether a frame of this size on the wire arrives with a wrong FCS."""
-        return (self.stream.draw62() >> _DRAW_SHIFT) < self.rate_fixed * wire_bytes * 8
+        chance: i64 = (self.rate_fixed + self.more_fixed) * wire_bytes * 8 + self.loss_fixed
+        return chance > 0 and (self.stream.draw62() >> _DRAW_SHIFT) < chance

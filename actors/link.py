@@ -15,9 +15,7 @@ A frame that bit errors spoilt is dropped where it arrives (`actors.bit_errors`)
 To a switch that cuts through, a frame arrives when its head has passed the pipeline; the switch works out
 when the rest has.
 
-Where a link leaves the worker, frames go to an outbox instead of the queue; nothing else differs.
-
-Not modelled: jitter, forward error correction, lane training.
+Not modelled: forward error correction, lane training.
 """
 
 from __future__ import annotations
@@ -27,8 +25,11 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.bit_errors import BitErrors
+from actors.outbox import Outbox
+from actors.straying import Straying
 from actors.tap import Tap
 from emu.kernel.device import Device, Plain
+from emu.kernel.mixing import Stream
 from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.units import serialisation_ps
 from emu.vectors import append, vec
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from actors.credits import Credits
     from actors.pfc import Pfc
 
+__all__ = ["PRIORITIES", "Outbox", "Port", "Wire"]
 PRIORITIES: Final = 8
 _FIELDS: Final = (
     "rate_bps",
@@ -58,34 +60,6 @@ _FIELDS: Final = (
     "suspect",
     "corrupted",
 )
-
-
-class Outbox:
-    """What one partition has for another: the frames and messages of a window that cross between them."""
-
-    def __init__(self) -> None:
-        self.frames: vec[Frame] = vec[Frame]()
-        self.messages: vec[Message] = vec[Message]()
-        self.least_ps: i64 = NEVER_PS
-        """The earliest arrival among them; NEVER_PS if there is none."""
-
-    def add_frame(self, frame: Frame) -> None:
-        """A frame whose time and key are those of its arrival."""
-        self.frames = append(self.frames, frame)
-        if frame.time_ps < self.least_ps:
-            self.least_ps = frame.time_ps
-
-    def add_message(self, message: Message) -> None:
-        """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
-        self.messages = append(self.messages, message)
-        if message.time_ps < self.least_ps:
-            self.least_ps = message.time_ps
-
-    def clear(self) -> None:
-        """Empty the outbox after its content was sent."""
-        self.frames = vec[Frame]()
-        self.messages = vec[Message]()
-        self.least_ps = NEVER_PS
 
 
 class Wire:
@@ -169,10 +143,11 @@ class Port:
         self.down_ends: vec[i64] = vec[i64]()
         self.lost_link_down: i64 = 0
         self.errors: BitErrors | None = None
-        self.counts_corrupt: bool = False
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.tap: Tap | None = None
+        self.straying: Straying | None = None
+        """What makes frames take longer than the link, once something did."""
         self.set_rate(wire.rate_bps)
 
     def set_rate(self, rate_bps: int) -> None:
@@ -203,6 +178,8 @@ class Port:
         frame.time_ps = done + self.flight_ps
         if self.head_ps > 0:
             frame.time_ps = now + self.head_ps + self.flight_ps
+        if self.straying is not None:
+            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now)
         frame.key = self.peer_key
         outbox = self.outbox
         if outbox is None:
@@ -227,6 +204,8 @@ class Port:
         self.free_ps = now + self.serialisation(wire_bytes)
         wire = self.wire
         message.time_ps = self.free_ps + wire.delay_ps + wire.pause_response_ps
+        if self.straying is not None:
+            message.time_ps = self.straying.pause_ps(message.time_ps)
         message.key = pack_key(wire.peer, PAUSE, wire.peer_port, 0)
         if self.outbox is None:
             self.queue.push(message)
@@ -305,7 +284,6 @@ class Port:
 
     def check_fcs(self) -> None:
         """Frames that arrive here may have a wrong FCS."""
-        self.counts_corrupt = True
         self.suspect = True
 
     def _spoilt(self, frame: Frame, now: i64) -> bool:
@@ -379,11 +357,12 @@ class Port:
             None if self.pfc is None else self.pfc.save(),
             None if self.errors is None else self.errors.stream.counter,
             None if self.credits is None else self.credits.save(),
+            None if self.straying is None else self.straying.save(),
         ]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc, drawn, lanes = as_list(state)[:6]
+        fields, starts, ends, pfc, drawn, lanes, straying = as_list(state)[:7]
         load_fields(self, _FIELDS, fields)
         self.set_rate(self.rate_bps)
         self.down_starts = load_integers(starts)
@@ -392,5 +371,9 @@ class Port:
             self.pfc.load(pfc)
         if self.credits is not None:
             self.credits.load(lanes)
-        if self.errors is not None:
+        if drawn is not None:  # what a fault made gets its dice and numbers when the fault is applied again
+            self.errors = self.errors or BitErrors(0, Stream(0, 0, 0))
             self.errors.stream.counter = as_int(drawn)
+        if straying is not None:
+            self.straying = Straying()
+            self.straying.load(straying)

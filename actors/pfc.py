@@ -51,6 +51,10 @@ _FIELDS: Final = (
     "held",
     "_held_until_ps",
     "_hold_timed",
+    "wanted",
+    "storming",
+    "deaf",
+    "missed",
 )
 
 
@@ -65,7 +69,15 @@ class Pfc:
         self.told: i64 = 0
         """Classes the peer was last told to stop."""
         self.stopping: i64 = 0
+        """Classes that the buffer wants stopped, or a fault."""
+        self.wanted: i64 = 0
         """Classes that the buffer wants stopped."""
+        self.storming: i64 = 0
+        """Classes that a fault keeps stopped."""
+        self.deaf: bool = False
+        """Whether what the peer says is lost."""
+        self.missed: i64 = 0
+        """Stops of one class that were lost so."""
         self.pending_stop: i64 = 0
         self.pending_resume: i64 = 0
         self.ignored: i64 = 0
@@ -100,6 +112,10 @@ class Pfc:
         """The buffer crossed XOFF for a class: tell the peer."""
         if self.silent:
             return
+        self.wanted |= 1 << priority
+        self._halt(priority, now)
+
+    def _halt(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
         self.stopping |= bit
         self.pending_resume &= ~bit
@@ -109,6 +125,24 @@ class Pfc:
 
     def resume(self, priority: i64, now: i64) -> None:
         """The buffer fell below XON for a class: tell the peer, if it was told to stop at all."""
+        self.wanted &= ~(1 << priority)
+        if (self.storming >> priority) & 1 == 0:
+            self._take_back(priority, now)
+
+    def storm(self, classes: i64, now: i64) -> None:
+        """Keep the peer stopped in these classes (a mask), whatever the buffer wants; in no others."""
+        before: i64 = self.storming
+        self.storming = classes
+        priority: i64 = 0
+        while priority < 8:
+            bit: i64 = 1 << priority
+            if (classes & ~before & bit) != 0:
+                self._halt(priority, now)
+            elif (before & ~classes & ~self.wanted & bit) != 0:
+                self._take_back(priority, now)
+            priority += 1
+
+    def _take_back(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority
         self.stopping &= ~bit
         self.pending_stop &= ~bit
@@ -157,6 +191,11 @@ class Pfc:
         if port.ever_down and port.was_down(message.f, now):
             return
         priority: i64 = 0
+        if self.deaf:
+            while priority < 8:
+                self.missed += (message.a >> priority) & 1
+                priority += 1
+            return
         while priority < 8:
             if (message.a >> priority) & 1:
                 self.received[priority] += 1
@@ -277,9 +316,8 @@ def port_series(port: Port) -> list[Series]:
         Series("port_received_frames", number),
         Series("port_received_bytes", number),
         Series("port_dropped_frames", number, -1, "link_down"),
+        Series("port_dropped_frames", number, -1, "corrupt"),
     ]
-    if port.counts_corrupt:
-        rows.append(Series("port_dropped_frames", number, -1, "corrupt"))
     for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
     if port.credits is not None:
@@ -296,9 +334,8 @@ def port_counters(port: Port, now: i64) -> list[int]:
         port.received_frames,
         port.received_bytes,
         port.lost_link_down,
+        port.corrupted,
     ]
-    if port.counts_corrupt:
-        values.append(port.corrupted)
     pfc = port.pfc
     if pfc is None:
         values += [0] * (4 * PRIORITIES)

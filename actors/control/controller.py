@@ -36,7 +36,7 @@ from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.wire.event import COLLECTION, NEVER_PS, Message
-from emu.wire.message import BEGIN, REPORT, STATUS_SUCCESS
+from emu.wire.message import BEGIN, PRESENT_OPERATION, REPORT, STATUS_SUCCESS
 from emu.workload.operations import JobOutline
 
 _FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended", "allowed", "idle")
@@ -114,7 +114,8 @@ class Controller(Device):
         job = self.jobs[message.a]
         if job.ended:
             return
-        assert message.b == job.within(), (message.a, message.b, job.operation)
+        known: bool = message.b == job.within() or message.b == PRESENT_OPERATION
+        assert known, (message.a, message.b, job.operation)
         job.reported += 1
         if message.d < job.start_ps:
             job.start_ps = message.d

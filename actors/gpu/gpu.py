@@ -15,22 +15,26 @@ that copies: rates are published for the copy.
 Source: the copy in and out of channel buffers by GPU threads is NCCL's Simple protocol
 (`src/device/prims_simple.h`); HBM3 of an H100 moves about 3 TB/s.
 
+Faults. A slow GPU takes a multiple of the time; one that hangs does what it is asked for only when it goes
+on; one that is lost forgets it, and nobody hears. A copy that was asked for before ends as it would have.
+
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), streams with
 priorities, compute that competes for memory, SMs taken by channels.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain
 from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list
+from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.units import serialisation_ps
 from emu.wire.event import Message
+from emu.wire.fault import HUNG, LOST, SLOW
 from emu.wire.message import COPIED, COPY
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
@@ -49,31 +53,69 @@ class Gpu(Device):
         self.copy_latency_ps: i64 = copy_latency_ps
         self.free_ps: i64 = 0
         """When the last copy asked for so far leaves the memory free."""
+        self.slowness: i64 = 1000
+        """Thousandths of its time that everything takes."""
+        self.hung: bool = False
+        self.lost: bool = False
+        self._waiting: list[Message] = []
+        """What a GPU that hangs was asked for."""
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         return message.op != COPY or message.b <= MOST_COPY_BYTES
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         assert message.op == COPY, (self.number, port, subject, message.op)
+        if self.lost:
+            return
+        if self.hung:
+            self._waiting.append(message)
+            return
+        self._copy(message)
+
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        if op == SLOW:
+            self.slowness = 1000 if values is None else values[0]
+        elif op == LOST:
+            self.lost = values is not None
+            self._waiting = []
+        elif op == HUNG:
+            self.hung = values is not None
+            if not self.hung:
+                waiting = self._waiting
+                self._waiting = []
+                for message in waiting:
+                    self._copy(message)
+        else:
+            super().afflict(op, place, values)
+
+    def _copy(self, message: Message) -> None:
         now: i64 = self.queue.now_ps
         start: i64 = self.free_ps
         if now > start:
             start = now
         size: i64 = message.b
         if size > 0:
-            start += serialisation_ps(size, self.copy_rate_bps)
+            start += self._taking(serialisation_ps(size, self.copy_rate_bps))
         self.free_ps = start
         self.progress += size
         copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)
-        self.host.send(copied, start + self.copy_latency_ps)
+        self.host.send(copied, start + self._taking(self.copy_latency_ps))
+
+    def _taking(self, time_ps: i64) -> i64:
+        """How long something takes that would take so long."""
+        return time_ps if self.slowness == 1000 else time_ps * self.slowness // 1000
 
     def save(self) -> list[Plain]:
         """The GPU's state."""
-        return [super().save(), self.free_ps, self.host.free_ps]
+        waiting: list[Plain] = [save_event(message) for message in self._waiting]
+        return [super().save(), self.free_ps, self.host.free_ps, self.hung, self.lost, waiting]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free_ps, host_free_ps = state
+        base, free_ps, host_free_ps, hung, lost, waiting = state
         super().load(as_list(base))
         self.free_ps = as_int(free_ps)
         self.host.free_ps = as_int(host_free_ps)
+        self.hung, self.lost = hung is True, lost is True
+        self._waiting = [cast(Message, load_event(message)) for message in as_list(waiting)]
+        self.suffer()

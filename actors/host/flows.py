@@ -114,7 +114,21 @@ class FlowProgram(Program):
             one.posted = 0
             one.completed = 0
 
+    def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
+        if gpu_port >= 0 or self.start_ps > now or self.open_flows == 0:
+            return
+        for flow in self.flows:
+            if flow.completed_ps < 0:
+                flow.status = status
+                flow.completed_ps = now
+                if flow.begun_ps < 0:
+                    flow.begun_ps = now
+        self.open_flows = 1
+        self._ended(host, now)
+
     def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+        if self.open_flows == 0:
+            return
         self._begin(host, self.flows[subject - 1], now)
 
     def _begin(self, host: Host, flow: Flow, now: i64) -> None:
@@ -137,6 +151,8 @@ class FlowProgram(Program):
         one.posted += 1
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        if self.open_flows == 0:
+            return  # the host was lost
         one = self._pairs[context]
         flow = one.flow
         one.completed += 1

@@ -15,6 +15,9 @@ after the other per NIC.
 Jobs. The first operation of a job begins at the job's start, which every host knows from the scenario; each
 following one when BEGIN arrives from the controller. A program answers with one REPORT per operation.
 
+Faults. A host that is lost hears nothing, and its programs are gone: when it is back, each reports to the
+controller that it failed. A slow one takes a multiple of the proxies' costs.
+
 Source: proxies as in NCCL (`src/proxy.cc`): one progress thread per communicator and rank.
 
 Not modelled: CPU cores that proxies compete for, polling intervals, interrupts, NUMA.
@@ -33,6 +36,7 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.vectors import append, vec
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
+from emu.wire.fault import GPU_GONE, LOST, SLOW
 from emu.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
@@ -44,6 +48,8 @@ from emu.wire.message import (
     POST,
     RECEIVE,
     REPORT,
+    STATUS_GPU_LOST,
+    STATUS_HOST_LOST,
     STATUS_SUCCESS,
 )
 
@@ -109,6 +115,8 @@ class Host(Device):
         self.programs: list[Program] = []
         self._pairs: list[PairTable] = [PairTable() for _ in ports]
         self._proxies: list[Proxy] = []
+        self.lost: bool = False
+        self.built_proxy_cost_ps: int = proxy_cost_ps
 
     def add(self, program: Program) -> int:
         """Take a program in and return its number."""
@@ -174,6 +182,8 @@ class Host(Device):
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
+        if self.lost:
+            return
         if message.op == COMPLETION:
             if message.d == COMPLETED_RECEIVE:
                 if message.e != STATUS_SUCCESS:
@@ -204,6 +214,8 @@ class Host(Device):
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
+        if self.lost:
+            return
         if kind == PROXY:
             if port > 0:
                 self._reposted(port - 1, now)
@@ -216,6 +228,26 @@ class Host(Device):
             program.on_begin(self, 0, now)
         else:
             program.on_timer(self, subject, now)
+
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        now: i64 = self.queue.now_ps
+        if op == SLOW:
+            cost: int = self.built_proxy_cost_ps
+            self.proxy_cost_ps = cost if values is None else cost * values[0] // 1000
+        elif op == GPU_GONE:
+            if values is not None and not self.lost:
+                for program in self.programs:
+                    program.on_lost(self, place, STATUS_GPU_LOST, now)
+        elif op == LOST:
+            self.lost = values is not None
+            if self.lost:
+                self._proxies = [Proxy() for _ in self.programs]
+                self._receives = [[] for _ in self.ports]
+            else:
+                for program in self.programs:
+                    program.on_lost(self, -1, STATUS_HOST_LOST, now)
+        else:
+            super().afflict(op, place, values)
 
     def _line_up(self, program: i64, message: Message, port: i64) -> None:
         proxy = self._proxies[program]
@@ -237,6 +269,8 @@ class Host(Device):
 
     def _reposted(self, port: i64, now: i64) -> None:
         line = self._receives[port]
+        if not line:
+            return  # the host was lost meanwhile
         pair: i64 = line.pop(0)
         self.ports[port].send(Message(RECEIVE, pair, 1, 0, 0, 0, 0), now)
         if line:
@@ -245,6 +279,8 @@ class Host(Device):
     def _proxy_done(self, program: i64, now: i64) -> None:
         """The operation at the head of a proxy's line has had its time."""
         proxy = self._proxies[program]
+        if not proxy.messages:
+            return  # the host was lost meanwhile
         message = proxy.messages.pop(0)
         port: i64 = proxy.ports.pop(0)
         if message.op == POST:
@@ -296,11 +332,12 @@ class Host(Device):
             proxies.append([proxy.busy, events, ports])
         programs: list[Plain] = [program.save() for program in self.programs]
         receives: list[Plain] = [list[Plain](line) for line in self._receives]
-        return [super().save(), links, self.management.free_ps, proxies, programs, receives]
+        return [super().save(), links, self.management.free_ps, proxies, programs, receives, self.lost]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, management_free_ps, proxies, programs, receives = state
+        base, links, management_free_ps, proxies, programs, receives, lost = state
+        self.lost = lost is True
         super().load(as_list(base))
         for link, free_ps in zip(self.ports, as_list(links), strict=True):
             link.free_ps = as_int(free_ps)
@@ -313,6 +350,7 @@ class Host(Device):
         self._receives = [[as_int(pair) for pair in as_list(line)] for line in as_list(receives)]
         for program, part in zip(self.programs, as_list(programs), strict=True):
             program.load(as_list(part))
+        self.suffer()
 
 
 def _message(state: Plain) -> Message:

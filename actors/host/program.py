@@ -62,6 +62,9 @@ class Program:
         """A timer that this program set ran out; its subject is above zero."""
         raise AssertionError(f"program {self.number} has no timer {subject}")
 
+    def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
+        """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
+
     def flow_rows(self) -> list[list[int]]:
         """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
         return []

@@ -36,7 +36,7 @@ from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.event import Message
-from emu.wire.message import COMPLETED_SEND, STATUS_SUCCESS
+from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS
 
 _FIELDS: Final = ("operation", "running", "copying", "begun_ps", "end_ps", "status")
 
@@ -91,6 +91,8 @@ class RankProgram(Program):
             receive.program = self.number
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        if self.status != STATUS_SUCCESS:
+            return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
         self.running = True
@@ -139,6 +141,19 @@ class RankProgram(Program):
         channel.on_copied(host, message)
         if channel.copied_all():
             self._look(host, now)
+
+    def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
+        if self.start_ps > now:
+            return
+        mine: bool = gpu_port < 0
+        for channel in self.channels:
+            if channel.gpu_port == gpu_port:
+                mine = True
+        if mine and self.status == STATUS_SUCCESS:
+            self.status = status
+            self.running = False
+            begun_ps: i64 = self.begun_ps if self.operation >= 0 else now
+            host.report(self.job, PRESENT_OPERATION, self.rank, begun_ps, now, status)
 
     def _look(self, host: Host, now: i64) -> None:
         """Is the operation over?"""

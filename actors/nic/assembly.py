@@ -90,18 +90,18 @@ def thresholds_of(
     return xoff, xon
 
 
-def give_receive_buffer(
+def receive_buffer(
     nic: Nic,
     section: ReceiveSection,
     lossless: Sequence[Sequence[int]],
     headrooms_bytes: Sequence[int],
     largest_frame_bytes: int,
-) -> None:
-    """Give a NIC, complete with ports, a slow way to memory. `lossless` has each port's classes."""
+) -> ReceiveBuffer:
+    """A slow way to memory for a NIC that is complete with ports. `lossless` has each port's classes."""
     receive = ReceiveBuffer(nic, section.rate_bps)
     for classes, headroom in zip(lossless, headrooms_bytes, strict=True):
         thresholds = thresholds_of(section, headroom, largest_frame_bytes)
         xoff, xon = thresholds or (0, 0)
         for priority in range(PRIORITIES):
             receive.add(ReceiveGroup(section.buffer_bytes, xoff, xon, priority in classes))
-    nic.receive = receive
+    return receive

@@ -61,9 +61,9 @@ def nic_series(nic: Nic) -> list[Series]:
     rows += [Series("nic_" + name) for name in _optional(nic)]
     for port in nic.ports():
         rows += port_series(port)
-        if nic.receive is not None:
-            n: int = port.number
-            rows.append(Series("port_dropped_frames", n, -1, "receive_overrun"))
+        n: int = port.number
+        rows.append(Series("port_dropped_frames", n, -1, "receive_overrun"))
+        if nic.counts_receive:
             rows += [Series("nic_receive_peak_bytes", n, p) for p in range(PRIORITIES)]
     return rows
 
@@ -76,9 +76,9 @@ def nic_counters(nic: Nic) -> list[int]:
     for port in nic.ports():
         values += port_counters(port, nic.queue.now_ps)
         receive = nic.receive
-        if receive is not None:
-            n: int = port.number
-            values.append(receive.dropped_at(n))
+        n: int = port.number
+        values.append(0 if receive is None else receive.dropped_at(n))
+        if nic.counts_receive and receive is not None:
             values += [receive.peak_at(n, p) for p in range(PRIORITIES)]
     return values
 

@@ -12,11 +12,14 @@ memory keys.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from actors.nic.bond import rebond
 from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
+from actors.nic.faults import afflict_nic, corrupts
 from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
 from actors.nic.port import NicPort
@@ -24,7 +27,6 @@ from actors.nic.queue_pair import (
     ERROR,
     READY,
     READY_TO_RECEIVE,
-    RESET,
     SEND_ERROR,
     SEND_QUEUE_DRAINED,
     UNLIMITED_PSN,
@@ -36,7 +38,7 @@ from actors.nic.reading import bounded, owe, responded
 from actors.nic.receive import ReceiveBuffer
 from actors.nic.recovery import Recovery
 from actors.nic.responding import respond
-from actors.nic.states import modify
+from actors.nic.states import managed
 from actors.nic.timeout import fail, timed_out
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
@@ -63,13 +65,9 @@ from emu.wire.frame import (
     Frame,
 )
 from emu.wire.message import (
-    COMPLETED_RECEIVE,
     COMPLETED_SEND,
     COMPLETION,
-    MODIFIED,
-    MODIFY,
     POST,
-    RECEIVE,
     STATUS_FLUSHED,
     STATUS_NOT_SENDING,
     STATUS_REMOTE_INVALID,
@@ -139,6 +137,9 @@ class Nic(Device):
         self.deliveries: list[list[int]] = []
         self.receive: ReceiveBuffer | None = None
         """Where packets wait for a slow way to memory."""
+        self.make_receive: Callable[[], ReceiveBuffer] | None = None
+        """Builds one, for memory that becomes slow."""
+        self.counts_receive: bool = False
         self._ports: vec[NicPort] = vec[NicPort]()
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
@@ -172,7 +173,7 @@ class Nic(Device):
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         pair = self.pairs[message.a]
         if message.op != POST:
-            self._managed(pair, message)
+            managed(self, pair, message)
             return
         if pair.state != READY and pair.state != SEND_QUEUE_DRAINED:
             status: i64 = STATUS_FLUSHED if pair.state >= SEND_ERROR else STATUS_NOT_SENDING
@@ -181,19 +182,6 @@ class Nic(Device):
         self.posted_bytes += message.c
         pair.post(message.b, message.c, message.d, message.e)
         self.activate(pair, self.queue.now_ps)
-
-    def _managed(self, pair: QueuePair, message: Message) -> None:
-        """The host posts receives, or wants a queue pair in another state."""
-        if message.op == RECEIVE:
-            if pair.state == ERROR:
-                self.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)
-            elif pair.state != RESET:
-                pair.receives += message.b
-            return
-        assert message.op == MODIFY, message.op
-        now: i64 = self.queue.now_ps
-        status: i64 = modify(self, pair, message.b, message.c, now)
-        self.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, status, 0), now)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send."""
@@ -207,7 +195,7 @@ class Nic(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
-            if self.corrupt_every > 0 and self._corrupt():
+            if self.corrupt_every > 0 and corrupts(self):
                 return
         receive = self.receive
         if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
@@ -237,14 +225,6 @@ class Nic(Device):
                 respond(self, pair, frame, port, now)
             else:
                 responded(self, pair, frame, now)
-
-    def _corrupt(self) -> bool:
-        """Whether the data packet that came now is one to lose."""
-        self.data_packets += 1
-        if self.data_packets % self.corrupt_every != 0:
-            return False
-        self.rx_icrc_encapsulated += 1
-        return True
 
     def answer(
         self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: NicPort, now: i64
@@ -361,6 +341,9 @@ class Nic(Device):
             else:
                 pfc.refresh(subject, now)
 
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        afflict_nic(self, op, place, values)
+
     def series(self) -> list[Series]:
         return nic_series(self)
 
@@ -396,5 +379,9 @@ class Nic(Device):
             port.load_round(saved, self.pairs)
         self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
         self.host.free_ps = as_int(host_free)
+        maker = self.make_receive
+        if receive is not None and self.receive is None and maker is not None:
+            self.receive = maker()
         if self.receive is not None:
             self.receive.load(receive)
+        self.suffer()

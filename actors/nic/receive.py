@@ -55,6 +55,7 @@ class ReceiveBuffer:
     def __init__(self, nic: Nic, rate_bps: int) -> None:
         self.nic: Nic = nic
         self.rate_bps: i64 = rate_bps
+        self.built_rate_bps: i64 = rate_bps
         self.groups: vec[ReceiveGroup] = vec[ReceiveGroup]()
         self._head: Frame | None = None
         self._tail: Frame | None = None

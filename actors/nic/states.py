@@ -49,7 +49,16 @@ from actors.nic.queue_pair import (
     QueuePair,
 )
 from actors.nic.timeout import flush
-from emu.wire.message import STATUS_FLUSHED, STATUS_INVALID, STATUS_SUCCESS
+from emu.wire.event import Message
+from emu.wire.message import (
+    COMPLETED_RECEIVE,
+    MODIFIED,
+    MODIFY,
+    RECEIVE,
+    STATUS_FLUSHED,
+    STATUS_INVALID,
+    STATUS_SUCCESS,
+)
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
@@ -87,3 +96,17 @@ def modify(nic: Nic, pair: QueuePair, state: i64, psn: i64, now: i64) -> i64:
     if pair.has_packets():
         nic.activate(pair, now)
     return STATUS_SUCCESS
+
+
+def managed(nic: Nic, pair: QueuePair, message: Message) -> None:
+    """The host posts receives, or wants a queue pair in another state."""
+    if message.op == RECEIVE:
+        if pair.state == ERROR:
+            nic.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)
+        elif pair.state != RESET:
+            pair.receives += message.b
+        return
+    assert message.op == MODIFY, message.op
+    now: i64 = nic.queue.now_ps
+    status: i64 = modify(nic, pair, message.b, message.c, now)
+    nic.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, status, 0), now)

@@ -1,13 +1,12 @@
 """How does a scenario become the devices of one partition?
 
 A *blueprint* is what every worker works out for itself from the scenario's text: topology, ranks and flows,
-connections, link changes. It is pure, so all workers hold the same one and nothing of it is shipped. From it
+connections, faults. It is pure, so all workers hold the same one and nothing of it is shipped. From it
 each worker builds the devices that the assignment gives it, with an outbox towards every worker that a link
 of its own leads to.
 
-What breaks is in the blueprint too: every worker replicates the journal of link changes and gives its own
-devices their part. Both ends change state at the journal's time, and each switch recomputes its groups after
-the convergence delay.
+What breaks is in the blueprint too: every worker works out the events of all faults (`emu.faults.events`) and
+makes those of its own devices pending.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from actors.runtime.fabric import (
 )
 from actors.runtime.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from actors.runtime.nics import build_nic
+from emu.faults.events import all_events
 from emu.kernel.device import Device
 from emu.kernel.kernel import Kernel
 from emu.kernel.queue import EventQueue
@@ -36,7 +36,7 @@ from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.routing import TrafficEngineering
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Role, Topology
-from emu.wire.event import CONFIGURATION, LINK_STATE, Event, pack_key
+from emu.wire.event import Event
 from emu.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 
 
@@ -137,21 +137,11 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
 
 
 def fault_events(blueprint: Blueprint, assignment: Sequence[int], worker: int) -> list[Event]:
-    """What the scenario's faults do to the devices that live here: the link changes at both ends, and what
-    routing makes of them. They follow from the scenario alone, so that a fault that is injected into a run
-    under way makes the events that it would have made had it been there from the beginning.
+    """What the scenario's faults do to the devices that live here.
+
+    They follow from the scenario alone, so that a fault that is injected into a run under way makes the
+    events that it would have made had it been there from the beginning.
     """
     scenario, topology, resolved, _ = blueprint
-    convergence_ps = scenario.routing.convergence_ps
-    events: list[Event] = []
-    for change in resolved.link_changes:
-        link = topology.links[change.link]
-        for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
-            if assignment[node] == worker:
-                key = pack_key(node, LINK_STATE, port, int(change.up))
-                events.append(Event(change.at_ps, key))
-        for switch in topology.switches:
-            if assignment[switch] == worker:
-                key = pack_key(switch, CONFIGURATION, 0, change.link * 2 + int(change.up))
-                events.append(Event(change.at_ps + convergence_ps, key))
-    return events
+    events = all_events(resolved.faults, topology, scenario.routing.convergence_ps)
+    return [event.message() for event in events if assignment[event.device] == worker]

@@ -18,6 +18,7 @@ from actors.link import PRIORITIES, Outbox, Port, Wire
 from actors.nic.nic import Nic
 from actors.nic.numbers import hash_seed
 from actors.pfc import ALL_CLASSES, Pfc
+from actors.port_faults import ERRORS_PURPOSE
 from actors.runtime.deep_buffers import is_deep, make_deep
 from actors.runtime.graph_routes import GraphRoutes
 from actors.switch.buffer import ALPHA_BITS, Buffer, PriorityGroup, headroom_bytes
@@ -40,9 +41,6 @@ from emu.wire.frame import LARGEST_HEADERS_BYTES, PREAMBLE_GAP_BYTES
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues that mark: this, plus the queue's number."""
-
-ERRORS_PURPOSE = 1 << 21
-"""Of the random streams of links with bit errors: this, plus the receiving port's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -227,6 +225,7 @@ def build_switch(
         switch = Switch(number, queue, buffer, routes, policy, seed)
     if scenario.classified:
         maps = section.qos.maps_of(topology.nodes[number].name)
+        switch.counts_moved = True
         switch.classes = Classes(
             list(maps.dscp_to_tc),
             list(maps.tc_to_queue),

@@ -15,8 +15,8 @@ from actors.nic.arbiters import arbiter_of
 from actors.nic.assembly import (
     first_timeout_ps,
     give_control,
-    give_receive_buffer,
     give_receives,
+    receive_buffer,
     recovery_of,
     thresholds_of,
 )
@@ -26,6 +26,7 @@ from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
+from actors.nic.receive import ReceiveBuffer
 from actors.nic.recovery_time import recovery_warnings
 from actors.runtime.fabric import (
     OutboxFor,
@@ -145,10 +146,17 @@ def build_nic(
     set_homes(nic, spread=scenario.nic.bond == "per_qp")
     give_control(nic, transport, fabric[0].rate_bps)
     receive = scenario.nic.receive
+    classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
+    headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
+
+    def make_receive() -> ReceiveBuffer:
+        """The receive buffer of this NIC, as the scenario has it."""
+        return receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario))
+
+    nic.make_receive = make_receive
     if receive.enabled and topology.nodes[number].name in (receive.nics or (topology.nodes[number].name,)):
-        classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
-        headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
-        give_receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario))
+        nic.receive = make_receive()
+        nic.counts_receive = True
     return nic
 
 

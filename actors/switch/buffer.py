@@ -59,6 +59,8 @@ class PriorityGroup:
         self.lossless: bool = lossless
         self.reserve_bytes: i64 = reserve_bytes
         self.headroom_bytes: i64 = headroom_bytes
+        self.built_lossless: bool = lossless
+        self.built_headroom_bytes: i64 = headroom_bytes
         self.pfc: Pfc | None = None
         self.held_bytes: i64 = 0
         self.reserve_used_bytes: i64 = 0
@@ -76,6 +78,7 @@ class Buffer:
         assert pool_bytes * alpha_fixed < 1 << 62, (pool_bytes, alpha_fixed)  # the threshold's native product
         self.pool_bytes: i64 = pool_bytes
         self.alpha_fixed: i64 = alpha_fixed
+        self.built_alpha_fixed: i64 = alpha_fixed
         self.xon_offset_bytes: i64 = xon_offset_bytes
         self.shared_used_bytes: i64 = 0
         self.held_bytes: i64 = 0
@@ -85,6 +88,14 @@ class Buffer:
     def add(self, group: PriorityGroup) -> None:
         """The next group in the order of their numbers."""
         self.groups = append(self.groups, group)
+
+    def group_at(self, number: int) -> PriorityGroup:
+        """A group by its number."""
+        return self.groups[number]
+
+    def all_parts(self) -> list[Buffer]:
+        """The pools that it consists of, each with a threshold of its own: itself."""
+        return [self]
 
     def threshold_bytes(self) -> i64:
         """XOFF now: alpha times what is left of the pool."""

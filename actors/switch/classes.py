@@ -34,9 +34,16 @@ class Classes:
         """By DSCP."""
         self.group_of: vec[i64] = vec[i64]([tc_to_priority_group[tc] for tc in dscp_to_tc])
         """By DSCP."""
+        self.built_queue_of: list[int] = list(self.queue_of)
+        self.built_group_of: list[int] = list(self.group_of)
         self._stops: vec[i64] = vec[i64](pfc_priority_to_queue)
         self.moved: i64 = 0
         """Frames whose queue or group is not the class selector of their DSCP."""
+
+    def move(self, dscp: int, queue: int, group: int) -> None:
+        """Give packets of a DSCP this queue and group from now on."""
+        self.queue_of[dscp] = queue
+        self.group_of[dscp] = group
 
     def queues(self, priorities: i64) -> i64:
         """The queues (a mask) that these priorities (a mask) of PFC stop."""

@@ -29,6 +29,7 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
 from emu.vectors import append, vec
 from emu.wire.event import LINK_STATE, SERVE, Message
+from emu.wire.fault import CREDITS
 from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 _OPERATION_SHIFT: Final[i64] = 14
@@ -48,6 +49,9 @@ class DeepBuffer(Buffer):
     def add(self, group: PriorityGroup) -> None:
         self.parts[len(self.groups) >> 3].add(group)
         self.groups = append(self.groups, group)
+
+    def all_parts(self) -> list[Buffer]:
+        return self.parts
 
     def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
         part = self.parts[number >> 3]
@@ -98,6 +102,7 @@ class DeepSwitch(Switch):
         super().__init__(number, queue, buffer, routes, policy, hash_seed)
         self.credit_delay_ps: i64 = credit_delay_ps
         self.initial_credit_bytes: i64 = initial_credit_bytes
+        self.built_credit_bytes: list[int] = [initial_credit_bytes, most_credit_bytes]
         self.credit_growth: i64 = credit_growth
         self.most_credit_bytes: i64 = most_credit_bytes
         self.voqs: dict[int, Voq] = {}
@@ -267,6 +272,13 @@ class DeepSwitch(Switch):
                 voq.standing = False
         for priority in range(PRIORITIES):
             self._lines[(egress << 3) | priority] = []
+
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        if op == CREDITS:
+            self.initial_credit_bytes = self.built_credit_bytes[0] if values is None else values[0]
+            self.most_credit_bytes = self.built_credit_bytes[1] if values is None else values[1]
+        else:
+            super().afflict(op, place, values)
 
     def waiting_frames(self) -> list[Frame]:
         """What waits in virtual output queues."""

@@ -31,11 +31,18 @@ class Red:
     def __init__(self, kmin_bytes: int, kmax_bytes: int, pmax_fixed: int, stream: Stream) -> None:
         assert 0 <= kmin_bytes <= kmax_bytes < 1 << 32, (kmin_bytes, kmax_bytes)
         assert 0 <= pmax_fixed <= ONE, pmax_fixed
+        self.built_kmin_bytes: int = kmin_bytes
+        self.built_kmax_bytes: int = kmax_bytes
+        self.built_pmax_fixed: int = pmax_fixed
         self.kmin_bytes: i64 = kmin_bytes
         self.kmax_bytes: i64 = kmax_bytes
         self.pmax_fixed: i64 = pmax_fixed
         self.stream: Stream = stream
         self.marked: i64 = 0
+
+    def set_thresholds(self, kmin_bytes: int, kmax_bytes: int, pmax_fixed: int) -> None:
+        """Mark by these from now on."""
+        self.kmin_bytes, self.kmax_bytes, self.pmax_fixed = kmin_bytes, kmax_bytes, pmax_fixed
 
     def marks(self, queued_bytes: i64) -> bool:
         """Whether the frame that leaves a queue of this depth is marked."""

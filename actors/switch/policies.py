@@ -76,13 +76,7 @@ def field_hash(knobs: RoutingSection, tier: int, seed: int) -> FieldHash:
 
 def is_written_out(knobs: RoutingSection) -> bool:
     """Whether the switch has this policy inline: `mix` over the fields of ECMP or E-ECMP."""
-    plain = type(knobs).model_fields["fields"].default
-    return (
-        knobs.policy in ("ecmp", "e_ecmp")
-        and knobs.hash == "mix"
-        and not any(knobs.bit_offset)
-        and knobs.fields == plain
-    )
+    return knobs.plainly_hashed
 
 
 def give_policy(

@@ -28,6 +28,7 @@ from actors.pfc import port_counters, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
+from actors.switch.faults import afflict_switch
 from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.hashing import choose, flow_hash
 from actors.switch.policy import RoutingPolicy
@@ -82,6 +83,10 @@ class Switch(Device):
         self.routes: Routes = routes
         self.policy: i64 = policy
         self.hash_seed: i64 = hash_seed
+        self.built_policy: int = policy
+        self.built_seed: int = hash_seed
+        self.counts_moved: bool = False
+        """Whether `qos_moved_frames` is among its counters."""
         self.router: RoutingPolicy | None = None
         """Chooses among equal paths instead of `policy`, where that is not written out below."""
         self.classes: Classes | None = None
@@ -292,6 +297,9 @@ class Switch(Device):
         router = self.router
         return router is not None and router.admits(message)
 
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        afflict_switch(self, op, place, values)
+
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         router = self.router
         assert router is not None, (self.number, message.op)
@@ -309,7 +317,7 @@ class Switch(Device):
 
     def series(self) -> list[Series]:
         rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
-        if self.classes is not None:
+        if self.counts_moved:
             rows.append(Series("qos_moved_frames"))
         if self.cuts_through:
             rows.append(Series("cut_through_frames"))
@@ -334,7 +342,7 @@ class Switch(Device):
     def counters(self) -> list[int]:
         buffer = self.buffer
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
-        if self.classes is not None:
+        if self.counts_moved and self.classes is not None:
             values.append(self.classes.moved)
         if self.cuts_through:
             values.append(self.cut_frames)
@@ -378,10 +386,11 @@ class Switch(Device):
         self.compute_groups()
         for port, saved in zip(self.ports, as_list(ports), strict=True):
             port.load(saved)
-        if self.classes is not None:
-            self.classes.moved = as_int(moved)
         router = self.router
         if router is not None:
             router.load(as_list(routing))
         for watch, saved in zip(self.watches, as_list(watches), strict=True):
             watch.load(saved)
+        self.suffer()
+        if self.classes is not None:
+            self.classes.moved = as_int(moved)

@@ -12,6 +12,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from emu.kernel.queue import EventQueue
 from emu.wire.event import Event, Message, pack_key
+from emu.wire.fault import BEGIN_FAULT, END_FAULT, SETTINGS
 from emu.wire.frame import Frame
 
 Plain = int | str | bytes | bool | None | list["Plain"]
@@ -51,6 +52,8 @@ class Device:
         self.frames_received: i64 = 0
         """Frames other than PFC that arrived over fabric links: packet-hops."""
         self.data_frames_received: i64 = 0
+        self.ailments: list[list[int]] = []
+        """What afflicts the device, in the order in which it began: op, place, fault, since_ps, values."""
 
     def start(self) -> None:
         """Push the first events; called once, before time begins."""
@@ -79,6 +82,44 @@ class Device:
         """A timer that this device pushed, or link state and configuration from the journal."""
         raise AssertionError(f"device {self.number} has no timer of kind {kind}")
 
+    def on_fault(self, message: Message) -> None:
+        """Something of this device breaks or is mended: `emu.wire.fault` says what a message means."""
+        op: int = message.op
+        place: int = message.c
+        now: int = self.queue.now_ps
+        if message.b == BEGIN_FAULT:
+            self.ailments.append([op, place, message.a, now, message.d, message.e, message.f])
+        else:
+            number: int = -1
+            if message.b == END_FAULT:
+                number = message.a
+            kept = [
+                row
+                for row in self.ailments
+                if row[0] != op or row[1] != place or (row[2] != number if number >= 0 else row[3] >= now)
+            ]
+            if len(kept) == len(self.ailments):
+                return
+            self.ailments = kept
+        self.afflict(op, place, self.ailment(op, place))
+
+    def ailment(self, op: int, place: int) -> list[int] | None:
+        """The three values that rule over something of this device now; None if nothing ails it."""
+        for row in reversed(self.ailments):
+            if row[0] == op and row[1] == place:
+                return row[4:]
+        return None
+
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        """Something that a fault may change has these values from now on; None: those it was built with."""
+        raise AssertionError(f"device {self.number} has no {op} at {place} to break: {values}")
+
+    def suffer(self) -> None:
+        """After a snapshot was loaded: set again what faults had changed and the snapshot does not hold."""
+        for op, place in dict.fromkeys([(row[0], row[1]) for row in self.ailments]):
+            if op in SETTINGS:
+                self.afflict(op, place, self.ailment(op, place))
+
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
         """Make a timer of this device pending."""
         self.queue.push(Event(time_ps, pack_key(self.number, kind, port, subject)))
@@ -105,10 +146,24 @@ class Device:
 
     def save(self) -> list[Plain]:
         """The device's whole state, except what it was built from."""
-        return [self.digest, self.executed, self.progress, self.frames_received, self.data_frames_received]
+        ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
+        return [
+            self.digest,
+            self.executed,
+            self.progress,
+            self.frames_received,
+            self.data_frames_received,
+            ailments,
+        ]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` of an equally built device returned."""
         values = [value for value in state[:5] if isinstance(value, int)]
         self.digest, self.executed, self.progress = values[0], values[1], values[2]
         self.frames_received, self.data_frames_received = values[3], values[4]
+        rows = state[5]
+        assert isinstance(rows, list), rows
+        self.ailments = []
+        for row in rows:
+            assert isinstance(row, list), row
+            self.ailments.append([value for value in row if isinstance(value, int)])

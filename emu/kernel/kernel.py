@@ -23,6 +23,7 @@ from emu.vectors import vec
 from emu.wire.event import (
     ARRIVAL,
     DEVICE_SHIFT,
+    FAULT,
     FIRST_UPKEEP,
     MESSAGE,
     PAUSE,
@@ -128,6 +129,11 @@ class Kernel:
                 pause = cast(Message, event)
                 device.digest = mix(digest, (pause.a << 8) | pause.b)
                 device.on_pause(pause, place & PORT_MASK)
+            elif kind == FAULT:
+                fault = cast(Message, event)
+                values: i64 = (fault.op << 56) ^ (fault.a << 40) ^ (fault.b << 36) ^ (fault.c << 16) ^ fault.d
+                device.digest = mix(mix(digest, values & MASK62), (fault.e ^ (fault.f << 20)) & MASK62)
+                device.on_fault(fault)
             else:
                 device.digest = digest
                 device.on_timer(kind, place & PORT_MASK, key & SUBJECT_MASK)

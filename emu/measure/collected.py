@@ -105,6 +105,8 @@ class FaultPlan:
     until_ps: int | None = None
     links: tuple[int, ...] = ()
     takes_down: bool = True
+    begins_ps: tuple[int, ...] = ()
+    """Of each occurrence, in order; () for one at `at_ps`."""
 
 
 class Sample(NamedTuple):

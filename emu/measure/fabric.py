@@ -191,6 +191,7 @@ def fault_rows(faults: Sequence[FaultPlan], losses: LinkLosses, virtual_ps: int)
             at_ps=fault.at_ps,
             until_ps=fault.until_ps,
             happened=fault.at_ps < virtual_ps,
+            times=sum(at_ps < virtual_ps for at_ps in fault.begins_ps or (fault.at_ps,)),
             frames_lost=lost,
         )
         for fault, lost in zip(faults, losses_by_fault(faults, losses), strict=True)

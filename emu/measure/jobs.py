@@ -22,6 +22,8 @@ from emu.measure.summary import ClearToSends, Collective, Flow, Job
 from emu.units import BIT_PS_PER_BYTE
 from emu.wire.message import (
     STATUS_FLUSHED,
+    STATUS_GPU_LOST,
+    STATUS_HOST_LOST,
     STATUS_NOT_SENDING,
     STATUS_REMOTE_ACCESS,
     STATUS_REMOTE_INVALID,
@@ -39,6 +41,8 @@ STATUS_NAMES: Final = {
     STATUS_RETRY_EXCEEDED: "retry_exceeded",
     STATUS_RNR_RETRY_EXCEEDED: "rnr_retry_exceeded",
     STATUS_FLUSHED: "flushed",
+    STATUS_GPU_LOST: "gpu_lost",
+    STATUS_HOST_LOST: "host_lost",
     STATUS_NOT_SENDING: "local_qp_operation_error",
     STATUS_REMOTE_INVALID: "remote_invalid_request",
     STATUS_REMOTE_ACCESS: "remote_access_error",

@@ -164,10 +164,12 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
     lines: list[str] = []
     for at, fault in enumerate(faults):
         until = "" if fault.until_ps is None else f" to {format_time(fault.until_ps)}"
-        effect = f"{fault.frames_lost} frames lost" if fault.happened else "after the end of the run"
-        lines.append(
-            f"fault {at}: {fault.kind} {fault.target} at {format_time(fault.at_ps)}{until}: {effect}"
-        )
+        effect = "after the end of the run"
+        if fault.happened:
+            often = f"{fault.times} times, " if fault.times > 1 else ""
+            effect = f"{often}{fault.frames_lost} frames lost"
+        target = f" {fault.target}" if fault.target else ""
+        lines.append(f"fault {at}: {fault.kind}{target} at {format_time(fault.at_ps)}{until}: {effect}")
     return lines
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from emu.faults.events import Fault
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.unfired import never_fired
-from emu.scenario.faults import LinkDown, LinkUp
+from emu.scenario.fault_plan import scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.verdict import evaluate
 from emu.topology.model import Topology
@@ -40,19 +41,22 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
 
 
 def fault_plans(scenario: Scenario, topology: Topology) -> list[FaultPlan]:
-    """The scenario's faults, aimed at links by number."""
+    """The scenario's faults, with what became of each: all occurrences together."""
+    occurred: list[list[Fault]] = [[] for _ in scenario.faults]
+    for one in scripted(scenario, topology):
+        occurred[one.entry].append(one)
     plans: list[FaultPlan] = []
-    for fault in scenario.faults:
-        assert isinstance(fault, (LinkDown, LinkUp)), fault
-        for_ps = fault.for_ps if isinstance(fault, LinkDown) else None
+    for section, found in zip(scenario.faults, occurred, strict=True):
+        lasting = any(one.end_ps == 0 for one in found) or not found
         plans.append(
             FaultPlan(
-                kind=fault.kind,
-                target=fault.target,
-                at_ps=fault.at_ps,
-                until_ps=None if for_ps is None else fault.at_ps + for_ps,
-                links=topology.links_named(fault.target),
-                takes_down=isinstance(fault, LinkDown),
+                kind=section.kind,
+                target=section.hits,
+                at_ps=min((one.begin_ps for one in found), default=section.at_ps),
+                until_ps=None if lasting else max(one.end_ps for one in found),
+                links=tuple(dict.fromkeys(link for one in found for link in one.down)),
+                takes_down=any(one.down for one in found),
+                begins_ps=tuple(sorted(one.begin_ps for one in found)),
             )
         )
     return plans

@@ -31,7 +31,7 @@ def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired
             reason = f"the run ended at {about_time(virtual_ps)}, before {format_time(effect.at_ps)}"
             yield Unfired(feature=feature, reason=reason)
         elif effect.kind == "link_up" and not any(
-            other.kind == "link_down" and other.target == effect.target and other.at_ps <= effect.at_ps
+            other.kind != "link_up" and other.at_ps <= effect.at_ps and other.target == effect.target
             for other in effects
         ):
             yield Unfired(feature=feature, reason=f"{effect.target} was up already")

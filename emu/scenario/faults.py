@@ -1,44 +1,89 @@
-"""What breaks, and when? Section `faults`, by `kind`.
+"""What breaks, and when? Section `faults`, by `kind`: the table of all kinds.
 
-A fault's number in results (`faults[0]`) is its place in the list. What a list of faults means for each
-link is in `emu.faults.timeline`.
+A fault's number in results (`faults[0]`) is its place in the list. Its keys in time are in
+`emu.scenario.fault_base`, what a target may be in `emu.faults.targets`, what devices make of it in
+`emu.wire.fault`. To add a kind: a section with `aim` and `strike`, and a line here.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
-from emu.scenario.section import OneOf, Section
-from emu.scenario.values import LinkName, PositiveTimePs, TimePs
+from emu.scenario.fault_base import FaultSection
+from emu.scenario.fault_devices import (
+    GpuHung,
+    GpuLost,
+    GpuSlow,
+    HostLost,
+    NicDown,
+    NicPortDown,
+    NicReset,
+    QpError,
+    SlowReceiver,
+    Straggler,
+    SwitchCrash,
+    SwitchDrain,
+    SwitchReboot,
+)
+from emu.scenario.fault_draws import RandomFaults
+from emu.scenario.fault_drift import (
+    AlphaDrift,
+    CreditDrift,
+    DscpDrift,
+    EcnDrift,
+    HashFieldsDrift,
+    HashSeedDrift,
+    HeadroomDrift,
+    PfcDrift,
+)
+from emu.scenario.fault_links import (
+    Degrade,
+    Delay,
+    LinkDown,
+    LinkFlap,
+    LinkUp,
+    Miscabling,
+    PauseLoss,
+    PauseStorm,
+    PortDown,
+)
+from emu.scenario.section import OneOf
 
+__all__ = ["FAULTS", "FaultSection", "LinkDown", "LinkUp", "Miscabling", "RandomFaults"]
 
-class FaultSection(Section):
-    """What every fault shares."""
-
-    kind: str
-    """What happens."""
-    at_ps: TimePs
-    """When, in virtual time."""
-
-
-class LinkDown(FaultSection):
-    """A link loses its signal in both directions; frames in flight are lost."""
-
-    kind: Literal["link_down"] = "link_down"
-    """Both directions stop."""
-    target: LinkName
-    """The link, by its two ends: "rtsw-0:ctsw-3"."""
-    for_ps: PositiveTimePs | None = None
-    """How long. Default: until a `link_up`, or the end of the run."""
-
-
-class LinkUp(FaultSection):
-    """A link comes back, whatever took it down."""
-
-    kind: Literal["link_up"] = "link_up"
-    """Both directions carry frames again."""
-    target: LinkName
-    """The link, by its two ends: "rtsw-0:ctsw-3"."""
-
-
-FAULTS: Final = OneOf("kind", {"link_down": LinkDown, "link_up": LinkUp})
+FAULTS: Final = OneOf(
+    "kind",
+    {
+        "link_down": LinkDown,
+        "link_up": LinkUp,
+        "link_flap": LinkFlap,
+        "degrade": Degrade,
+        "delay": Delay,
+        "port_down": PortDown,
+        "pause_storm": PauseStorm,
+        "pause_loss": PauseLoss,
+        "miscabling": Miscabling,
+        "switch_crash": SwitchCrash,
+        "switch_reboot": SwitchReboot,
+        "switch_drain": SwitchDrain,
+        "nic_down": NicDown,
+        "nic_port_down": NicPortDown,
+        "nic_reset": NicReset,
+        "qp_error": QpError,
+        "slow_receiver": SlowReceiver,
+        "gpu_slow": GpuSlow,
+        "gpu_hung": GpuHung,
+        "gpu_lost": GpuLost,
+        "host_lost": HostLost,
+        "straggler": Straggler,
+        "headroom_drift": HeadroomDrift,
+        "alpha_drift": AlphaDrift,
+        "ecn_drift": EcnDrift,
+        "pfc_drift": PfcDrift,
+        "dscp_drift": DscpDrift,
+        "hash_seed_drift": HashSeedDrift,
+        "hash_fields_drift": HashFieldsDrift,
+        "credit_drift": CreditDrift,
+        "random": RandomFaults,
+    },
+)

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from emu.errors import Problem, ScenarioError
+from emu.faults.events import Fault
 from emu.faults.timeline import LinkChange, LinkFault, link_changes
-from emu.scenario.faults import LinkDown, LinkUp
+from emu.scenario.fault_links import Miscabling
+from emu.scenario.fault_plan import scripted
 from emu.scenario.flows import (
     LONGEST_MESSAGE_BYTES,
     FlowList,
@@ -29,6 +31,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
 from emu.scenario.tree import shown_location
+from emu.topology.cabling import swapped
 from emu.topology.generators import build
 from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
@@ -61,7 +64,25 @@ class Resolved(NamedTuple):
     """What a scenario means on its fabric."""
 
     jobs: tuple[ResolvedJob, ...]
-    link_changes: tuple[LinkChange, ...]
+    faults: tuple[Fault, ...]
+    """Everything that breaks or is mended, by number."""
+
+    @property
+    def link_changes(self) -> tuple[LinkChange, ...]:
+        """What becomes of links by that, as far as it is scripted; `fault` is the scenario's."""
+        holds = [one for one in self.faults if one.down or one.repairs]
+        changes = link_changes(
+            [
+                LinkFault(
+                    one.begin_ps,
+                    one.repairs,
+                    one.avoided if one.repairs else one.down,
+                    one.end_ps - one.begin_ps if one.end_ps else 0,
+                )
+                for one in holds
+            ]
+        )
+        return tuple(change._replace(fault=holds[change.fault].entry) for change in changes)
 
 
 def build_topology(scenario: Scenario) -> Topology:
@@ -69,7 +90,7 @@ def build_topology(scenario: Scenario) -> Topology:
     section = scenario.topology
     host = scenario.host
     try:
-        return build(
+        topology = build(
             section.kind,
             **{name: getattr(section, name) for name in type(section).model_fields if name != "kind"},
             host_link_rate_bps=host.link_rate_bps,
@@ -78,6 +99,19 @@ def build_topology(scenario: Scenario) -> Topology:
     except TopologyError as error:
         problems = [_of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
+    return _as_cabled(scenario, topology)
+
+
+def _as_cabled(scenario: Scenario, topology: Topology) -> Topology:
+    """The fabric with the cables swapped that faults say were."""
+    for index, fault in enumerate(scenario.faults):
+        if isinstance(fault, Miscabling):
+            try:
+                topology = swapped(topology, *fault.pair(topology))
+            except TopologyError as error:
+                problems = [_of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults]
+                raise ScenarioError(problems) from error
+    return topology
 
 
 def resolve(scenario: Scenario, topology: Topology) -> Resolved:
@@ -91,23 +125,15 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
             jobs.append(_job(scenario, index, job, topology, racks, taken))
         except ScenarioError as error:
             problems.extend(error.problems)
-    faults: list[LinkFault] = []
-    for index, fault in enumerate(scenario.faults):
-        assert isinstance(fault, (LinkDown, LinkUp)), fault.kind
-        links: tuple[int, ...] = ()
-        try:
-            links = topology.links_named(fault.target)
-        except TopologyError as error:
-            problems.extend(_of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults)
-        if any(topology.links[link].kind != FABRIC for link in links):
-            reason = f"{fault.target!r} is inside a server"
-            problems.append(_problem(scenario, ("faults", index, "target"), reason, "a link of the fabric"))
-        duration_ps = (fault.for_ps or 0) if isinstance(fault, LinkDown) else 0
-        faults.append(LinkFault(fault.at_ps, isinstance(fault, LinkUp), links, duration_ps))
+    faults: tuple[Fault, ...] = ()
+    try:
+        faults = scripted(scenario, topology)
+    except ScenarioError as error:
+        problems.extend(error.problems)
     problems.extend(_unknown_names(scenario, topology))
     if problems:
         raise ScenarioError(problems)
-    return Resolved(tuple(jobs), link_changes(faults))
+    return Resolved(tuple(jobs), faults)
 
 
 def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:

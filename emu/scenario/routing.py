@@ -69,6 +69,13 @@ class RoutingSection(Section):
     """From a link's change of state until groups no longer (or again) hold it. A choice, not a
     measurement."""
 
+    @property
+    def plainly_hashed(self) -> bool:
+        """Whether a switch hashes by itself: ECMP or E-ECMP with `mix` over their own fields."""
+        usual = type(self).model_fields["fields"].default
+        hashed = self.policy in ("ecmp", "e_ecmp") and self.hash == "mix" and not any(self.bit_offset)
+        return hashed and self.fields == usual
+
     def check(self) -> Iterator[Refusal]:
         """Refuse what the hash does not have."""
         bits = HASH_BITS[self.hash]

@@ -340,11 +340,12 @@ def _links_at(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> list[list[int
     """The links of each node in the order of its ports."""
     found: list[list[int]] = [[] for _ in nodes]
     for link in links:
-        at_a, at_b = found[link.a], found[link.b]
-        assert link.a_port == len(at_a), f"port {link.a_port} of {link.name} is out of order"
-        at_a.append(link.number)
-        assert link.b_port == len(at_b), f"port {link.b_port} of {link.name} is out of order"
-        at_b.append(link.number)
+        found[link.a].append(link.number)
+        found[link.b].append(link.number)
+    for number, at in enumerate(found):
+        at.sort(key=lambda one: links[one].a_port if links[one].a == number else links[one].b_port)
+        ports = [links[one].a_port if links[one].a == number else links[one].b_port for one in at]
+        assert ports == list(range(len(at))), f"the ports of {nodes[number].name} are {ports}"
     return found
 
 

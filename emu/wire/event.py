@@ -45,6 +45,8 @@ NEVER_PS: Final[i64] = 0x3FFFFFFFFFFFFFFF
 """Later than any event: 2**62 - 1 ps, about 53 days of virtual time."""
 
 # Kinds, in their order at one instant of one device.
+FAULT: Final[i64] = 0
+"""What breaks or is mended, and whatever else is changed from outside: see `emu.wire.fault`."""
 LINK_STATE: Final[i64] = 1
 CONFIGURATION: Final[i64] = 2
 ARRIVAL: Final[i64] = 3
@@ -62,7 +64,7 @@ WATCHDOG: Final[i64] = 14
 COLLECTION: Final[i64] = 15
 
 KIND_NAMES: Final = (
-    "none",
+    "fault",
     "link_state",
     "configuration",
     "arrival",

@@ -100,6 +100,14 @@ STATUS_INVALID: Final[i64] = 22
 STATUS_FLUSHED: Final[i64] = 5
 """Flushed because the queue pair is in error (IBV_WC_WR_FLUSH_ERR)."""
 
+STATUS_GPU_LOST: Final[i64] = 100
+"""The GPU is gone (Xid 79)."""
+STATUS_HOST_LOST: Final[i64] = 101
+"""The host was gone, and what it ran with it."""
+
+PRESENT_OPERATION: Final[i64] = 1 << 30
+"""In a REPORT of who no longer knows: whatever operation of the job is under way."""
+
 COPY_PLAIN: Final[i64] = 0
 COPY_REDUCE: Final[i64] = 1
 

@@ -137,7 +137,7 @@ def _packets(
                 )
             pfc, peer_pfc = port.pfc, peer.pfc
             if pfc is not None and peer_pfc is not None and not (port.ever_down or peer.ever_down):
-                unheard = sum(pfc.sent) - sum(peer_pfc.received)
+                unheard = sum(pfc.sent) - sum(peer_pfc.received) - peer_pfc.missed
                 paused = events.count(PAUSE, end.peer, end.peer_port)
                 if not 0 <= unheard <= paused * PRIORITIES:
                     yield f"{topology.nodes[number].name} port {port.number}: {unheard} XOFF were not heard"
@@ -187,12 +187,13 @@ def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
         parts = (group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes)
         if min(parts) < 0 or sum(parts) != group.held_bytes or waiting[number] != group.held_bytes:
             yield f"group {number} holds {group.held_bytes} in parts {parts}, {waiting[number]} are queued"
-        if parts[0] > group.reserve_bytes or parts[2] > group.headroom_bytes:
+        room = max(group.headroom_bytes, group.built_headroom_bytes)  # what a drift took away may be in use
+        if parts[0] > group.reserve_bytes or parts[2] > room:
             yield f"group {number} exceeds reserve or headroom: {parts}"
         if group.stopped and (not group.lossless or group.held_bytes == 0):
             yield f"group {number} is stopped, lossless {group.lossless}, holding {group.held_bytes}"
-        if group.pfc is not None and bool(group.pfc.stopping >> group.priority & 1) != group.stopped:
-            yield f"group {number} is stopped: {group.stopped}, its port wants to stop {group.pfc.stopping}"
+        if group.pfc is not None and bool(group.pfc.wanted >> group.priority & 1) != group.stopped:
+            yield f"group {number} is stopped: {group.stopped}, its port wants to stop {group.pfc.wanted}"
         if at_rest and group.held_bytes:
             yield f"group {number} still holds {group.held_bytes}"
     shared = sum(group.shared_bytes for group in buffer.groups)

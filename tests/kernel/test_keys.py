@@ -11,6 +11,7 @@ from emu.wire.event import (
     COLLECTION,
     CONFIGURATION,
     COPY_DONE,
+    FAULT,
     FIRST_UPKEEP,
     JOB,
     KIND_NAMES,
@@ -64,12 +65,12 @@ def test_a_part_that_does_not_fit_its_field_is_refused(place: int, excess: int) 
         pack_key(*parts)
 
 
-def test_at_one_instant_links_and_configuration_come_first_then_arrivals_then_timers() -> None:
-    state = [LINK_STATE, CONFIGURATION]
+def test_at_one_instant_faults_links_and_configuration_come_first_then_arrivals_then_timers() -> None:
+    state = [FAULT, LINK_STATE, CONFIGURATION]
     arrivals = [ARRIVAL, PAUSE, MESSAGE]
     work = [SERVE, PAUSE_EXPIRY, RETRANSMIT, COPY_DONE, PROXY, JOB]
     upkeep = [RATE_TIMER, PAUSE_REFRESH, WATCHDOG, COLLECTION]
-    assert [*state, *arrivals, *work, *upkeep] == list(range(1, len(KIND_NAMES)))
+    assert [*state, *arrivals, *work, *upkeep] == list(range(len(KIND_NAMES)))
     assert upkeep[0] == FIRST_UPKEEP
 
 

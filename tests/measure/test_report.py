@@ -59,9 +59,17 @@ def test_busiest_and_most_paused_links_are_five_and_leave_out_the_idle() -> None
 def test_fault_says_what_it_did() -> None:
     effects = [
         FaultEffect(
-            kind="link_down", target="a:b", at_ps=10**6, until_ps=3 * 10**6, happened=True, frames_lost=4
+            kind="link_down",
+            target="a:b",
+            at_ps=10**6,
+            until_ps=3 * 10**6,
+            happened=True,
+            times=1,
+            frames_lost=4,
         ),
-        FaultEffect(kind="link_up", target="a:b", at_ps=10**9, until_ps=None, happened=False, frames_lost=0),
+        FaultEffect(
+            kind="link_up", target="a:b", at_ps=10**9, until_ps=None, happened=False, times=0, frames_lost=0
+        ),
     ]
     assert fault_lines(effects) == [
         "fault 0: link_down a:b at 1us to 3us: 4 frames lost",

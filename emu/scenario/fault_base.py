@@ -1,0 +1,121 @@
+"""When does a fault occur, and what does it hit? The keys that every kind of fault shares.
+
+A kind says what its target is (`aim`), what it changes there (`strike`), and what it does not fit
+(`objections`). `emu.scenario.fault_plan` makes occurrences of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+
+from pydantic import Field
+
+from emu.faults.events import Change
+from emu.faults.targets import Aim, Spot
+from emu.scenario.section import Refusal, Section
+from emu.scenario.values import PositiveTimePs, TimePs, word
+from emu.topology.model import Topology
+
+if TYPE_CHECKING:
+    from emu.scenario.schema import Scenario
+
+TargetName = Annotated[
+    str,
+    word(
+        "a target",
+        r"(any )?[A-Za-z*?\[][A-Za-z0-9_.*?\[\]-]*([:>/][A-Za-z0-9_.*?\[\]-]+)?(/[0-9]{1,4})?",
+        'a name, a pattern like "rtsw-*", a role like "rtsw:ctsw", or one of these after "any "',
+    ),
+]
+Count = Annotated[int, Field(ge=1, le=65536)]
+
+
+class Strike(NamedTuple):
+    """What a fault does where it hits."""
+
+    changes: list[Change]
+    down: tuple[int, ...] = ()
+    """Links that lose their signal."""
+    avoided: tuple[int, ...] = ()
+    """Links that routing takes out of use."""
+    unaware: int = -1
+    """The switch whose own routing does not change."""
+
+
+class Objection(NamedTuple):
+    """Why a fault does not fit the scenario or the fabric."""
+
+    key: str
+    reason: str
+    accepted: str
+
+
+class FaultSection(Section):
+    """What every fault shares."""
+
+    aim: ClassVar[Aim] = "link"
+    repairs: ClassVar[bool] = False
+    drawn: ClassVar[bool] = False
+
+    kind: str
+    """What happens."""
+    at_ps: TimePs = 0
+    """When, in virtual time."""
+
+    @property
+    def hits(self) -> str:
+        """The target as written; empty where there is none."""
+        return str(getattr(self, "target", ""))
+
+    @property
+    def lasts_ps(self) -> int:
+        """How long one occurrence lasts; 0 until it is repaired, or the end of the run."""
+        return 0
+
+    def times_ps(self, end_ps: int) -> Iterator[tuple[int, int]]:
+        """Begin and end (0 for never) of each occurrence before the end of the run."""
+        yield self.at_ps, self.at_ps + self.lasts_ps if self.lasts_ps else 0
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """What an occurrence changes at one spot."""
+        raise NotImplementedError
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """What speaks against it at one spot."""
+        yield from ()
+
+
+class RecurringFault(FaultSection):
+    """A fault that may last, end and come again."""
+
+    target: TargetName
+    """What it hits: a name, a pattern (`rtsw-*`), a role (`rtsw:ctsw`), or `any` of these, drawn each
+    time."""
+    for_ps: PositiveTimePs | None = None
+    """How long. Default: until it is repaired, or the end of the run."""
+    every_ps: PositiveTimePs | None = None
+    """Again so long after it began the last time. Default: once."""
+    count: Count | None = None
+    """How often in all, with `every`. Default: until `run.max_time`."""
+
+    @property
+    def lasts_ps(self) -> int:
+        """How long one occurrence lasts; 0 until it is repaired, or the end of the run."""
+        return self.for_ps or 0
+
+    def times_ps(self, end_ps: int) -> Iterator[tuple[int, int]]:
+        """Begin and end (0 for never) of each occurrence before the end of the run."""
+        most = 1 if self.every_ps is None else self.count or 1 << 17
+        for number in range(most):
+            begin_ps = self.at_ps + number * (self.every_ps or 0)
+            if number and begin_ps >= end_ps:
+                return
+            yield begin_ps, begin_ps + self.lasts_ps if self.lasts_ps else 0
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse times that contradict each other."""
+        if self.count is not None and self.every_ps is None:
+            yield Refusal(("count",), "counts what happens once", "every: the time from one to the next")
+        if self.every_ps is not None and (self.for_ps is None or self.for_ps >= self.every_ps):
+            yield Refusal(("every",), "comes again before it has ended", "for: less than every")
