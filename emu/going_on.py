@@ -11,7 +11,6 @@ written on behind it. `fork` makes another directory, which begins with a snapsh
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final, Self
 from actors.runtime.fork import check_changes, forked
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import RunOptions
+from actors.runtime.short_paths import private_directory, remove_private
 from actors.runtime.snapshot import Snapshot, fingerprint
 from actors.runtime.snapshot_files import SnapshotFiles
 from emu.api import Prepared, prepare
@@ -95,13 +95,14 @@ def _snapshot_at(path: Path, at_ps: int, parent: Prepared, options: RunOptions) 
     found = files.newest(at_ps)
     if found is not None and found.sync_ps == at_ps:
         return found
-    with tempfile.TemporaryDirectory(prefix="emu-fork-") as place:
-        there = SnapshotFiles(Path(place) / SNAPSHOTS, fingerprint(scenario))
+    place = private_directory()
+    try:
+        there = SnapshotFiles(place / SNAPSHOTS, fingerprint(scenario))
         if found is not None:
             there.put(found)
         until = replace(
             options,
-            directory=Path(place),
+            directory=place,
             snapshot_every_s=0.0,
             snapshot_at_ps=(),
             until_ps=at_ps,
@@ -109,6 +110,8 @@ def _snapshot_at(path: Path, at_ps: int, parent: Prepared, options: RunOptions) 
         )
         outcome = run_scenario(scenario, parent.topology, until)
         reached = there.newest(at_ps)
+    finally:
+        remove_private(place)
     if reached is None or reached.sync_ps != at_ps:
         if outcome.ending.value not in ENDED:
             raise RuntimeFailure(f"the run could not be taken to {format_time(at_ps)}: {outcome.message}")

@@ -8,14 +8,13 @@ snapshots, and the last one that counts still does.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from actors.runtime.outcome import Ending, Observer, RunOptions
 from actors.runtime.recovery import SnapshotClock, digests_of
-from actors.runtime.short_paths import private_directory
+from actors.runtime.short_paths import private_directory, remove_private
 from actors.runtime.snapshot import Snapshot, fingerprint
 from actors.runtime.snapshot_files import Saved, SnapshotFiles
 from emu.measure.run_directory import SNAPSHOTS
@@ -79,7 +78,7 @@ class Keeper:
     def end(self, ending: Ending) -> None:
         """The run is over: what only served to go on with it is removed."""
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+            remove_private(self._own)
         elif ending in (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT):
             self.files.drop_unpinned()
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import queue
-import shutil
 import socket
 import struct
 import time
@@ -32,7 +31,7 @@ import trio
 from actors.runtime.exchange import CHUNK_BYTES, PeerGone, Unframer, framed
 from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
 from actors.runtime.seal import Seal
-from actors.runtime.short_paths import private_directory
+from actors.runtime.short_paths import private_directory, remove_private
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
 
 HANDSHAKE_S: Final = 5.0
@@ -137,7 +136,7 @@ class Peers:
         for stream in self.streams.values():
             stream.socket.close()
         if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            remove_private(self._directory)
         await trio.lowlevel.checkpoint()
 
     async def _accept(self, listener: trio.SocketListener, nursery: trio.Nursery) -> None:

@@ -14,16 +14,14 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from actors.runtime.short_paths import private_directory
+from actors.runtime.short_paths import private_directory, remove_private
 from emu.errors import RuntimeFailure, UsageError
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
@@ -33,7 +31,6 @@ HTTP2_HEADER_BYTES: Final = 9
 HTTP2_SETTINGS: Final = 4
 HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, HTTP2_SETTINGS, 0, 0, 0, 0, 0])
 """What a client says first, with empty settings (RFC 9113, 3.4)."""
-REMOVALS: Final = 30
 UNPROTECTED: Final = (
     "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
     "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
@@ -94,7 +91,7 @@ def ray_session(
         os.umask(umask)
         ray.shutdown()
         if directory is not None:
-            _remove(directory)
+            remove_private(directory)
 
 
 def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path | None) -> None:
@@ -203,15 +200,6 @@ def _speaks_http2(connection: socket.socket) -> bool:
             return False
         header += more
     return header[3] == HTTP2_SETTINGS
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory to which processes that are just ending may still write."""
-    for _ in range(REMOVALS):
-        shutil.rmtree(directory, ignore_errors=True)
-        if not directory.exists():
-            return
-        time.sleep(0.1)
 
 
 def _first_line(error: Exception) -> str:

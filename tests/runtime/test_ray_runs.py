@@ -1,7 +1,6 @@
 """Runs on real Ray actors and real sockets: over TCP, with workers that die, with users who lose patience."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,5 +193,20 @@ def test_nothing_is_left_of_a_run_that_was_ended_from_outside(number: signal.Sig
     assert not any(map(alive, pids))
     if number == signal.SIGINT:
         assert (process.returncode, rest.splitlines()[-1]) == (0, "interrupted 130"), errors
-        assert list(place.iterdir()) == []
-    shutil.rmtree(place)
+    while (list(place.iterdir()) or processes_of(place)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert list(place.iterdir()) == []
+    assert processes_of(place) == []
+    place.rmdir()
+
+
+def processes_of(place: Path) -> list[str]:
+    """Processes that were started with this temporary directory, or name it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                told = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if os.fsencode(place) in told:
+                    found.append(f"{entry.name} {(entry / 'cmdline').read_bytes()!r}")
+    return found

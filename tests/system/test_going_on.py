@@ -24,7 +24,7 @@ jobs:
 FAULT = '{"at": "160us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "20us"}'
 
 DRIVER = """
-import os, signal, sys
+import os, signal, sys, time
 from pathlib import Path
 from emu import api
 from emu.measure.run_directory import RunDirectory
@@ -36,6 +36,7 @@ class Doomed(api.Observer):
         self.whole += 1
 
     def progressed(self, progress):
+        time.sleep(0.02)  # so that the file is written before virtual time runs out
         if self.whole == int(sys.argv[3]):
             self.whole = 10**9
             os.kill(os.getpid(), getattr(signal, sys.argv[4]))
