@@ -28,12 +28,10 @@ def run_and_check(seed: int, lossless: tuple[int, ...] = (3, 6), varied: bool = 
     assert fabric.total("port_dropped_frames", "headroom_overrun") == 0, f"seed {seed}"
     if nothing_lossy and not varied:
         assert fabric.total("nic_out_of_sequence") == fabric.total("nic_duplicate_request") == 0
-    assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == sum(
-        nic.delivered_bytes for nic in fabric.nics
-    )
     if fabric.scenario.nic.corrupt_every and given_up(fabric):
         return  # a fixed rhythm of losses can meet one packet eight times: no congestion, and no delivery
     assert sum(nic.delivered_bytes for nic in fabric.nics) == fabric.posted_bytes, f"seed {seed}"
+    assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == fabric.posted_bytes
 
 
 def given_up(fabric: Fabric) -> bool:
