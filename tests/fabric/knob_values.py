@@ -1,0 +1,250 @@
+"""What is each knob tried with?
+
+`TRIED` has for each key a value other than the one that it has on the fabric of `tests.fabric.knobs`, and
+what else this key needs to matter. `RESTS` has the knobs that change nothing, with the reason. A kind's own tag
+(`policy: spray`) is tried against another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tests.fabric.knobs import FLAP, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
+
+
+class After(dict[str, Any]):
+    """Overrides in place of a value, where one key cannot change alone."""
+
+
+NO_HALF: Final[Overrides] = {"switch.pfc.one_way": []}
+Try = tuple[Any, Overrides]
+"""Another value, and what else this key needs."""
+
+_HASHED: Final[Mapping[str, Try]] = {
+    "policy": ("", {}),
+    "hash": ("crc32", {}),
+    "fields": (["src", "qpn"], {}),
+    "polynomial": ([0x8005], {"routing.hash": "crc16"}),
+    "bit_offset": ([3], {}),
+    "seed": ("equal", {}),
+    "weights": ("capacity", {}),
+    "convergence": ("5us", FLAP),
+}
+_WEIGHT: Final[Mapping[str, Try]] = {"link": ("rtsw-0:ctsw-1", {}), "weight": (1, {})}
+_MAPS: Final[Mapping[str, Try]] = {
+    "dscp_to_tc": ({24: 6}, {}),
+    "tc_to_queue": ({3: 7}, {}),
+    "tc_to_priority_group": ({3: 6}, {}),
+    "pfc_priority_to_queue": ({3: 4, 4: 3}, {}),
+}
+_DCQCN: Final[Mapping[str, Try]] = {
+    "algorithm": ("", {}),
+    "cnp_interval": ("5us", {}),
+    "cnp_priority": (0, {"jobs[0].workload.flows[3].size": "256KiB"}),
+    "gain_bits": (2, {}),
+    "alpha_timer": ("1us", {}),
+    "increase_timer": ("1us", {}),
+    "byte_counter": ("5KB", {}),
+    "fast_recovery": (4, {}),
+    "additive": ("20G", {}),
+    "hyper": ("40G", {}),
+    "least": ("60G", {}),
+}
+_DELAY: Final[Mapping[str, Try]] = {
+    "target": ("2us", {}),
+    "beta_thousandths": (100, {}),
+    "most_decrease_thousandths": (100, {}),
+}
+
+TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
+    **{f"routing (policy: {name})": _HASHED for name in ("ecmp", "e_ecmp", "path_pinning")},
+    "routing (policy: flowlet)": {**_HASHED, "gap": ("5us", {}), "entries": (1, {})},
+    "routing (policy: spray)": {
+        **_HASHED,
+        "order": ("random", {}),
+        "allow_reordering": (True, {}),
+    },
+    "routing (policy: adaptive)": {
+        **_HASHED,
+        "granularity": ("packet", OUT_OF_ORDER),
+        "gap": ("5us", {}),
+        "entries": (1, {}),
+        "allow_reordering": (True, {}),
+    },
+    "routing (policy: traffic_engineering)": {
+        **_HASHED,
+        "interval": ("5us", {}),
+        "entries": (0, {}),
+        "threshold": ("100G", {}),
+        "fill": ("1/100", {}),
+        "hysteresis": ("1", {}),
+    },
+    **{f"routing (policy: {name}).link_weights[]": _WEIGHT for name in POLICIES},
+    "switch": {"latency": ("400ns", {}), "forwarding": ("cut_through", {})},
+    "switch.buffer": {
+        "pool": ("2MB", {}),
+        "alpha": ("1/64", {}),
+        "reserve": ("1KiB", {}),
+        "headroom": ("60KB", {}),
+        "xon_offset": (0, {}),
+        "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
+    },
+    "switch.deep_buffer": {
+        "where": ("none", {}),
+        "switches": (
+            ["ctsw-1"],
+            {"switch.deep_buffer.where": "listed", "switch.deep_buffer.switches": ["ctsw-0"]},
+        ),
+        "port_buffer": ("400KB", {}),
+        "alpha": ("1/64", {}),
+        "credit_delay": ("1us", {}),
+        "initial_credit": ("9KB", {}),
+        "credit_growth": (1, {"switch.deep_buffer.initial_credit": "9KB"}),
+        "most_credit": ("9KB", {"switch.deep_buffer.initial_credit": "9KB"}),
+    },
+    "switch.pfc": {
+        "enabled": (False, {}),
+        "priorities": ([3], {}),
+        "quanta": (20, {}),
+        "response": ("50ns", {}),
+        "off": (["nic-1"], {}),
+    },
+    "switch.pfc.watchdog": {
+        "enabled": (False, {}),
+        "detection": ("1us", {}),
+        "restoration": ("5us", {}),
+        "action": ("forward", {}),
+    },
+    "switch.pfc.one_way[]": {
+        "device": ("ctsw-0", {"switch.pfc.one_way": [{"device": "rtsw-1", "obeys": False}]}),
+        "peer": ("ctsw-2", {}),
+        "sends": (After({"switch.pfc.one_way": [{"device": "rtsw-1", "sends": False}]}), NO_HALF),
+        "obeys": (After({"switch.pfc.one_way": [{"device": "nic-0", "obeys": False}]}), NO_HALF),
+    },
+    "switch.ecn": {
+        "enabled": (False, {}),
+        "kmin": ("10KB", {}),
+        "kmax": ("60KB", {}),
+        "pmax": ("1", {}),
+        "reference": ("100G", {}),
+        "scaled": (False, {}),
+        "priorities": ([6], {}),
+    },
+    "switch.scheduling": {"strict": ([3], {}), "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {})},
+    "switch.qos": _MAPS,
+    "switch.qos.exceptions[]": {
+        **_MAPS,
+        "switches": (
+            ["ctsw-2"],
+            {"switch.qos.exceptions": [{"switches": ["ctsw-0"], "tc_to_queue": {"3": 7}}]},
+        ),
+    },
+    "switch.static_routes[]": {
+        "switch": ("rtsw-1", {}),
+        "destination": ("nic-3", {}),
+        "via": ("ctsw-1", {}),
+    },
+    "link": {"flow_control": ("credits", {})},
+    "link.bit_errors[]": {"link": ("rtsw-1:ctsw-0", {}), "rate": ("1/20000", {})},
+    "link.credits": {"buffer": ("32KB", {}), "update": ("1KB", {})},
+    "nic": {
+        "latency": ("500ns", {}),
+        "pfc_response": ("50ns", {}),
+        "bond": ("first", TWO_PORTS),
+        "corrupt_every": (7, {"transport.timeout": 3}),
+        "ttl": (2, {}),
+        "dscp": ({3: 48}, {}),
+    },
+    "nic.arbiter (policy: round_robin)": {"policy": ("", {})},
+    "nic.arbiter (policy: weighted)": {
+        "policy": ("", {}),
+        "strict": ([6], {}),
+        "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
+    },
+    "nic.receive": {
+        "enabled": (False, {}),
+        "rate": ("20G", {}),
+        "buffer": ("150KB", {}),
+        "xoff": ("10KB", {}),
+        "xon": ("1KB", {}),
+        "nics": (["nic-1"], {}),
+    },
+    "transport": {
+        "mtu": (512, {}),
+        "timeout": (1, FLAP),
+        "retry_count": (0, FLAP),
+        "rnr_timer": (2, SENDS),
+        "rnr_retry": (1, {**SENDS, "transport.receive_queue.repost": "20us"}),
+        "remote_access": ("read", {}),
+        "max_rd_atomic": (1, {"jobs[0].workload.verb": "read", "jobs[0].workload.message": "2KiB"}),
+        "ack_every": (4, {}),
+        "udp_source_port": ("per_pair", {}),
+        "data_priority": (6, {}),
+        "control_priority": (5, {}),
+        "ack_priority": (5, {}),
+    },
+    "transport.recovery (scheme: go_back_n)": {
+        "scheme": ("", {}),
+        "placement": ("in_order", {}),
+        "reorder": (1, {}),
+        "window": ("1KiB", {}),
+    },
+    "transport.recovery (scheme: go_back_0)": {"scheme": ("", {})},
+    "transport.recovery (scheme: selective_repeat)": {
+        "scheme": ("", {}),
+        "reorder": (4, {}),
+        "window": ("4KB", {}),
+    },
+    "transport.congestion_control (algorithm: none)": {
+        "algorithm": ("", {}),
+        "cnp_interval": ("5us", {}),
+        "cnp_priority": (5, {}),
+    },
+    "transport.congestion_control (algorithm: dcqcn)": _DCQCN,
+    "transport.congestion_control (algorithm: swift)": {
+        "algorithm": ("", {}),
+        "cnp_interval": ("5us", {}),
+        "cnp_priority": (5, {}),
+        **_DELAY,
+        "most_decrease_thousandths": (10, {"transport.congestion_control.target": "2us"}),
+        "additive_thousandths": (5000, {}),
+        "window": ("16KB", {}),
+    },
+    "transport.congestion_control (algorithm: hybrid)": {**_DCQCN, **_DELAY},
+    "transport.congestion_control (algorithm: hpcc)": {
+        "algorithm": ("", {}),
+        "cnp_interval": ("5us", {}),
+        "cnp_priority": (5, {}),
+        "base_rtt": ("8us", {}),
+        "eta": ("1/2", {}),
+        "max_stage": (0, {}),
+        "flows": (2, {}),
+        "additive": ("2KB", {}),
+        "int": ("0B", {}),
+    },
+    "transport.adaptive_retransmission": {"enabled": (False, {}), "least": ("20us", {})},
+    "transport.receive_queue": {"depth": (2, {}), "repost": ("5us", {})},
+}
+
+_UNHASHED: Final = "no hash is taken: a table in turn, or the random stream"
+_LIFTS: Final = "lifts a refusal, and is no part of the model"
+_WHOLE: Final = "the place in the table is by the whole hash"
+_UNMARKED: Final = "queue pairs that answer to no CNP send packets that are not ECN-capable"
+RESTS: Final[Mapping[str, str]] = {
+    **{
+        f"routing (policy: spray).{key}": _UNHASHED
+        for key in ("hash", "fields", "polynomial", "bit_offset", "seed")
+    },
+    "routing (policy: spray).allow_reordering": _LIFTS,
+    "routing (policy: adaptive).allow_reordering": _LIFTS,
+    "routing (policy: flowlet).bit_offset": _WHOLE,
+    "routing (policy: adaptive).bit_offset": _WHOLE,
+    "routing (policy: traffic_engineering).hysteresis": "no entry moves in so short a run",
+    **{
+        f"transport.congestion_control (algorithm: {name}).{key}": _UNMARKED
+        for name in ("none", "swift", "hpcc")
+        for key in ("cnp_interval", "cnp_priority")
+    },
+}
+"""By `heading.key`: why it changes nothing."""

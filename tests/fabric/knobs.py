@@ -1,0 +1,201 @@
+"""On what fabric is each knob tried?
+
+`BASE` is a tiny fabric under pressure; `GIVEN` says, for every section that `emu schema` knows under
+`switch`, `link`, `nic`, `transport` and `routing`, what it needs besides for that section to matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+Overrides = Mapping[str, Any]
+
+_LINKS: Final = (
+    *((f"nic-{n}", f"rtsw-{n // 2}", "200G") for n in range(4)),
+    *((f"rtsw-{n}", "ctsw-0", "200G") for n in range(2)),
+    *((f"rtsw-{n}", "ctsw-1", "100G") for n in range(2)),
+    *((f"rtsw-{n}", "ctsw-2", "200G") for n in range(2)),
+)
+_NODES: Final = (
+    *({"name": f"host-{n}", "role": "host"} for n in range(4)),
+    *({"name": f"gpu-{n}", "role": "gpu", "host": f"host-{n}"} for n in range(4)),
+    *({"name": f"nic-{n}", "role": "nic", "host": f"host-{n}"} for n in range(4)),
+    *({"name": f"rtsw-{n}", "role": "switch", "tier": 1} for n in range(2)),
+    *({"name": f"ctsw-{n}", "role": "switch", "tier": 2} for n in range(3)),
+)
+BASE: Final[Mapping[str, Any]] = {
+    "name": "knobs",
+    "topology": {
+        "kind": "graph",
+        "nodes": list(_NODES),
+        "links": [{"a": a, "b": b, "rate": rate, "delay": "200ns"} for a, b, rate in _LINKS],
+    },
+    "switch": {"buffer": {"pool": "1MB", "alpha": "1/16"}},
+    "transport": {"mtu": 1024},
+    "jobs": [
+        {
+            "name": "data",
+            "workload": {
+                "kind": "flows",
+                "pattern": "list",
+                "qps": 4,
+                "message": "8KiB",
+                "flows": [
+                    {"src": 0, "dst": 2, "size": "64KiB"},
+                    {"src": 1, "dst": 2, "size": "64KiB"},
+                    {"src": 3, "dst": 2, "size": "64KiB"},
+                    {"src": 2, "dst": 1, "size": "32KiB", "start": "1us"},
+                    {"src": 0, "dst": 3, "size": "32KiB", "start": "2us"},
+                ],
+            },
+        },
+        {
+            "name": "more",
+            "data_priority": 6,
+            "workload": {
+                "kind": "flows",
+                "pattern": "list",
+                "flows": [{"src": 0, "dst": 2, "size": "48KiB"}, {"src": 1, "dst": 3, "size": "16KiB"}],
+            },
+        },
+    ],
+    "run": {"max_time": "400us"},
+}
+"""Two leaves with two NICs each under three spines, one of them slower: an incast, flows the other way, and a
+class beside it."""
+
+FLAP: Final = {
+    "faults": [{"kind": "link_down", "at": "3us", "target": "rtsw-0:ctsw-0", "for": "30us"}],
+    "transport.timeout": 2,
+}
+LONG: Final = {
+    "jobs[0].workload.qps": 1,
+    "jobs[0].workload.message": "128KiB",
+    "jobs[0].workload.flows[0].size": "256KiB",
+    "jobs[0].workload.flows[1].size": "256KiB",
+}
+LOSSES: Final = {"nic.corrupt_every": 20, "transport.timeout": 3}
+MARKS: Final = {"switch.ecn.enabled": True, "switch.ecn.kmin": "2KB", "switch.ecn.kmax": "20KB"}
+SPINES: Final = {"switch.deep_buffer.where": "spines", "switch.deep_buffer.port_buffer": "200KB"}
+STORM: Final = {
+    "switch.pfc.watchdog.enabled": True,
+    "switch.pfc.watchdog.detection": "2us",
+    "switch.pfc.watchdog.restoration": "2us",
+    "switch.buffer.alpha": "1/64",
+}
+SENDS: Final = {
+    "jobs[0].workload.verb": "send",
+    "transport.receive_queue.depth": 1,
+    "transport.receive_queue.repost": "500ns",
+    "transport.rnr_timer": 1,
+}
+TWO_PORTS: Final = {
+    "topology": {
+        "kind": "dcn_plus",
+        "pods": 1,
+        "segments_per_pod": 2,
+        "hosts_per_segment": 2,
+        "gpus_per_host": 1,
+        "aggs_per_pod": 2,
+        "links_per_tor_agg": 1,
+    },
+    "switch.buffer.pool": "64MB",
+}
+CONTROLLED: Final = {
+    "routing.policy": "traffic_engineering",
+    "routing.interval": "10us",
+    "routing.threshold": "1G",
+    "control.management_delay": "2us",
+}
+OUT_OF_ORDER: Final = {
+    "transport.recovery.scheme": "go_back_n",
+    "transport.recovery.placement": "out_of_order",
+}
+
+
+def _policy(name: str, **more: Any) -> Overrides:
+    return {"routing.policy": name, **{f"routing.{key}": value for key, value in more.items()}}
+
+
+def _control(name: str, **more: Any) -> Overrides:
+    knobs = {f"transport.congestion_control.{key}": value for key, value in more.items()}
+    return {**MARKS, **LONG, "transport.congestion_control.algorithm": name, **knobs}
+
+
+_RATES: Final = {
+    "cnp_interval": "2us",
+    "alpha_timer": "2us",
+    "increase_timer": "2us",
+    "byte_counter": "10KB",
+    "fast_recovery": 1,
+    "additive": "1G",
+    "hyper": "5G",
+}
+POLICIES: Final[dict[str, Overrides]] = {
+    "ecmp": _policy("ecmp"),
+    "e_ecmp": _policy("e_ecmp"),
+    "path_pinning": {**_policy("path_pinning", convergence="500ns"), **FLAP},
+    "flowlet": _policy("flowlet", gap="500ns", entries=4),
+    "spray": {**_policy("spray"), **OUT_OF_ORDER},
+    "adaptive": _policy("adaptive", gap="500ns", entries=4),
+    "traffic_engineering": CONTROLLED,
+}
+_RULE: Final = {"switch.qos.exceptions": [{"switches": ["rtsw-1", "ctsw-0"]}]}
+
+GIVEN: Final[Mapping[str, Overrides]] = {
+    **{f"routing (policy: {name})": given for name, given in POLICIES.items()},
+    **{
+        f"routing (policy: {name}).link_weights[]": {
+            **given,
+            "routing.link_weights": [{"link": "rtsw-0:ctsw-0", "weight": 2}],
+        }
+        for name, given in POLICIES.items()
+    },
+    "switch": {},
+    "switch.buffer": {},
+    "switch.deep_buffer": SPINES,
+    "switch.pfc": {},
+    "switch.pfc.watchdog": STORM,
+    "switch.pfc.one_way[]": {
+        "switch.pfc.one_way": [{"device": "rtsw-1", "peer": "ctsw-0", "sends": False}],
+        "switch.buffer.alpha": "1/64",
+    },
+    "switch.ecn": {**MARKS, "transport.congestion_control.algorithm": "dcqcn"},
+    "switch.scheduling": {"switch.scheduling.strict": [7]},
+    "switch.qos": {},
+    "switch.qos.exceptions[]": _RULE,
+    "switch.static_routes[]": {
+        "switch.static_routes": [{"switch": "rtsw-0", "destination": "nic-2", "via": "ctsw-0"}]
+    },
+    "link": {},
+    "link.bit_errors[]": {
+        "link.bit_errors": [{"link": "rtsw-0:ctsw-0", "rate": "1/100000"}],
+        "transport.timeout": 3,
+    },
+    "link.credits": {"link.flow_control": "credits", "link.credits.buffer": "8KB"},
+    "nic": {},
+    "nic.arbiter (policy: round_robin)": {},
+    "nic.arbiter (policy: weighted)": {"nic.arbiter.policy": "weighted", "nic.arbiter.strict": []},
+    "nic.receive": {"nic.receive.enabled": True, "nic.receive.rate": "50G", "nic.receive.buffer": "200KB"},
+    "transport": {},
+    "transport.recovery (scheme: go_back_n)": {**LOSSES, **OUT_OF_ORDER, "transport.recovery.reorder": 8},
+    "transport.recovery (scheme: go_back_0)": {**LOSSES, "transport.recovery.scheme": "go_back_0"},
+    "transport.recovery (scheme: selective_repeat)": {
+        **LOSSES,
+        "transport.recovery.scheme": "selective_repeat",
+        "transport.recovery.window": "16KB",
+    },
+    "transport.congestion_control (algorithm: none)": _control("none"),
+    "transport.congestion_control (algorithm: dcqcn)": _control("dcqcn", **_RATES),
+    "transport.congestion_control (algorithm: swift)": _control("swift", target="6us", window="64KB"),
+    "transport.congestion_control (algorithm: hybrid)": _control("hybrid", target="8us", **_RATES),
+    "transport.congestion_control (algorithm: hpcc)": _control("hpcc", base_rtt="4us"),
+    "transport.adaptive_retransmission": {
+        **LOSSES,
+        "transport.timeout": 5,
+        "transport.adaptive_retransmission.enabled": True,
+        "transport.adaptive_retransmission.least": "10us",
+    },
+    "transport.receive_queue": SENDS,
+}
