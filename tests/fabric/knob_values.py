@@ -1,8 +1,8 @@
 """What is each knob tried with?
 
 `TRIED` has for each key a value other than the one that it has on the fabric of `tests.fabric.knobs`, and
-what else this key needs to matter. `RESTS` has the knobs that change nothing, with the reason. A kind's own tag
-(`policy: spray`) is tried against another kind.
+what else this key needs to matter. `RESTS` has the knobs that change nothing, with the reason. A kind's own
+tag (`policy: spray`) is tried against another kind.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def changed(heading: str, key: str) -> bool:
     path = path_of(heading, key)
     if f"{key}: " in heading and heading.endswith(")"):
         own = heading.rpartition(": ")[2].removesuffix(")")
-        others = {
+        others: dict[str, Mapping[str, Any]] = {
             "none": {"transport.congestion_control.algorithm": "dcqcn"},
             "e_ecmp": {"routing.policy": "ecmp"},
             "round_robin": {"nic.arbiter.policy": "weighted", "nic.arbiter.strict": []},
