@@ -11,6 +11,7 @@ import os
 import platform
 import resource
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,11 +22,15 @@ from typing import Final, NamedTuple
 import click
 
 import emu
+from emu.compiling import CannotCompileError, refuse_unless_possible
 from emu.errors import RuntimeFailure
 
 LEAST_PYTHON: Final = (3, 11)
 LEAST_MEMORY_BYTES: Final = 2 * 2**30
 LEAST_FILES: Final = 1024
+LEAST_PORTS: Final = 1000
+PORT_RANGE: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+REACH_S: Final = 2.0
 LONGEST_TEMP_PATH: Final = 60
 """A Unix socket's path ends at 108 bytes; ours add some 40 to the temporary directory."""
 
@@ -41,8 +46,11 @@ class Check(NamedTuple):
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(as_json: bool) -> int:
+@click.option("--bench", is_flag=True, help="Measure what workers cost here instead: half a minute.")
+def command(as_json: bool, bench: bool) -> int:
     """Check what a run needs on this machine, and say what to do about what is missing."""
+    if bench:
+        return _bench(as_json)
     checks = [check() for check in CHECKS]
     if as_json:
         click.echo(json.dumps([check._asdict() for check in checks], indent=2))
@@ -51,6 +59,19 @@ def command(as_json: bool) -> int:
             click.echo(f"{check.state:<5} {check.name:<10} {check.text}")
     failed = any(check.state == "fail" for check in checks)
     return RuntimeFailure.exit_status if failed else 0
+
+
+def _bench(as_json: bool) -> int:
+    from emu.cli.doctor_bench import prices  # noqa: PLC0415  only this needs Ray
+
+    found = prices()
+    if as_json:
+        click.echo(json.dumps([price._asdict() for price in found], indent=2))
+    else:
+        for price in found:
+            click.echo(f"{price.value:8.2f} {price.unit:<3} {price.name}")
+        click.echo(f"packet path {emu.compiled_state()}; docs/scale.md computes with these")
+    return 0
 
 
 def check_python() -> Check:
@@ -119,6 +140,50 @@ def check_shared_memory() -> Check:
     return Check("shm", "ok" if free_bytes >= 2**27 else "note", f"{free_bytes / 2**30:.1f} GiB free")
 
 
+def check_compiler() -> Check:
+    """Whether the packet path can be compiled here: a C compiler, Python's headers, mypyc."""
+    try:
+        refuse_unless_possible()
+    except CannotCompileError as error:
+        return Check("compiler", "note", f"{error}; runs interpreted, with the same answers")
+    return Check("compiler", "ok", "C compiler, headers and mypyc are here")
+
+
+def check_ports() -> Check:
+    """Whether sockets on loopback can be opened and reached, and how many ports the kernel gives out."""
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            where = server.getsockname()
+            socket.create_connection(where, timeout=REACH_S).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Check("ports", "fail", f"127.0.0.1 cannot be listened on and reached: {reason}")
+    try:
+        low, high = (int(word) for word in PORT_RANGE.read_text("ascii").split())
+    except (OSError, ValueError):
+        return Check("ports", "ok", f"127.0.0.1:{where[1]} answers")
+    state = "ok" if high - low >= LEAST_PORTS else "note"
+    return Check("ports", state, f"127.0.0.1 answers; the kernel gives out {low} to {high}")
+
+
+def check_token() -> Check:
+    """What emu shows to a Ray cluster that is not its own. The token itself is not read."""
+    mode = os.environ.get("RAY_AUTH_MODE", "")
+    if mode and mode.lower() != "token":
+        return Check("token", "note", f"RAY_AUTH_MODE={mode}: clusters of other machines need --unprotected")
+    places = [name for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH") if name in os.environ]
+    stored = Path.home() / ".ray" / "auth_token"
+    if stored.exists():
+        if stored.stat().st_mode & 0o077:
+            return Check("token", "note", f"others may read {stored}; `chmod 600 {stored}`")
+        places.append(str(stored))
+    if not places:
+        return Check(
+            "token", "ok", "none, and none is needed here; for a cluster: `ray get-auth-token --generate`"
+        )
+    return Check("token", "ok", f"from {places[0]}")
+
+
 def check_promtool() -> Check:
     """Whether Prometheus' own checker is there, which some tests use."""
     found = shutil.which("promtool")
@@ -141,7 +206,10 @@ def _available_memory_bytes() -> int:
 CHECKS: Final[tuple[Callable[[], Check], ...]] = (
     check_python,
     check_compiled,
+    check_compiler,
     check_ray,
+    check_token,
+    check_ports,
     check_cores,
     check_memory,
     check_temporary,
