@@ -93,6 +93,8 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.ring_channel",
     "actors.ncclx.graph_channel",
     "actors.ncclx.rank",
+    "actors.ncclx.line_channel",
+    "actors.ncclx.program",
     "actors.control.controller",
     "actors.runtime.partition",
     "actors.runtime.window",

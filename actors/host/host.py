@@ -313,13 +313,17 @@ class Host(Device):
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here (job, flow, start_ps, completed_ps, status), and the waits of
-        clear-to-sends (job, operation, wait_ps, how many).
+        clear-to-sends (job, operation, wait_ps, how many); and the steps of scripts, if any.
         """
         rows: list[list[int]] = []
         waits: list[list[int]] = []
+        steps: list[list[int]] = []
         for program in self.programs:
             rows += program.flow_rows()
             waits += program.cts_rows()
+            steps += program.step_rows()
+        if steps:
+            return {"flows": rows, "cts_waits": waits, "steps": steps}
         return {"flows": rows, "cts_waits": waits}
 
     def save(self) -> list[Plain]:

@@ -69,6 +69,10 @@ class Program:
         """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
         return []
 
+    def step_rows(self) -> list[list[int]]:
+        """Rows for the table `steps`: job, rank, step, begin_ps, end_ps, compute_ps, waits by reason."""
+        return []
+
     def counters(self) -> list[int]:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
         return []

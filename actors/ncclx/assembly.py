@@ -34,6 +34,7 @@ from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import is_ring
+from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
@@ -74,6 +75,14 @@ def build_host(
     host.reposting = receives.depth > 0
     host.repost_ps = receives.repost_ps
     for job in plan.jobs:
+        if job.training is not None:
+            for work in job.works:
+                if work.host == number:
+                    builder = ScriptBuilder(
+                        scenario, topology, host, job.training, work.rank, work.gpu, make_sender
+                    )
+                    builder.add(job.job, job.start_ps, len(job.operations), job.sides[work.rank])
+            continue
         here = [work for work in job.works if work.host == number]
         most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
         loads = NicLoads(most) if most else None

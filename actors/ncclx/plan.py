@@ -23,15 +23,19 @@ from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, QpPlan
 from actors.ncclx.schedule import Schedule
+from actors.ncclx.scripted import Side, connect_groups
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
+from emu.measure.training import TrainingFacts, facts_of
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
+from emu.scenario.training import TrainingWorkload
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.workload.operations import JobOutline, Operation, benchmark
+from emu.workload.training import Plan as TrainingPlan
 
 FOR_EVER: Final = 1 << 40
 """Operations of a job that begins again and again: more than any run can do."""
@@ -131,6 +135,10 @@ class JobWork:
     """Of the operations."""
     flows: tuple[FlowWork, ...] = ()
     enabled: bool = True
+    training: TrainingPlan | None = None
+    facts: TrainingFacts | None = None
+    sides: tuple[tuple[Side, ...], ...] = ()
+    """Of a training job: the sides of the connections of each rank."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -169,13 +177,43 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     jobs: list[JobWork] = []
     for number, job in enumerate(resolved.jobs):
         workload = job.workload
-        if isinstance(workload, CollectiveWorkload):
+        if isinstance(workload, TrainingWorkload):
+            jobs.append(_training(scenario, topology, book, number, job, workload))
+        elif isinstance(workload, CollectiveWorkload):
             jobs.append(_collective(scenario, topology, book, number, job, workload))
         else:
             assert isinstance(workload, FlowsWorkload), workload
             jobs.append(_flows(scenario, topology, book, number, job, workload))
     per_pair = scenario.transport.udp_source_port == "per_pair"
     return Plan(book.numbered(scenario.seed, topology, udp_per_pair=per_pair), tuple(jobs))
+
+
+def _training(
+    scenario: Scenario,
+    topology: Topology,
+    book: ConnectionBook,
+    number: int,
+    job: ResolvedJob,
+    workload: TrainingWorkload,
+) -> JobWork:
+    training = job.training
+    assert training is not None, job.name
+    data = _data_priority(scenario, number)
+    sides = connect_groups(scenario, topology, book, number, data, job.gpus, training.groups)
+    return JobWork(
+        job=number,
+        name=job.name,
+        start_ps=job.start_ps,
+        ranks=len(job.gpus),
+        operations=tuple(
+            Operation("training_step", "", 0, step, warmup=False) for step in range(workload.steps)
+        ),
+        works=tuple(RankWork(rank, gpu, topology.host_of(gpu), ()) for rank, gpu in enumerate(job.gpus)),
+        enabled=job.enabled,
+        training=training,
+        facts=facts_of(workload.steps, training.training, workload.shape()),
+        sides=tuple(tuple(one) for one in sides),
+    )
 
 
 def _data_priority(scenario: Scenario, job: int) -> int:
@@ -309,7 +347,10 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             name=work.name,
             ranks=work.ranks,
             enabled=work.enabled,
-            collectives=tuple(
+            training=work.facts,
+            collectives=()
+            if work.training
+            else tuple(
                 CollectivePlan(
                     operation=index,
                     op=one.op,
@@ -343,6 +384,8 @@ def planned_payload_bytes(plan: Plan) -> int:
     for work in plan.jobs:
         if not work.enabled:
             continue
+        if work.training is not None:
+            total += len(work.operations) * work.training.payload_bytes()
         if work.schedule is not None:
             total += work.schedule.payload_bytes()
         total += sum(flow.size_bytes for flow in work.flows)

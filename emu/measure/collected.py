@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from emu.kernel.device import Series
 from emu.measure.metrics import DROP_REASONS, METRIC_OF
+from emu.measure.training import TrainingFacts
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -93,6 +94,8 @@ class JobPlan:
     flows: tuple[FlowPlan, ...] = ()
     enabled: bool = True
     """Whether it runs."""
+    training: TrainingFacts | None = None
+    """Of a training job, whose steps are the operations that are not listed in `collectives`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary import Drops, Engineering, Fabric, FaultEffect, Link, Uplinks
+from emu.measure.summary import Drops, Engineering, Fabric, FaultEffect, Link, Tier, Uplinks
 from emu.topology.model import Role, Topology
 from emu.units import BIT_PS_PER_BYTE
 
@@ -83,6 +83,22 @@ def uplink_rows(topology: Topology, counts: Counts) -> Iterator[Uplinks]:
         )
 
 
+def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
+    """Payload up and down, for each tier that has links below it."""
+    up: dict[int, int] = {}
+    down: dict[int, int] = {}
+    for link in topology.links:
+        low, high = topology.nodes[link.a], topology.nodes[link.b]
+        if link.kind != "fabric" or low.tier == high.tier:
+            continue
+        ports = (link.a_port, link.b_port)
+        if low.tier > high.tier:
+            low, high, ports = high, low, (link.b_port, link.a_port)
+        up[high.tier] = up.get(high.tier, 0) + counts.port("port_sent_data_bytes", low.number, ports[0])
+        down[high.tier] = down.get(high.tier, 0) + counts.port("port_sent_data_bytes", high.number, ports[1])
+    return [Tier(tier=tier, up_bytes=up[tier], down_bytes=down[tier]) for tier in sorted(up)]
+
+
 def engineering_of(counts: Counts) -> Engineering | None:
     """What traffic engineering did; None where nobody counts rounds."""
     if "te_rounds" not in counts.of_metric:
@@ -117,6 +133,7 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
         peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, virtual_ps)),
         uplinks=uplinks,
+        tiers=tier_rows(topology, counts),
         worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
         idle_uplinks=sum(row.idle for row in used),
         engineering=engineering_of(counts),

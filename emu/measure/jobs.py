@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from emu.measure.collected import CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary import ClearToSends, Collective, Flow, Job
+from emu.measure.training import training_result
 from emu.units import BIT_PS_PER_BYTE
 from emu.wire.message import (
     STATUS_FLUSHED,
@@ -87,6 +88,8 @@ class Reported:
         self.done: dict[int, int] = {}
         """Of a job: how many operations have ended."""
         self.flows: dict[tuple[int, int], Outcome] = {}
+        self.steps: dict[int, list[Sequence[int]]] = {}
+        """By job: rank, step, begin, end, compute, waits by reason."""
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
         self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
@@ -100,6 +103,8 @@ class Reported:
             for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
                 waits = self.cts_waits.setdefault((job, operation), {})
                 waits[wait_ps] = waits.get(wait_ps, 0) + count
+            for job, *row in record.results.get("steps", ()):
+                self.steps.setdefault(job, []).append(row)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps[record.number, pair, message] = at_ps
 
@@ -213,6 +218,9 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
     first = reported.first(plan)
     outcomes = [reported.operations.get((plan.job, first + one.operation)) for one in plan.collectives]
     outcomes += [reported.flows.get((plan.job, one.flow)) for one in plan.flows]
+    training = plan.training
+    if training is not None:
+        outcomes += [reported.operations.get((plan.job, step)) for step in range(training.steps)]
     done = [outcome for outcome in outcomes if outcome is not None]
     failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
     whole = len(done) == len(outcomes)
@@ -231,6 +239,9 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
             if not one.warmup
         ],
         flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
+        training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
+        if training is not None
+        else None,
     )
 
 

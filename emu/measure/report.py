@@ -19,6 +19,7 @@ from emu.measure.summary import (
     Job,
     Link,
     Summary,
+    TrainingResult,
     Uplinks,
 )
 from emu.scenario.expect import quantity
@@ -205,6 +206,7 @@ def closing_lines(summary: Summary) -> list[str]:
     """Everything after the rows of the jobs."""
     blocks: list[list[str]] = [
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
+        [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
@@ -219,6 +221,27 @@ def closing_lines(summary: Summary) -> list[str]:
         if block:
             lines += [*block, ""]
     return lines[:-1]
+
+
+def training_lines(name: str, result: TrainingResult | None) -> list[str]:
+    """What became of a job's training steps."""
+    if result is None:
+        return []
+    lines = [f"# {name}: {result.cut}{f'; shrunk: {result.shrunk}' if result.shrunk else ''}"]
+    if result.step_ps is None or result.mfu is None:
+        return [*lines, "no step was finished"]
+    exposed = ", ".join(f"{dimension} {part:.1%}" for dimension, part in result.exposed.items() if part)
+    return [
+        *lines,
+        (
+            f"step {about_time(result.step_ps)} (mean of {result.steps}), MFU {result.mfu:.1%},"
+            f" {result.tflops_per_gpu} TFLOP/s per GPU"
+        ),
+        (
+            f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"
+            f" (closed form {result.bubble_ideal:.1%}), other {result.other:.1%}"
+        ),
+    ]
 
 
 def unfinished_lines(jobs: dict[str, Job]) -> list[str]:

@@ -139,6 +139,35 @@ class Flow(Part):
     """`success`, `unfinished`, or the status of the completion."""
 
 
+class TrainingResult(Part):
+    """What became of a training job's steps. Shares are of the step time, over ranks and steps."""
+
+    cut: str
+    """How it is cut over the ranks."""
+    shrunk: str
+    """What is smaller than the model, with its factor; empty if nothing is."""
+    steps: int
+    """Steps that every rank finished."""
+    step_ps: int | None
+    """Mean time of a step, from the first rank's begin to the last rank's end."""
+    mfu: float | None
+    """Model FLOPs over what the GPUs could have done at peak rate."""
+    tflops_per_gpu: float | None
+    """Model TFLOP/s of a GPU."""
+    compute: float | None
+    """Share of computing."""
+    exposed: dict[str, float]
+    """Share of waiting for communication, by dimension (`tp`, `cp`, `pp`, `dp`, `ep`); of `pp` what goes
+    beyond the bubble."""
+    bubble: float | None
+    """Share of waiting for the pipeline, at the end of a step too, up to (p - 1) / v times what a micro-batch
+    takes."""
+    bubble_ideal: float
+    """(p - 1) / (v m + p - 1)."""
+    other: float | None
+    """The rest: waiting for slower ranks at the end of a step."""
+
+
 class Job(Part):
     """One job."""
 
@@ -155,6 +184,8 @@ class Job(Part):
     """In the order in which they were planned."""
     flows: list[Flow]
     """By number."""
+    training: TrainingResult | None
+    """Null unless its workload is `training`."""
 
 
 class Drops(Part):
@@ -208,6 +239,17 @@ class Uplinks(Part):
     """Payload that each member carried, in the same order; bytes."""
 
 
+class Tier(Part):
+    """Payload that crossed the links below the switches of a tier."""
+
+    tier: int
+    """1: between NICs and leaves; 2: between leaves and spines; and so on."""
+    up_bytes: int
+    """Payload sent towards the higher tier."""
+    down_bytes: int
+    """Payload sent from it."""
+
+
 class Engineering(Part):
     """What traffic engineering did."""
 
@@ -256,6 +298,8 @@ class Fabric(Part):
     """Every fabric link, both directions, in the order of the topology."""
     uplinks: list[Uplinks]
     """Every switch with two uplinks or more."""
+    tiers: list[Tier]
+    """Of every tier of switches from the lowest on."""
     worst_max_over_mean: float | None
     """The largest `max_over_mean` of `uplinks`; null if none carried payload."""
     idle_uplinks: int

@@ -15,6 +15,7 @@ from pydantic import Field
 from emu.scenario.flows import PATTERNS
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
+from emu.scenario.training import TrainingWorkload
 from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
 
 Ranks = Literal["all"] | int | tuple[int, ...]
@@ -185,7 +186,9 @@ class CollectiveWorkload(Section):
         return "ring" if self.op in ALGORITHMS["ring"] else "direct"
 
 
-WORKLOADS: Final = OneOf("kind", {"collective": CollectiveWorkload, "flows": PATTERNS})
+WORKLOADS: Final = OneOf(
+    "kind", {"collective": CollectiveWorkload, "flows": PATTERNS, "training": TrainingWorkload}
+)
 
 
 class JobSection(Section):

@@ -30,6 +30,7 @@ from emu.scenario.jobs import CollectiveWorkload, JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
+from emu.scenario.training import TrainingWorkload
 from emu.scenario.tree import shown_location
 from emu.topology.cabling import swapped
 from emu.topology.generators import build
@@ -40,6 +41,7 @@ from emu.workload.allocation import allocate
 from emu.workload.background import poisson
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.ranks import PlacementError, place_ranks
+from emu.workload.training import Plan as TrainingPlan
 
 
 class ResolvedJob(NamedTuple):
@@ -58,6 +60,8 @@ class ResolvedJob(NamedTuple):
     """As the scenario has it."""
     flows: tuple[Flow, ...]
     """What a `flows` workload posts; empty for others."""
+    training: TrainingPlan | None = None
+    """What the ranks of a `training` workload do."""
 
 
 class Resolved(NamedTuple):
@@ -286,9 +290,17 @@ def _job(
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
+    training: TrainingPlan | None = None
+    if isinstance(job.workload, TrainingWorkload):
+        fitted = job.workload.fitted(len(chosen))
+        if isinstance(fitted, str):
+            where: Location = ("jobs", index, "workload")
+            accepted = "dimensions whose product is the number of ranks"
+            raise ScenarioError([_problem(scenario, where, fitted, accepted)])
+        training = TrainingPlan(fitted, scenario.seed, index)
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
-    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows)
+    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
 
 
 def _collective(

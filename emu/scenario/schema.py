@@ -23,6 +23,7 @@ from emu.scenario.section import Refusal, Section
 from emu.scenario.spelling import did_you_mean, listed
 from emu.scenario.switch import SwitchSection
 from emu.scenario.topology import TOPOLOGIES, TopologySection
+from emu.scenario.training import TrainingWorkload
 from emu.scenario.values import Name
 from emu.units import parse_time
 from emu.wire.frame import LARGEST_HEADERS_BYTES
@@ -75,6 +76,10 @@ class Scenario(Section):
         for index, name in enumerate(names):
             if name in names[:index]:
                 yield Refusal(("jobs", index, "name"), f"{name!r} is used twice", "a name of its own")
+        for index, job in enumerate(self.jobs):
+            if isinstance(job.workload, TrainingWorkload) and self.ncclx.qp_policy == "least_loaded":
+                reason = "training does not choose among NICs (ncclx.qp_policy: least_loaded)"
+                yield Refusal(("jobs", index, "workload"), reason, "another ncclx.qp_policy")
         if not any(job.enabled for job in self.jobs):
             yield Refusal(("jobs",), "no job is enabled", "a job that runs")
         pfc = self.switch.pfc

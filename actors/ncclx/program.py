@@ -1,0 +1,189 @@
+"""How does a rank carry out a script: streams of computing, collectives and transfers, and events?
+
+See `emu.workload.gpu_script` for the instructions. An operation of the job is one run through the script. A
+stream goes on as far as it can; it then computes (a timer), waits for its call (until the GPU has done the
+last copy of every channel of the group) or for an event. Whatever ends lets every stream look again, in their
+order. Calls of different groups run side by side on the GPU's copy engine and the NIC.
+
+The step ends for a rank when all streams are at their end; it reports once everything it sent is
+acknowledged. What stream 0 did is kept for each step: its computing, and its waiting by reason.
+
+Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`).
+
+Not modelled: priorities between streams, SMs that communication takes from computing, cost of a launch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.host.host import Host
+from actors.ncclx.channel import Channel
+from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.rank import RankProgram
+from actors.ncclx.waits import Waits
+from emu.kernel.device import Plain
+from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.wire.message import STATUS_SUCCESS
+
+# As in emu.workload.gpu_script.
+COMPUTE: Final[i64] = 0
+CALL: Final[i64] = 1
+WAIT: Final[i64] = 2
+RECORD: Final[i64] = 3
+
+REASONS: Final[i64] = 5
+PIECE_PS: Final[i64] = 1_000_000_000
+
+_FIELDS: Final = ("waiting_since_ps", "compute_ps")
+
+
+class ScriptProgram(RankProgram):
+    """One rank with a script. `groups` holds the places in `channels` of each group's channels; `streams` the
+    instructions as (kind, a, b).
+    """
+
+    def __init__(
+        self,
+        job: int,
+        start_ps: int,
+        rank: int,
+        channels: list[Channel],
+        sends: list[SendEnd],
+        receives: list[ReceiveEnd],
+        waits: Waits,
+        steps: int,
+        groups: list[list[int]],
+        streams: list[list[tuple[int, int, int]]],
+        events: int,
+    ) -> None:
+        super().__init__(job, start_ps, rank, channels, [], [False] * steps, sends, receives, waits)
+        self.groups: list[list[int]] = groups
+        self.streams: list[list[tuple[int, int, int]]] = streams
+        self.places: list[int] = [0] * len(streams)
+        """By stream, its instruction."""
+        self.busy: list[bool] = [False] * len(streams)
+        """By stream, whether the instruction is under way."""
+        self.left_ps: list[int] = [0] * len(streams)
+        """By stream, what is left of its computing after the present piece."""
+        self.recorded: list[bool] = [False] * events
+        self.waiting_since_ps: i64 = -1
+        """Since when stream 0 waits for an event."""
+        self.compute_ps: i64 = 0
+        self.waited_ps: list[int] = [0] * REASONS
+        self.rows: list[list[int]] = []
+
+    def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        assert not self.running, (self.job, self.rank, self.operation, operation)
+        self.operation = operation
+        self.running = True
+        self.copying = True
+        self.begun_ps = now
+        self.places = [0] * len(self.streams)
+        self.recorded = [False] * len(self.recorded)
+        self.compute_ps = 0
+        self.waited_ps = [0] * REASONS
+        self._look(host, now)
+
+    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+        if self.status != STATUS_SUCCESS:
+            return
+        stream: i64 = subject - 1
+        host.progress += 1
+        if self.left_ps[stream] > 0:
+            self._compute(host, stream, self.left_ps[stream], now)
+            return
+        self.busy[stream] = False
+        self.places[stream] += 1
+        self._look(host, now)
+
+    def _compute(self, host: Host, stream: i64, duration_ps: i64, now: i64) -> None:
+        piece: i64 = duration_ps
+        if piece > PIECE_PS:
+            piece = PIECE_PS
+        self.left_ps[stream] = duration_ps - piece
+        if stream == 0:
+            self.compute_ps += piece
+        host.set_timer(self.number, now + piece, stream + 1)
+
+    def _look(self, host: Host, now: i64) -> None:
+        """Let every stream go on as far as it can; is the step over?"""
+        if self.copying:
+            moved: bool = True
+            while moved:
+                moved = False
+                stream: i64 = 0
+                while stream < len(self.streams):
+                    if self._go_on(host, stream, now):
+                        moved = True
+                    stream += 1
+            at: i64 = 0
+            while at < len(self.streams):
+                if self.places[at] < len(self.streams[at]):
+                    return
+                at += 1
+            self.copying = False
+            self.end_ps = now
+            self.rows.append(
+                [self.job, self.rank, self.operation, self.begun_ps, now, self.compute_ps, *self.waited_ps]
+            )
+        super()._look(host, now)
+
+    def _go_on(self, host: Host, stream: i64, now: i64) -> bool:
+        """Carry out what can be; whether an event was recorded or a call ended, for which others may wait."""
+        moved: bool = False
+        line = self.streams[stream]
+        while self.places[stream] < len(line):
+            kind, a, b = line[self.places[stream]]
+            if kind == COMPUTE:
+                if not self.busy[stream]:
+                    self.busy[stream] = True
+                    self._compute(host, stream, a, now)
+                return moved
+            if kind == CALL:
+                if not self.busy[stream]:
+                    self.busy[stream] = True
+                    for place in self.groups[a]:
+                        self.channels[place].begin(host, b)
+                for place in self.groups[a]:
+                    if not self.channels[place].copied_all():
+                        return moved
+                self.busy[stream] = False
+            elif kind == WAIT:
+                if not self.recorded[a]:
+                    if stream == 0 and self.waiting_since_ps < 0:
+                        self.waiting_since_ps = now
+                    return moved
+                if stream == 0 and self.waiting_since_ps >= 0:
+                    self.waited_ps[b] += now - self.waiting_since_ps
+                    self.waiting_since_ps = -1
+            else:
+                self.recorded[a] = True
+                moved = True
+            self.places[stream] += 1
+        return moved
+
+    def step_rows(self) -> list[list[int]]:
+        return self.rows
+
+    def save(self) -> list[Plain]:
+        places: list[Plain] = list(self.places)
+        busy: list[Plain] = list(self.busy)
+        left: list[Plain] = list(self.left_ps)
+        recorded: list[Plain] = list(self.recorded)
+        waited: list[Plain] = list(self.waited_ps)
+        rows: list[Plain] = [list(row) for row in self.rows]
+        return [super().save(), save_fields(self, _FIELDS), places, busy, left, recorded, waited, rows]
+
+    def load(self, state: list[Plain]) -> None:
+        base, fields, places, busy, left, recorded, waited, rows = state
+        super().load(as_list(base))
+        load_fields(self, _FIELDS, fields)
+        self.places = [as_int(value) for value in as_list(places)]
+        self.busy = [as_int(value) == 1 for value in as_list(busy)]
+        self.left_ps = [as_int(value) for value in as_list(left)]
+        self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
+        self.waited_ps = [as_int(value) for value in as_list(waited)]
+        self.rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]

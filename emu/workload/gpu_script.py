@@ -1,0 +1,92 @@
+"""What does one GPU do in a training step? A script: streams of instructions, and the groups it calls.
+
+A stream carries its instructions out one after the other; streams run side by side. An instruction is four
+integers:
+
+    COMPUTE   a ps                       the stream is busy that long
+    CALL      a group, b place           the collective or transfer `calls[b]` of that group; busy till done
+    WAIT      a event, b reason          for the event; time lost on stream 0 counts to the reason
+    RECORD    a event                    the event has happened, until the next step
+
+Groups are numbered over the job. Kinds: `ring` (every member calls the same collectives in the same order),
+`line` (the first member sends to the second), `mesh` (every member exchanges equal shares with every other).
+A group is called by one stream alone, so its calls have an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+COMPUTE: Final = 0
+CALL: Final = 1
+WAIT: Final = 2
+RECORD: Final = 3
+
+RING: Final = "ring"
+LINE: Final = "line"
+MESH: Final = "mesh"
+
+REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
+"""What stream 0 can wait for; a reason is a place here."""
+
+Instruction = tuple[int, int, int]
+
+
+class Group(NamedTuple):
+    """Ranks of the job that talk to one another."""
+
+    kind: str
+    reason: int
+    members: tuple[int, ...]
+
+
+class GroupCall(NamedTuple):
+    """One collective or transfer: of a ring its operation, else empty; bytes of the whole buffer."""
+
+    op: str
+    size_bytes: int
+
+
+@dataclass
+class Script:
+    """One rank's. `groups` are numbers of the job's groups; calls name groups by their place here."""
+
+    rank: int
+    groups: list[int] = field(default_factory=list)
+    calls: list[list[GroupCall]] = field(default_factory=list)
+    streams: list[list[Instruction]] = field(default_factory=lambda: [[]])
+    """Stream 0 computes; stream g + 1 is that of group g."""
+    events: int = 0
+
+    def join(self, group: int) -> int:
+        """Take part in a group of the job; returns its place here."""
+        self.groups.append(group)
+        self.calls.append([])
+        self.streams.append([])
+        return len(self.groups) - 1
+
+    def compute(self, duration_ps: int) -> None:
+        """Compute, on stream 0."""
+        if duration_ps > 0:
+            self.streams[0].append((COMPUTE, duration_ps, 0))
+
+    def record(self, stream: int = 0) -> int:
+        """A new event, recorded when the stream gets there."""
+        event = self.events
+        self.events += 1
+        self.streams[stream].append((RECORD, event, 0))
+        return event
+
+    def wait(self, event: int, reason: int) -> None:
+        """Let stream 0 wait for an event."""
+        self.streams[0].append((WAIT, event, reason))
+
+    def call(self, place: int, op: str, size_bytes: int, after: Iterable[int] = ()) -> int:
+        """Call a group, on its stream, after some events; returns the event of its end."""
+        for event in after:
+            self.streams[place + 1].append((WAIT, event, 0))
+        self.calls[place].append(GroupCall(op, size_bytes))
+        self.streams[place + 1].append((CALL, place, len(self.calls[place]) - 1))
+        return self.record(place + 1)

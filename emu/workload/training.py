@@ -1,0 +1,397 @@
+"""What does each rank of a training job do in one step?
+
+Dimensions. A rank's coordinates are (tp, cp, pp, dp); `order` says which of them changes fastest from rank to
+rank, so it decides which groups stay within a server and which cross tiers. Within DP, `ep` ranks in a row
+share a layer's experts. Bytes are of 2-byte activations and parameters, gradients of 4 bytes.
+
+    TP   Megatron's tensor parallelism with sequence parallelism: before attention and before the MLP an
+         all_gather of the activations (tokens x h), after each a reduce_scatter; backward the same. With
+         `chunks` c (MegaScale) each is cut in c, and a chunk's communication runs beside another's GEMM.
+    CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
+         their gradients (Llama 3); nothing runs beside it.
+    PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`).
+         `decoupled` (MegaScale): computing goes on while they are sent; else it waits for the transfer.
+    DP   fsdp: an all_gather of each layer's parameters before its first use in the step, a reduce_scatter of
+         its gradients after its last, over DP x CP, not gathered again in between (Llama 3). `prefetch`:
+         gathered from the step's beginning on, in the order of use, and scattered beside the passes that
+         follow; else computing waits for each. ddp: an all_reduce of gradients alone. none: nothing.
+    EP   before and after the MLP an exchange of tokens x top_k x h over the group, equal shares.
+
+Computing takes FLOPs / (TP x CP) / (peak x efficiency), each layer's attention and MLP apart (`Model`); a
+straggler's takes `slowdown` times as long, and jitter moves each piece by up to +-jitter, drawn from the
+seed.
+`scale` multiplies every size and every duration, which leaves their ratio.
+
+Source: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
+section 3.3.2; MegaScale (NSDI'24), section 3.2.
+
+Not modelled: uneven expert loads, experts' gradients reduced over fewer ranks than the rest's, recomputation,
+the optimizer's step, the first embedding's gradient, memory, and SMs that communication takes from computing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from emu.kernel.mixing import Stream
+from emu.workload.gpu_script import LINE, MESH, REASONS, RING, Group, Script
+from emu.workload.models import Model
+from emu.workload.pipeline import Pass, schedule
+
+DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
+TP, CP, PP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "pp", "dp", "ep"))
+VALUE_BYTES: Final = 2
+GRADIENT_BYTES: Final = 4
+_PURPOSE: Final = 0x4A495454
+"""Names the random stream of jitter ("JITT")."""
+_PS_PER_S: Final = 10**12
+_JITTER_STEPS: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, how it is cut, and which overlaps there are."""
+
+    model: Model
+    """With the layers that are run."""
+    tp: int
+    cp: int
+    pp: int
+    dp: int
+    ep: int
+    order: tuple[str, ...]
+    batches: int
+    """Micro-batches of a step, for each DP rank."""
+    batch: int
+    """Sequences of a micro-batch."""
+    virtual: int
+    """Chunks of layers of a stage; above 1 the pipeline is interleaved."""
+    data: str
+    """fsdp, ddp or none."""
+    prefetch: bool
+    decoupled: bool
+    tp_chunks: int
+    flops_per_s: Fraction
+    """Of one GPU: peak x efficiency."""
+    peak_flops_per_s: int
+    scale: Fraction
+    jitter: Fraction
+    slowdowns: dict[int, Fraction]
+    """By rank."""
+
+    @property
+    def ranks(self) -> int:
+        """How many GPUs it takes."""
+        return self.tp * self.cp * self.pp * self.dp
+
+    def size(self, dimension: str) -> int:
+        """Of a dimension."""
+        return {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp}[dimension]
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """A rank's place in every dimension."""
+        found: dict[str, int] = {}
+        for dimension in self.order:
+            rank, found[dimension] = divmod(rank, self.size(dimension))
+        return found
+
+    def rank_at(self, coordinates: dict[str, int]) -> int:
+        """The rank at a place."""
+        rank = 0
+        for dimension in reversed(self.order):
+            rank = rank * self.size(dimension) + coordinates[dimension]
+        return rank
+
+    def tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.batch * self.model.sequence
+
+    def step_flops(self) -> Fraction:
+        """Model FLOPs of a step of the whole job, scaled."""
+        return self.model.step_flops(self.tokens()) * self.batches * self.dp * self.scale
+
+    def rank_compute_ps(self, stage: int) -> int:
+        """What one micro-batch, forward and backward, takes a rank of a stage, without jitter."""
+        tokens = self.tokens()
+        layer = self.duration_ps(self.model.attention_flops(tokens)) + self.duration_ps(
+            self.model.mlp_flops(tokens)
+        )
+        head = self.duration_ps(self.model.head_flops(tokens)) if stage == self.pp - 1 else 0
+        return 3 * (layer * (self.model.layers // self.pp) + head)
+
+    def duration_ps(self, flops: int) -> int:
+        """What a forward pass of so many FLOPs of the model takes a rank."""
+        return int(flops * self.scale * _PS_PER_S / (self.flops_per_s * self.tp * self.cp))
+
+    def bytes_of(self, values: int, value_bytes: int = VALUE_BYTES) -> int:
+        """So many values on the wire, scaled; at least one byte."""
+        return max(int(values * value_bytes * self.scale), 1)
+
+
+class Plan:
+    """The groups of a training job and the script of each rank."""
+
+    def __init__(self, training: Training, seed: int, job: int) -> None:
+        self.training = training
+        self.groups: list[Group] = []
+        self._numbers: dict[Group, int] = {}
+        self.scripts = [
+            _Writer(self, rank, Stream(seed, job << 24 | rank, _PURPOSE)).write()
+            for rank in range(training.ranks)
+        ]
+
+    def payload_bytes(self) -> int:
+        """Payload that a step puts on the fabric, clear-to-send not counted."""
+        total = 0
+        for script in self.scripts:
+            for place, calls in enumerate(script.calls):
+                group = self.groups[script.groups[place]]
+                members = len(group.members)
+                for call in calls:
+                    if group.kind == LINE:
+                        total += call.size_bytes if group.members[0] == script.rank else 0
+                    else:
+                        times = 2 if call.op == "all_reduce" else 1
+                        total += times * (members - 1) * call.size_bytes // members
+        return total
+
+    def group(self, kind: str, reason: int, members: tuple[int, ...]) -> int:
+        """The number of a group, made at its first mention."""
+        group = Group(kind, reason, members)
+        if group not in self._numbers:
+            self._numbers[group] = len(self.groups)
+            self.groups.append(group)
+        return self._numbers[group]
+
+
+class _Writer:
+    """Writes one rank's script."""
+
+    def __init__(self, plan: Plan, rank: int, stream: Stream) -> None:
+        self.plan = plan
+        self.training = plan.training
+        self.rank = rank
+        self.script = Script(rank)
+        self._stream = stream
+        self._at = self.training.coordinates(rank)
+        self._slowdown = self.training.slowdowns.get(rank, Fraction(1))
+        self._places: dict[str, int] = {}
+        self._gathered: dict[int, int] = {}
+        self._scattered: list[int] = []
+        self._activations: dict[tuple[bool, int, int], int] = {}
+
+    def write(self) -> Script:
+        """The whole step."""
+        training = self.training
+        stage = self._at["pp"]
+        order = schedule(stage, training.pp, training.batches, training.virtual)
+        self._join()
+        self._receive(order)
+        if training.data == "fsdp" and training.prefetch and "dp" in self._places:
+            for layer in range(training.model.layers // training.pp):
+                self._gathered[layer] = self._parameters(layer, ())
+        last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
+        for place, one in enumerate(order):
+            self._pass(one, scatters=not one.forward and last[one.chunk] == place)
+        for event in self._scattered:
+            self.script.wait(event, DP)
+        return self.script
+
+    # ---- groups
+
+    def _join(self) -> None:
+        training, at = self.training, self._at
+        self._ring("tp", TP, [at | {"tp": place} for place in range(training.tp)])
+        self._ring("cp", CP, [at | {"cp": place} for place in range(training.cp)])
+        if training.data != "none":
+            shards = [
+                at | {"cp": one, "dp": other} for other in range(training.dp) for one in range(training.cp)
+            ]
+            self._ring("dp", DP, shards)
+        if training.ep > 1:
+            first = at["dp"] // training.ep * training.ep
+            experts = [at | {"dp": first + place} for place in range(training.ep)]
+            members = tuple(training.rank_at(one) for one in experts)
+            self._places["ep"] = self.script.join(self.plan.group(MESH, EP, members))
+        if training.pp > 1:
+            self._lines()
+
+    def _ring(self, name: str, reason: int, members: list[dict[str, int]]) -> None:
+        if len(members) > 1:
+            ranks = tuple(self.training.rank_at(one) for one in members)
+            self._places[name] = self.script.join(self.plan.group(RING, reason, ranks))
+
+    def _lines(self) -> None:
+        """A line for each direction to and from the neighbours that this stage has."""
+        training, stage = self.training, self._at["pp"]
+        wraps = training.virtual > 1
+        after = self._at | {"pp": (stage + 1) % training.pp}
+        before = self._at | {"pp": (stage - 1) % training.pp}
+        here, there, back = self.rank, training.rank_at(after), training.rank_at(before)
+        lines: list[tuple[str, bool, int, int, int]] = [
+            ("recv_forward", stage > 0 or wraps, back, here, 0),
+            ("send_forward", stage < training.pp - 1 or wraps, here, there, 0),
+            ("recv_backward", stage < training.pp - 1 or wraps, there, here, 1),
+            ("send_backward", stage > 0 or wraps, here, back, 1),
+        ]
+        for name, has, source, destination, way in lines:
+            if has:
+                # With two stages both ways join the same two ranks: `way` keeps their groups apart.
+                group = self.plan.group(LINE, PP + way * len(REASONS), (source, destination))
+                self._places[name] = self.script.join(group)
+
+    # ---- the pipeline
+
+    def _next(self, one: Pass) -> Pass | None:
+        """The same micro-batch where this pass's result goes, as that stage calls it."""
+        training, stage = self.training, self._at["pp"]
+        if one.forward:
+            if stage < training.pp - 1:
+                return one
+            return one._replace(chunk=one.chunk + 1) if one.chunk < training.virtual - 1 else None
+        if stage > 0:
+            return one
+        return one._replace(chunk=one.chunk - 1) if one.chunk > 0 else None
+
+    def _receive(self, order: list[Pass]) -> None:
+        """Receive what the neighbours send, in the order in which they send it."""
+        training, stage = self.training, self._at["pp"]
+        for forward, name, step in ((True, "recv_forward", -1), (False, "recv_backward", 1)):
+            if name not in self._places:
+                continue
+            peer = (stage + step) % training.pp
+            wrapped = peer != stage + step
+            for one in schedule(peer, training.pp, training.batches, training.virtual):
+                chunk = one.chunk + (1 if forward else -1) * wrapped
+                if one.forward == forward and 0 <= chunk < training.virtual:
+                    event = self.script.call(self._places[name], "", self._boundary_bytes())
+                    self._activations[forward, one.batch, chunk] = event
+
+    def _boundary_bytes(self) -> int:
+        training = self.training
+        return training.bytes_of(training.tokens() // training.cp * training.model.hidden // training.tp)
+
+    def _pass(self, one: Pass, *, scatters: bool) -> None:
+        arrival = self._activations.get((one.forward, one.batch, one.chunk))
+        if arrival is not None:
+            self.script.wait(arrival, PP)
+        layers = self.training.model.layers // self.training.pp // self.training.virtual
+        chunk = range(one.chunk * layers, (one.chunk + 1) * layers)
+        final = self._at["pp"] == self.training.pp - 1 and one.chunk == self.training.virtual - 1
+        head_ps = self.training.duration_ps(self.training.model.head_flops(self.training.tokens()))
+        if not one.forward and final:
+            self._compute(2 * head_ps)
+        for layer in chunk if one.forward else reversed(chunk):
+            self._layer(layer, forward=one.forward)
+            if scatters:
+                self._gradients()
+        if one.forward and final:
+            self._compute(head_ps)
+        if self._next(one) is not None:
+            name = "send_forward" if one.forward else "send_backward"
+            done = self.script.record()
+            sent = self.script.call(self._places[name], "", self._boundary_bytes(), (done,))
+            if not self.training.decoupled:
+                self.script.wait(sent, PP)
+
+    # ---- a layer
+
+    def _layer(self, layer: int, *, forward: bool) -> None:
+        training, model = self.training, self.training.model
+        tokens = training.tokens()
+        attention_ps = training.duration_ps(model.attention_flops(tokens))
+        mlp_ps = training.duration_ps(model.mlp_flops(tokens))
+        if forward:
+            self._need(layer)
+            self._context("all_gather")
+            self._block(attention_ps)
+            self._exchanged(mlp_ps)
+        else:
+            self._exchanged(2 * mlp_ps)
+            self._block(2 * attention_ps)
+            self._context("reduce_scatter")
+
+    def _block(self, duration_ps: int) -> None:
+        """Gather, compute, scatter, each in so many chunks."""
+        if "tp" not in self._places:
+            self._compute(duration_ps)
+            return
+        training, place = self.training, self._places["tp"]
+        chunks = training.tp_chunks
+        size = training.bytes_of(training.tokens() // training.cp * training.model.hidden // chunks)
+        begun = (self.script.record(),)
+        gathered = [self.script.call(place, "all_gather", size, begun) for _ in range(chunks)]
+        scattered = -1
+        for at in range(chunks):
+            self.script.wait(gathered[at], TP)
+            self._compute(duration_ps * (at + 1) // chunks - duration_ps * at // chunks)
+            scattered = self.script.call(place, "reduce_scatter", size, (self.script.record(),))
+        self.script.wait(scattered, TP)
+
+    def _exchanged(self, duration_ps: int) -> None:
+        """The MLP, between two exchanges of tokens where experts are elsewhere."""
+        self._exchange()
+        self._block(duration_ps)
+        self._exchange()
+
+    def _exchange(self) -> None:
+        if "ep" in self._places:
+            training = self.training
+            values = training.tokens() // training.cp * training.model.top_k * training.model.hidden
+            size = training.bytes_of(values // training.tp)
+            begun = self.script.record()
+            self.script.wait(self.script.call(self._places["ep"], "", size, (begun,)), EP)
+
+    def _context(self, op: str) -> None:
+        if "cp" in self._places:
+            training, model = self.training, self.training.model
+            width = 2 * model.hidden * model.kv_heads // model.heads // training.tp
+            size = training.bytes_of(training.tokens() * width)
+            begun = self.script.record()
+            self.script.wait(self.script.call(self._places["cp"], op, size, (begun,)), CP)
+
+    # ---- parameters and gradients
+
+    def _shard_values(self) -> int:
+        """Parameters of one layer that a DP x CP group shares."""
+        training, model = self.training, self.training.model
+        experts = model.experts * model.expert_parameters() // training.ep
+        return (model.attention_parameters() + experts) // training.tp
+
+    def _parameters(self, layer: int, after: tuple[int, ...]) -> int:
+        del layer  # Layers are alike.
+        size = self.training.bytes_of(self._shard_values())
+        return self.script.call(self._places["dp"], "all_gather", size, after)
+
+    def _need(self, layer: int) -> None:
+        """Wait for a layer's parameters, at its first use in the step."""
+        if self.training.data != "fsdp" or "dp" not in self._places:
+            return
+        if not self.training.prefetch and layer not in self._gathered:
+            self._gathered[layer] = self._parameters(layer, (self.script.record(),))
+        event = self._gathered[layer]
+        if event >= 0:
+            self.script.wait(event, DP)
+            self._gathered[layer] = -1
+
+    def _gradients(self) -> None:
+        """Send a layer's gradients, after its last backward pass."""
+        if "dp" not in self._places:
+            return
+        op = "reduce_scatter" if self.training.data == "fsdp" else "all_reduce"
+        size = self.training.bytes_of(self._shard_values(), GRADIENT_BYTES)
+        event = self.script.call(self._places["dp"], op, size, (self.script.record(),))
+        if self.training.prefetch:
+            self._scattered.append(event)
+        else:
+            self.script.wait(event, DP)
+
+    def _compute(self, duration_ps: int) -> None:
+        """So long, as slow as this rank is, moved by jitter."""
+        duration = duration_ps * self._slowdown
+        if self.training.jitter:
+            drawn = int(self._stream.below(2 * _JITTER_STEPS)) - _JITTER_STEPS
+            duration += duration * self.training.jitter * drawn / _JITTER_STEPS
+        self.script.compute(int(duration))
