@@ -10,7 +10,8 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
     CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
          their gradients (Llama 3); nothing runs beside it.
     PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`).
-         `decoupled` (MegaScale): computing goes on while they are sent; else it waits for the transfer.
+         `decoupled` (MegaScale): computing goes on while they are sent; else it waits until they have left
+         for the channel buffer (which is at once, where all of them fit into it).
     DP   fsdp: an all_gather of each layer's parameters before its first use in the step, a reduce_scatter of
          its gradients after its last, over DP x CP, not gathered again in between (Llama 3). `prefetch`:
          gathered from the step's beginning on, in the order of use, and scattered beside the passes that

@@ -1,0 +1,138 @@
+"""Do training steps take what closed forms say, and does each overlap gain what it is there for?"""
+
+from collections.abc import Mapping
+
+import pytest
+
+from emu import api
+from emu.measure.summary import TrainingResult
+
+OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
+SLOW = {"model": "own", "own": OWN, "peak_tflops": 1, "efficiency": 0.5, "micro_batch": 8, "data": "none"}
+"""GPUs so slow that communication costs next to nothing."""
+
+
+def step(ranks: int, knobs: Mapping[str, object], **overrides: str) -> TrainingResult:
+    """One step on hosts around one switch."""
+    scenario = {
+        "name": "step",
+        "topology": {"kind": "star", "hosts": 8},
+        "jobs": [{"name": "train", "ranks": ranks, "workload": {"kind": "training", **knobs}}],
+    }
+    result = api.run(scenario, overrides=overrides, local=True).summary.jobs["train"]
+    assert result.status == "success"
+    assert result.training is not None
+    return result.training
+
+
+def time_of(result: TrainingResult) -> int:
+    assert result.step_ps is not None
+    return result.step_ps
+
+
+def test_mfu_of_computing_alone_is_the_kernels_efficiency() -> None:
+    result = step(2, SLOW | {"dp": 2, "micro_batches": 2})
+    assert (result.mfu, result.compute, result.other) == (0.5, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stages", "batches", "chunks", "bubble"),
+    [(2, 4, 1, 1 / 5), (4, 4, 1, 3 / 7), (4, 8, 1, 3 / 11), (4, 8, 2, 3 / 19), (2, 4, 4, 1 / 17)],
+)
+def test_bubble_of_an_uncongested_pipeline_is_its_closed_form(
+    stages: int, batches: int, chunks: int, bubble: float
+) -> None:
+    result = step(stages, SLOW | {"pp": stages, "micro_batches": batches, "virtual_stages": chunks})
+    assert result.bubble_ideal == pytest.approx(bubble, abs=1e-6)
+    assert result.bubble == pytest.approx(bubble, rel=0.01)
+    assert result.mfu == pytest.approx(0.5 * (1 - bubble), rel=0.01)
+
+
+def test_shares_add_up_to_the_step() -> None:
+    fast = SLOW | {"peak_tflops": 100, "data": "fsdp", "tp": 2, "cp": 2, "pp": 2, "micro_batches": 2}
+    small = OWN | {"layers": 2}
+    result = step(8, fast | {"own": small, "dp": 1})
+    assert result.compute is not None
+    assert result.bubble is not None
+    assert result.other is not None
+    whole = result.compute + sum(result.exposed.values()) + result.bubble + result.other
+    assert whole == pytest.approx(1, abs=1e-4)
+    assert all(result.exposed[dimension] > 0 for dimension in ("tp", "cp", "dp"))
+
+
+def test_a_straggler_sets_the_pace() -> None:
+    even = step(2, SLOW | {"dp": 2})
+    slow = step(2, SLOW | {"dp": 2, "stragglers": [{"rank": 1, "slowdown": 1.25}]})
+    assert time_of(slow) == pytest.approx(1.25 * time_of(even), rel=1e-6)
+    assert slow.other == pytest.approx(0.1, abs=1e-4)
+
+
+BALANCED = SLOW | {"own": OWN | {"layers": 2}, "peak_tflops": 40, "efficiency": 1}
+"""Communication and computing of about the same length."""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "knobs", "overlap", "dimension"),
+    [
+        (2, {"dp": 2, "data": "fsdp"}, {"fsdp_prefetch": False}, "dp"),
+        (2, {"pp": 2, "micro_batches": 4}, {"decoupled_pipeline": False}, "pp"),
+    ],
+)
+def test_an_overlap_that_is_off_costs_time_in_its_dimension(
+    ranks: int, knobs: dict[str, object], overlap: dict[str, object], dimension: str
+) -> None:
+    small = {"ncclx.buffsize": "64KiB"}
+    on = step(ranks, BALANCED | knobs, **small)
+    off = step(ranks, BALANCED | knobs | {"overlap": overlap}, **small)
+    assert time_of(off) > 1.01 * time_of(on)
+    assert off.exposed[dimension] > on.exposed[dimension]
+
+
+def test_chunks_of_tensor_parallelism_hide_communication_behind_computing() -> None:
+    wide = BALANCED | {"tp": 2, "micro_batch": 32, "peak_tflops": 80}
+    whole, cut = step(2, wide), step(2, wide | {"overlap": {"tp_chunks": 4}})
+    assert time_of(cut) < 0.95 * time_of(whole)
+
+
+def test_experts_exchange_what_tokens_and_top_k_say() -> None:
+    own = OWN | {"layers": 1, "experts": 4, "top_k": 2}
+    scenario = {
+        "name": "experts",
+        "topology": {"kind": "star", "hosts": 4},
+        "jobs": [
+            {
+                "name": "train",
+                "workload": {"kind": "training", **SLOW, "own": own, "micro_batch": 1, "dp": 4, "ep": 4},
+            }
+        ],
+        "ncclx": {"admission": "none"},
+    }
+    summary = api.run(scenario, local=True).summary
+    exchange = 128 * 2 * 256 * 2
+    assert summary.fabric.tiers[0].up_bytes == 4 * 4 * exchange * 3 // 4
+
+
+def test_a_step_is_the_same_in_parts_and_steps_repeat() -> None:
+    scenario = {
+        "name": "parts",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1},
+        "jobs": [
+            {
+                "name": "train",
+                "workload": {
+                    "kind": "training",
+                    **BALANCED,
+                    "data": "fsdp",
+                    "micro_batch": 1,
+                    "pp": 2,
+                    "steps": 2,
+                    "jitter": 0.05,
+                },
+            }
+        ],
+    }
+    runs = [api.run(scenario, local=True, parts=parts).summary for parts in (1, 3)]
+    assert runs[0].digest == runs[1].digest
+    result = runs[0].jobs["train"].training
+    assert result is not None
+    assert result.steps == 2

@@ -1,0 +1,182 @@
+"""Do scripts say what a training step is: shapes, pipelines, groups, bytes?"""
+
+from fractions import Fraction
+
+import pytest
+
+from emu.errors import ScenarioError
+from emu.scenario.training import TrainingWorkload
+from emu.workload.gpu_script import CALL, COMPUTE, LINE, RECORD, RING, WAIT
+from emu.workload.models import PRESETS, Model
+from emu.workload.pipeline import Pass, schedule
+from emu.workload.training import Plan, Training
+
+BILLION = 10**9
+
+
+def training(ranks: int, **knobs: object) -> Training:
+    """A small model: hidden 64, 4 heads, MLP 256, 32 tokens."""
+    own = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}
+    workload = TrainingWorkload.model_validate({"model": "own", "own": own, **knobs})
+    fitted = workload.fitted(ranks)
+    assert isinstance(fitted, Training), fitted
+    return fitted
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        ("llama3-8b", 7.0),
+        ("llama3-70b", 68.5),
+        ("llama3-405b", 401.6),
+        ("gpt3-175b", 173.9),
+        ("mixtral-8x7b", 46.4),
+    ],
+)
+def test_presets_have_the_parameters_they_are_named_after_but_embeddings(name: str, billions: float) -> None:
+    model = PRESETS[name]
+    assert model.layers * model.layer_parameters() / BILLION == pytest.approx(billions, rel=0.005)
+
+
+def test_step_flops_are_six_per_parameter_and_token_and_attention() -> None:
+    model = Model(layers=2, hidden=8, heads=2, kv_heads=2, ffn=32, vocab=10, sequence=4, gated=False)
+    parameters = 2 * (4 * 8 * 8 + 2 * 8 * 32) + 8 * 10
+    assert model.step_flops(100) == 100 * (6 * parameters + 12 * 2 * 8 * 4)
+
+
+def test_one_forward_one_backward() -> None:
+    order = schedule(1, 3, 4, 1)
+    assert [("F" if one.forward else "B") + str(one.batch) for one in order] == (
+        ["F0", "F1", "B0", "F2", "B1", "F3", "B2", "B3"]
+    )
+
+
+@pytest.mark.parametrize(("stages", "batches", "chunks"), [(1, 3, 1), (4, 2, 1), (4, 8, 2), (2, 4, 3)])
+def test_every_stage_does_every_pass_once_and_forward_first(stages: int, batches: int, chunks: int) -> None:
+    for stage in range(stages):
+        order = schedule(stage, stages, batches, chunks)
+        assert len(order) == 2 * batches * chunks == len(set(order))
+        for batch in range(batches):
+            for chunk in range(chunks):
+                assert order.index(Pass(True, batch, chunk)) < order.index(Pass(False, batch, chunk))
+
+
+def test_interleaving_takes_a_chunk_for_as_many_batches_as_there_are_stages() -> None:
+    order = [one for one in schedule(0, 2, 4, 2) if one.forward]
+    assert [(one.batch, one.chunk) for one in order] == [
+        (0, 0),
+        (1, 0),
+        (0, 1),
+        (1, 1),
+        (2, 0),
+        (3, 0),
+        (2, 1),
+        (3, 1),
+    ]
+
+
+def test_the_first_dimension_of_the_order_changes_fastest() -> None:
+    inner = training(8, tp=2, pp=2, dp=2)
+    assert [inner.coordinates(rank)["tp"] for rank in range(4)] == [0, 1, 0, 1]
+    outer = training(8, tp=2, pp=2, dp=2, order=("dp", "pp", "cp", "tp"))
+    assert [outer.coordinates(rank)["tp"] for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert all(outer.rank_at(outer.coordinates(rank)) == rank for rank in range(8))
+
+
+def test_groups_hold_the_ranks_that_differ_in_one_dimension() -> None:
+    plan = Plan(training(8, tp=2, pp=2, dp=2), 1, 0)
+    rings = [group.members for group in plan.groups if group.kind == RING]
+    lines = [group.members for group in plan.groups if group.kind == LINE]
+    assert sorted(rings) == [(0, 1), (0, 4), (1, 5), (2, 3), (2, 6), (3, 7), (4, 5), (6, 7)]
+    assert sorted(lines) == [(0, 2), (1, 3), (2, 0), (3, 1), (4, 6), (5, 7), (6, 4), (7, 5)]
+
+
+def test_bytes_of_each_dimension_follow_from_the_shape() -> None:
+    plan = Plan(training(8, tp=2, cp=2, dp=2, micro_batches=3), 1, 0)
+    script = plan.scripts[0]
+    tp, cp, dp = script.calls
+    activations = 32 // 2 * 64 * 2
+    assert {call.size_bytes for call in tp} == {activations}
+    assert len(tp) == 4 * 3 * 8
+    assert {(call.op, call.size_bytes) for call in cp} == {
+        ("all_gather", 32 * 2 * 32 // 2 * 2),
+        ("reduce_scatter", 32 * 2 * 32 // 2 * 2),
+    }
+    layer = (64 * (2 * 64 + 64) + 3 * 64 * 256) // 2
+    assert [call.size_bytes for call in dp] == [2 * layer] * 4 + [4 * layer] * 4
+    assert plan.groups[script.groups[2]].members == (0, 2, 4, 6)
+
+
+def test_computing_is_the_flops_over_the_rate() -> None:
+    plain = training(2, dp=2, peak_tflops=1, efficiency=0.5, data="none", micro_batches=2)
+    script = Plan(plain, 1, 0).scripts[1]
+    flops = plain.model.step_flops(32) * 2
+    assert sum(a for kind, a, _ in script.streams[0] if kind == COMPUTE) == pytest.approx(
+        flops / 0.5, abs=100
+    )
+    slow = training(
+        2, dp=2, peak_tflops=1, efficiency=0.5, data="none", stragglers=({"rank": 1, "slowdown": 2},)
+    )
+    scripts = Plan(slow, 1, 0).scripts
+    totals = [sum(a for kind, a, _ in one.streams[0] if kind == COMPUTE) for one in scripts]
+    assert totals[1] == 2 * totals[0]
+
+
+def test_jitter_stays_in_its_bounds_and_comes_from_the_seed() -> None:
+    def pieces(seed: int, jitter: object) -> list[int]:
+        one = training(2, dp=2, peak_tflops=1, data="none", micro_batches=8, jitter=jitter)
+        return [a for kind, a, _ in Plan(one, seed, 0).scripts[0].streams[0] if kind == COMPUTE]
+
+    exact, drawn = pieces(1, 0), pieces(1, 0.1)
+    assert drawn == pieces(1, 0.1) != pieces(2, 0.1)
+    assert all(abs(one - other) <= other // 10 + 1 for one, other in zip(drawn, exact, strict=True))
+    assert len(set(drawn)) > len(set(exact))
+
+
+def test_every_event_that_is_waited_for_is_recorded_once() -> None:
+    plan = Plan(training(16, tp=2, cp=2, pp=2, dp=2, micro_batches=2, virtual_stages=2), 1, 0)
+    for script in plan.scripts:
+        recorded = [a for line in script.streams for kind, a, _ in line if kind == RECORD]
+        waited = {a for line in script.streams for kind, a, _ in line if kind == WAIT}
+        assert sorted(recorded) == list(range(script.events))
+        assert waited <= set(recorded)
+        for place, line in enumerate(script.streams[1:]):
+            assert [b for kind, a, b in line if kind == CALL] == list(range(len(script.calls[place])))
+
+
+def test_both_sides_of_a_line_agree_on_every_transfer() -> None:
+    plan = Plan(training(4, pp=4, micro_batches=4, layers=4), 1, 0)
+    for number, group in enumerate(plan.groups):
+        calls = [plan.scripts[rank].calls[plan.scripts[rank].groups.index(number)] for rank in group.members]
+        assert calls[0] == calls[1]
+
+
+def test_scale_shrinks_bytes_and_computing_alike() -> None:
+    whole, small = training(4, tp=2, dp=2), training(4, tp=2, dp=2, scale="1/4")
+    assert small.duration_ps(10**9) == whole.duration_ps(10**9) // 4
+    assert small.bytes_of(1000) == whole.bytes_of(1000) // 4
+    assert small.step_flops() == whole.step_flops() * Fraction(1, 4)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "reason"),
+    [
+        ({"model": "llama3-8b", "layers": 33}, "at most 32"),
+        ({"model": "llama3-8b", "pp": 3}, "32 layers do not divide into 3 x 1 chunks"),
+        ({"model": "llama3-8b", "pp": 2, "virtual_stages": 2, "micro_batches": 3}, "in multiples of 2"),
+        ({"model": "llama3-8b", "order": ["tp", "tp", "pp", "dp"]}, "each dimension once"),
+        ({"model": "llama3-8b", "tp": 3}, "does not divide 32 heads"),
+        ({"model": "llama3-8b", "scale": 2}, "above 1"),
+        ({"model": "own"}, "goes with `model: own`"),
+        ({"model": "llama3-8c"}, "did you mean 'llama3-8b'"),
+        ({"model": "llama3-8b", "ep": 2}, "does not divide the experts"),
+        ({"model": "llama3-8b", "tp": 4}, "tp 4 x cp 1 x pp 1 x dp 1 is 4 ranks, the job has 2"),
+        ({"model": "llama3-8b", "stragglers": [{"rank": 2}]}, "there is no rank 2 to be slow"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, object], reason: str) -> None:
+    from emu.api import prepare  # noqa: PLC0415
+
+    jobs = [{"name": "train", "workload": {"kind": "training", **knobs}}]
+    with pytest.raises(ScenarioError, match=reason):
+        prepare({"name": "wrong", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs})
