@@ -19,9 +19,9 @@ from emu.measure.summary import (
     Job,
     Link,
     Summary,
-    TrainingResult,
     Uplinks,
 )
+from emu.measure.summary_training import TrainingResult
 from emu.scenario.expect import quantity
 from emu.units import format_size, format_time
 

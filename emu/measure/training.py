@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from emu.measure.summary import TrainingResult
+from emu.measure.summary_training import TrainingResult
 from emu.workload.gpu_script import REASONS
 from emu.workload.models import Model
 from emu.workload.training import Training

@@ -123,7 +123,7 @@ class TrainingWorkload(Section):
     data: Literal["fsdp", "ddp", "none"] = "fsdp"
     """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
     overlap: Overlap = Overlap()
-    """What communication runs beside."""
+    """Which communication runs beside computing."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
     """Of one GPU (H100, BF16, dense)."""
     efficiency: PositiveFraction = Fraction(6, 10)
