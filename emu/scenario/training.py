@@ -77,7 +77,7 @@ class Overlap(Section):
     computing."""
 
 
-class Straggler(Section):
+class SlowRank(Section):
     """A slow GPU."""
 
     rank: Annotated[int, Field(ge=0, le=2**20)]
@@ -130,7 +130,7 @@ class TrainingWorkload(Section):
     """Share of it that kernels reach, communication apart."""
     jitter: Share = Fraction(0)
     """How far each piece of computing may be off, drawn evenly from the seed."""
-    stragglers: Annotated[tuple[Straggler, ...], Field(max_length=65536)] = ()
+    stragglers: Annotated[tuple[SlowRank, ...], Field(max_length=65536)] = ()
     """Slow GPUs."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
     """Steps, one after another."""
