@@ -16,6 +16,7 @@ from actors.runtime.build import Blueprint, fault_events
 from actors.runtime.partition import Partition
 from actors.runtime.plan import RunPlan
 from actors.runtime.sync import SyncPoint
+from emu.faults.events import Fault
 from emu.scenario.changes import Change, changed
 from emu.scenario.resolve import resolve
 from emu.wire.event import Event
@@ -47,6 +48,10 @@ class Changes:
     def staged(self) -> int:
         """How many changes are known here, made or not."""
         return len(self._staged)
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Every occurrence of a fault, with the changes that were made."""
+        return self._blueprint.resolved.faults
 
     def stage(self, text: str) -> None:
         """Take a change, as JSON, to be made later."""

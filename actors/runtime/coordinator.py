@@ -251,6 +251,7 @@ class _RayRun:
                 snapshots=str(self._keeper.directory.absolute()) if self._is_near(worker) else "",
                 snapshots_at_ps=self._keeper.at_ps,
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
+                end_ps=self._options.end_ps,
                 pace_ps=self._options.pace_ps,
             )
             return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)

@@ -32,8 +32,9 @@ from prometheus_client.metrics_core import Metric as ClientMetric
 from prometheus_client.registry import Collector
 
 from actors.runtime.pages import Discovery, PageServer
+from actors.runtime.state_reading import Rows
 from emu.kernel.device import Series
-from emu.measure.exposition import Exposition
+from emu.measure.exposition import Exposition, state_text
 from emu.measure.metric import Kind, Metric, Unit
 from emu.measure.metrics import ENGINE_METRICS, METRIC_OF
 from emu.scenario.switch import PfcSection
@@ -55,6 +56,7 @@ class Snapshot(NamedTuple):
     virtual_ps: int
     values: tuple[Sequence[int], ...]
     engine: dict[str, int]
+    state: Rows
 
 
 class Exporter:
@@ -91,7 +93,11 @@ class Exporter:
         return self._server.address
 
     def publish(
-        self, virtual_ps: int, values: Iterable[Sequence[int]], engine: Mapping[str, int] | None = None
+        self,
+        virtual_ps: int,
+        values: Iterable[Sequence[int]],
+        engine: Mapping[str, int] | None = None,
+        state: Rows | None = None,
     ) -> None:
         """Hand over the counters of a sync point or of a slice's end; called by the worker's own thread.
 
@@ -99,7 +105,7 @@ class Exporter:
         `engine` has values for the keys of `ENGINE_METRICS`; virtual time and memory are filled in here.
         Waits, at most `COURTESY_S`, until the scrapes that waited are answered.
         """
-        snapshot = Snapshot(virtual_ps, tuple(values), dict(engine or {}))
+        snapshot = Snapshot(virtual_ps, tuple(values), dict(engine or {}), state or {})
         with self._condition:
             self._snapshot = snapshot
             self._generation += 1
@@ -116,7 +122,9 @@ class Exporter:
             self.wanted = True
             self._condition.wait_for(lambda: self._generation != generation, WAIT_S)
             snapshot = self._snapshot
-        text = self._exposition.render(snapshot.values) if snapshot is not None else ""
+        text = ""
+        if snapshot is not None:
+            text = self._exposition.render(snapshot.values) + state_text(snapshot.state)
         return text.encode() + generate_latest(self._registry)
 
     def sent(self) -> None:

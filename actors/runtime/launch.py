@@ -30,6 +30,7 @@ from actors.runtime.saving import Saving
 from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import quiet_collector
 from actors.runtime.snapshot import resume
+from actors.runtime.state_reading import StateReading
 from actors.runtime.stepping import check_unattended
 from actors.runtime.waiting import waits_of
 from actors.runtime.workers_file import write_workers
@@ -71,7 +72,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
     keeper = Keeper(scenario, options, plan.workers, observer)
-    machines = [plan.machine(part) for part in range(plan.workers)]
+    machines = [plan.machine(part, options.end_ps) for part in range(plan.workers)]
     saving = Saving(keeper, machines)
     changes = [Changes(plan, part, partition) for part, partition in enumerate(partitions)]
     pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
@@ -87,6 +88,9 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     ending: Ending | None = None
     discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
     try:
+        if options.metrics:
+            hosted = [device for partition in partitions for device in partition.devices]
+            scrape.state = StateReading(plan, hosted, changes[0].faults)
         metrics = scrape.start(scenario) if options.metrics else ""
         if discovery is not None:
             discovery.set_targets([(0, metrics)])

@@ -15,6 +15,7 @@ from actors.runtime.steering import Steering
 from emu.measure.collected import DeviceRecord, EngineFacts, Sample
 from emu.scenario.changes import Change
 from emu.scenario.schema import Scenario
+from emu.wire.event import NEVER_PS
 
 
 class Ending(StrEnum):
@@ -72,6 +73,8 @@ class RunOptions:
     """The sync point of the snapshot in `directory` to go on from; -1 begins at the start."""
     until_ps: int = -1
     """If not negative: take a snapshot then, and end as if interrupted."""
+    end_ps: int = NEVER_PS
+    """The end of a live run that is repeated: where somebody ended it."""
     pace_ps: int = 0
     """Virtual time a second of wall time, at most; 0 for as fast as can be."""
     steering: Steering | None = None

@@ -140,7 +140,7 @@ class Discovery:
     def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:
         """List these workers from now on."""
         groups = [
-            {"targets": [address], "labels": {"run": self.run, "worker": str(worker)}}
+            {"targets": [address], "labels": {"run": self.run, "role": "worker", "worker": str(worker)}}
             for worker, address in targets
         ]
         self._body = json.dumps(groups).encode()

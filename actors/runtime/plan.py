@@ -8,7 +8,7 @@ nothing of it is shipped, and nothing of it changes an answer.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from actors.host_link import MANAGEMENT_PORT
 from actors.ncclx.plan import make_plan as plan_jobs
@@ -23,6 +23,7 @@ from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Topology
 from emu.wire.batch import BatchReader
+from emu.wire.event import NEVER_PS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,10 @@ class RunPlan:
         stall_after_ps = 0 if waits else self.scenario.stall_after_ps
         return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, run.repeat)
 
-    def machine(self, worker: int) -> WindowMachine:
-        """One worker's side of the window protocol."""
-        return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), self.grid)
+    def machine(self, worker: int, end_ps: int = NEVER_PS) -> WindowMachine:
+        """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""
+        grid = replace(self.grid, max_time_ps=min(self.grid.max_time_ps, end_ps))
+        return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), grid)
 
     def partition(self, worker: int) -> Partition:
         """One worker's devices, built."""

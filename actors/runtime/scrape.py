@@ -16,6 +16,7 @@ import emu
 from actors.runtime.exporter import Exporter
 from actors.runtime.outcome import Progress
 from actors.runtime.partition import Partition
+from actors.runtime.state_reading import Rows, StateReading
 from emu.kernel.device import Device
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
@@ -35,6 +36,8 @@ class Scrape:
         self._values: list[list[int]] = []
         self._engine: dict[str, int] = {}
         self._windows_before = 0
+        self.state: StateReading | None = None
+        self._rows: Rows = {}
         self.host(partitions, windows)
 
     def host(self, partitions: Sequence[Partition], windows: Callable[[], int]) -> None:
@@ -83,7 +86,9 @@ class Scrape:
                 "windows": self._windows_before + self._windows(),
             }
             self._values = [device.counters() for device in self._devices]
-        self._exporter.publish(self._served_ps, self._values, self._engine)
+            if self.state is not None:
+                self._rows = self.state.rows(virtual_ps)
+        self._exporter.publish(self._served_ps, self._values, self._engine, self._rows)
 
     def virtual_ps(self) -> int:
         """How far virtual time is."""

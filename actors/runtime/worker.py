@@ -44,11 +44,13 @@ from actors.runtime.scrape import Scrape
 from actors.runtime.simulation import Report, Simulation
 from actors.runtime.snapshot import fingerprint, from_bytes, resume
 from actors.runtime.snapshot_files import Saved, SnapshotFiles
+from actors.runtime.state_reading import StateReading
 from actors.runtime.sync import SyncPoint
 from actors.runtime.waiting import waits_of
 from emu.errors import EmuError, RuntimeFailure
 from emu.scenario.load import load_text
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 SPIN_S: Final = 0.0002
@@ -79,6 +81,8 @@ class WorkerSpec:
     """When to take one, besides when asked."""
     resume_ps: int = -1
     """The sync point whose snapshot the run goes on from; -1 for the start."""
+    end_ps: int = NEVER_PS
+    """The end of a run that is repeated, where that is before its scenario's."""
     pace_ps: int = 0
     """Virtual time a second of wall time at most; 0 for as fast as can be."""
 
@@ -289,7 +293,7 @@ class Worker:
 def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     scenario = load_text(spec.scenario, "scenario").scenario
     plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves)
-    partition, machine = plan.partition(spec.worker), plan.machine(spec.worker)
+    partition, machine = plan.partition(spec.worker), plan.machine(spec.worker, spec.end_ps)
     sampler = Sampler(partition)
     changes = Changes(plan, spec.worker, partition)
     files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
@@ -316,6 +320,8 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         page = Scrape(plan.topology, [partition], windows)
     else:
         page.host([partition], windows)
+    if spec.metrics:
+        page.state = StateReading(plan, partition.devices, changes.faults)
     metrics_address = page.start(scenario) if spec.metrics else ""
     return _Hosted(
         spec, plan.topology, partition, sampler, changes, participant, page, metrics_address, saver, wishes

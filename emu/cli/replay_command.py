@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -30,6 +31,7 @@ def command(
     """
     options = where(workers, local, parts)
     before = recorded(run)
+    options = replace(options, end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if before.changes == 1 else f"{before.changes} changes"
     with RunDirectory.create(prepared.scenario.name, out) as directory:

@@ -19,9 +19,6 @@ from emu.cli.where_options import placed, where
 from emu.measure.run_directory import RunDirectory
 from emu.units import format_time
 
-FOR_EVER = "1000h"
-"""Of virtual time; at any pace longer than anybody watches."""
-
 
 @click.command()
 @click.argument("scenario")
@@ -33,7 +30,7 @@ FOR_EVER = "1000h"
     metavar="TIME/s",
     help="Virtual time a second, or max for as fast as it goes.",
 )
-@click.option("--for", "for_", metavar="TIME", help="End after so much virtual time [Ctrl-C ends it].")
+@click.option("--for", "for_", metavar="TIME", help="End after so much virtual time [run.max_time].")
 @placed
 @click.option(
     "--discovery-port",
@@ -63,7 +60,7 @@ def command(
     status as of `emu run`, but Ctrl-C is an ordinary end, and so is a job that was not done once.
     """
     pace_ps = parse_pace(pace)
-    ends = ("run.repeat=true", f"run.max_time={for_ or FOR_EVER}")
+    ends = ("run.repeat=true",) if for_ is None else ("run.repeat=true", f"run.max_time={for_}")
     prepared = prepare(load_scenario(scenario, (*assignments, *ends), seed))
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from emu.measure.metric import Kind, Metric, Unit
 from emu.measure.metrics import DEVICE_METRICS, ENGINE_METRICS
+from emu.measure.state_metrics import STATE_METRICS
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8
@@ -65,6 +66,9 @@ def dashboard() -> dict[str, Any]:
         left = [metric for metric in left if metric not in of_row]
         rows.append((title, [_panel_of(metric) for metric in of_row]))
     rows.append(("Other", [_panel_of(metric) for metric in left]))
+    rows.append(
+        ("State", [_panel_of(metric) for metric in STATE_METRICS if not metric.key.endswith("_info")])
+    )
     rows.append(("Engine", [_panel_of(metric) for metric in ENGINE_METRICS]))
     return {
         "title": "emu",

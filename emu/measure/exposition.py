@@ -13,12 +13,13 @@ Text format 0.0.4. Time is rendered in seconds, in exact decimal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from emu.kernel.device import Series
 from emu.measure.metric import Metric, Unit
-from emu.measure.metrics import DEVICE_METRICS, labels_of, seconds
+from emu.measure.metrics import DEVICE_METRICS, label_text, labels_of, seconds
+from emu.measure.state_metrics import STATE_METRICS
 
 
 class _Family:
@@ -84,3 +85,18 @@ class Exposition:
             lines += family.lines(flat)
         lines.append("")
         return "\n".join(lines)
+
+
+def state_text(rows: Mapping[str, Sequence[tuple[Sequence[str], int]]]) -> str:
+    """The series of state: by key, the values of their labels and their values."""
+    lines: list[str] = []
+    for metric in STATE_METRICS:
+        of_metric = rows.get(metric.key, ())
+        if of_metric:
+            lines.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}")
+        for values, value in of_metric:
+            pairs = zip(metric.labels, values, strict=True)
+            inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
+            shown = seconds(value) if metric.unit is Unit.PS else str(value)
+            lines.append(f"{metric.name}{{{inside}}} {shown}" if inside else f"{metric.name} {shown}")
+    return "".join(line + "\n" for line in lines)

@@ -20,6 +20,7 @@ from emu.errors import UsageError
 from emu.scenario.changes import changed
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
+from emu.wire.event import NEVER_PS
 
 ACCEPTED = "accepted: the directory of a run that `emu run` or `emu up` wrote"
 
@@ -32,9 +33,11 @@ class Recorded:
     """Whose run is the same."""
     changes: int
     """How many were made while it went on."""
+    end_ps: int
+    """Where somebody ended it; NEVER_PS if nobody did. The scenario's own end stays what it is, since the
+    occurrences of its faults are counted up to there."""
     digest: str
     """Empty if it did not come to its end."""
-    ended: bool
 
 
 def recorded(directory: Path) -> Recorded:
@@ -49,10 +52,8 @@ def recorded(directory: Path) -> Recorded:
         scenario = changed(scenario, entry["change"], int(entry["virtual_ps"]))
     ends = [entry for entry in entries if entry["kind"] == "end"]
     digest = str(ends[-1].get("digest", "")) if ends else ""
-    if ends and digest and scenario.run.repeat:
-        run = scenario.run.model_copy(update={"max_time_ps": int(ends[-1]["virtual_ps"])})
-        scenario = scenario.model_copy(update={"run": run})
-    return Recorded(scenario, len(changes), digest, bool(ends))
+    end_ps = int(ends[-1]["virtual_ps"]) if digest and scenario.run.repeat else int(NEVER_PS)
+    return Recorded(scenario, len(changes), end_ps, digest)
 
 
 def _entries(directory: Path) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from emu.kernel.device import Series
 from emu.measure.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
 from emu.measure.metric import counter as _counter
 from emu.measure.metric import gauge as _gauge
+from emu.measure.state_metrics import STATE_METRICS
 from emu.units import PS_PER_S
 
 DROP_REASONS: Final[dict[str, str]] = {
@@ -341,7 +342,7 @@ INFO_METRICS: Final[tuple[Metric, ...]] = (
 )
 """Constants that carry their meaning in labels."""
 
-METRICS: Final[tuple[Metric, ...]] = DEVICE_METRICS + ENGINE_METRICS + INFO_METRICS
+METRICS: Final[tuple[Metric, ...]] = DEVICE_METRICS + STATE_METRICS + ENGINE_METRICS + INFO_METRICS
 
 METRIC_OF: Final[dict[str, Metric]] = {metric.key: metric for metric in METRICS}
 

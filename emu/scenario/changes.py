@@ -11,6 +11,7 @@ fault has in YAML, `at` left out, or `{"clear": NUMBER}` with the fault's place 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,8 +22,11 @@ from emu.scenario.faults import FaultSection
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
 from emu.units import format_time
+from emu.wire.event import NEVER_PS
 
 Change = Mapping[str, Any]
+MOST_TIMES = 1000
+"""Of a fault that comes again, for saying when it is over."""
 
 _FAULTS: TypeAdapter[Any] = TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
 
@@ -52,6 +56,8 @@ def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
     fault = faults[number]
     if "for_ps" not in type(fault).model_fields:
         raise UsageError(f"fault {number} ({fault.kind}) does not last, so it cannot be cleared")
+    if len(list(islice(fault.times_ps(NEVER_PS), 2))) > 1:
+        raise UsageError(f"fault {number} ({fault.kind}) comes again and again, so it cannot be cleared")
     if fault.at_ps >= now_ps:
         raise UsageError(f"fault {number} has not begun: it will at {format_time(fault.at_ps)}")
     until_ps = end_of(fault)
@@ -60,9 +66,10 @@ def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
 
 
 def end_of(fault: FaultSection) -> int | None:
-    """When a fault ends by itself; None if it lasts, or has no duration."""
-    for_ps: int | None = getattr(fault, "for_ps", None)
-    return None if for_ps is None else fault.at_ps + for_ps
+    """When a fault ends by itself for the last time; None if it lasts, comes again for long, or has no
+    duration."""
+    times = list(islice(fault.times_ps(NEVER_PS), MOST_TIMES))
+    return times[-1][1] or None if 0 < len(times) < MOST_TIMES else None
 
 
 def check_fault(scenario: Scenario, fault: Mapping[str, object]) -> None:
@@ -72,7 +79,7 @@ def check_fault(scenario: Scenario, fault: Mapping[str, object]) -> None:
     """
     place = len(scenario.faults)
     mapping = to_mapping(scenario)
-    mapping["faults"] = [*mapping.get("faults", []), dict(fault) | {"at": "0ps"}]
+    mapping["faults"] = [*mapping.get("faults", []), dict(fault) | {"at": "1us"}]
     try:
         load_mapping(mapping)
     except ScenarioError as error:

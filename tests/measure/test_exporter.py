@@ -131,6 +131,6 @@ def test_discovery_lists_the_workers_as_http_sd_wants_it() -> None:
     finally:
         discovery.close()
     assert listed == [
-        {"targets": ["127.0.0.1:1234"], "labels": {"run": "tiny", "worker": "0"}},
-        {"targets": ["127.0.0.1:1235"], "labels": {"run": "tiny", "worker": "1"}},
+        {"targets": ["127.0.0.1:1234"], "labels": {"run": "tiny", "role": "worker", "worker": "0"}},
+        {"targets": ["127.0.0.1:1235"], "labels": {"run": "tiny", "role": "worker", "worker": "1"}},
     ]

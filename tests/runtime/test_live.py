@@ -11,7 +11,7 @@ from emu import api
 from emu.errors import UsageError
 from emu.kernel.mixing import Stream
 from emu.measure.collected import Sample
-from emu.measure.journal import recorded
+from emu.measure.journal import Recorded, recorded
 from emu.measure.run_directory import RunDirectory
 from tests.conftest import SOAK
 
@@ -47,12 +47,24 @@ class Operator(api.Observer):
             if lasting:
                 self._steering.clear(lasting[0])
             else:
-                fault = {"kind": "link_down", "target": LINKS[self._stream.below(len(LINKS))]}
-                if self._stream.below(2):
-                    fault["for"] = f"{1 + self._stream.below(400)}us"
-                self._steering.inject(fault)
+                self._steering.inject(self._drawn())
         except UsageError:
             return
+
+    def _drawn(self) -> dict[str, object]:
+        link = LINKS[self._stream.below(len(LINKS))]
+        span = f"{1 + self._stream.below(400)}us"
+        kinds: tuple[dict[str, object], ...] = (
+            {"kind": "link_down", "target": link},
+            {"kind": "link_down", "target": link, "for": span},
+            {"kind": "degrade", "target": link, "rate": "100G", "loss": 0.01, "for": span},
+            {"kind": "nic_down", "target": "nic-1-0", "for": span},
+            {"kind": "gpu_slow", "target": "gpu-0-1", "factor": 3, "for": span},
+            {"kind": "link_down", "target": link, "for": "20us", "every": "90us", "count": 3},
+            {"kind": "slow_receiver", "target": "nic-0-0", "rate": "20G", "for": span},
+            {"kind": "headroom_drift", "target": "rtsw-0", "headroom": "1KiB", "for": span},
+        )
+        return kinds[self._stream.below(len(kinds))]
 
     def changed(self, change: object, fault: int, at_ps: int, scenario: api.Scenario) -> None:
         del change, scenario
@@ -71,6 +83,12 @@ def live_run(directory: Path, seed: int, **options: object) -> api.Result:
     return result
 
 
+def replayed(found: Recorded, **options: object) -> api.Result:
+    prepared = api.prepare(api.as_loaded(found.scenario))
+    made = api.RunOptions(metrics=False, end_ps=found.end_ps, **options)  # type: ignore[arg-type]
+    return api.run_prepared(prepared, made)
+
+
 @pytest.mark.parametrize("seed", range(1, RUNS + 1))
 def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, tmp_path: Path) -> None:
     live = live_run(tmp_path / "live", seed, local=True, parts=1 + seed % 3)
@@ -78,7 +96,7 @@ def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, t
     assert live.outcome.digest
     found = recorded(tmp_path / "live")
     assert found.digest == live.outcome.digest
-    again = api.run(api.as_loaded(found.scenario), local=True, parts=1 + (seed + 1) % 3)
+    again = replayed(found, local=True, parts=1 + (seed + 1) % 3)
     assert again.outcome.digest == live.outcome.digest
     assert again.outcome.virtual_ps == live.outcome.virtual_ps
     assert again.summary.faults == live.summary.faults
@@ -87,7 +105,7 @@ def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, t
 @pytest.mark.ray
 def test_a_live_run_on_workers_replays_in_one_process(tmp_path: Path, kept_workers: None) -> None:
     live = live_run(tmp_path / "live", 5, workers=2)
-    again = api.run(api.as_loaded(recorded(tmp_path / "live").scenario), local=True)
+    again = replayed(recorded(tmp_path / "live"), local=True)
     assert live.outcome.ending == "finished"
     assert again.outcome.digest == live.outcome.digest
 

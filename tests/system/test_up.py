@@ -54,7 +54,7 @@ class Up:
 def ended() -> Iterator[tuple[Up, list[int], str]]:
     """A run that was broken twice and ended; the exit statuses of what was asked of it, and what it said."""
     place = Path(tempfile.mkdtemp(prefix="emu-up-"))
-    run = Up(place, "--local", "--pace", "5ms/s", "--set", "transport.timeout=4")
+    run = Up(place, "--local", "--pace", "2ms/s", "--set", "transport.timeout=9")
     try:
         at = str(run.out)
         statuses = [

@@ -1,0 +1,161 @@
+"""What is the state of ports, queues, jobs, collectives and faults, when a scrape asks?
+
+Read between slices from what devices keep anyway: rows of labels and values for each series of
+`emu.measure.state_metrics`. Jobs, collectives and faults are told of by the worker that hosts the controller,
+so that a sum over workers counts them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from actors.control.controller import Controller
+from actors.ncclx.plan import job_plans
+from actors.nic.nic import Nic
+from actors.runtime.fabric import fabric_ports
+from actors.runtime.plan import RunPlan
+from actors.switch.egress import SwitchPort
+from actors.switch.switch import Switch
+from emu.faults.events import Fault
+from emu.kernel.device import Device
+from emu.measure.collected import CollectivePlan
+from emu.measure.jobs import bandwidth_bps, bus_factor
+from emu.topology.model import Topology
+from emu.wire.message import STATUS_SUCCESS
+
+Rows = dict[str, list[tuple[tuple[str, ...], int]]]
+"""By key of the series: values of its labels, and its value."""
+
+
+class StateReading:
+    """The state of one process's devices. `faults` gives those of the run as it is now, changes included."""
+
+    def __init__(
+        self, plan: RunPlan, devices: Sequence[Device], faults: Callable[[], Sequence[Fault]]
+    ) -> None:
+        self._topology = plan.topology
+        self._faults = faults
+        self._shown = sorted(plan.scenario.switch.pfc.priorities)
+        self._ports = [
+            (device, at, port)
+            for device in devices
+            if isinstance(device, Switch | Nic)
+            for at, port in enumerate(fabric_ports(device))
+        ]
+        self._switches = [device for device in devices if isinstance(device, Switch)]
+        self._controller = next((one for one in devices if isinstance(one, Controller)), None)
+        self._jobs = job_plans(plan.blueprint.plan, plan.topology)
+        works = plan.blueprint.plan.jobs
+        self._hosts = [len(work.hosts()) for work in works]
+        self._read = 0
+        """Of the controller's rows."""
+        self._collectives: dict[tuple[str, ...], list[int]] = {}
+        """Labels -> how many, and time, algbw and busbw of the last."""
+
+    def rows(self, now_ps: int) -> Rows:
+        """Everything, now."""
+        found: Rows = {"port_up": [], "port_info": [], "queue_bytes": [], "buffer_pool_bytes": []}
+        topology = self._topology
+        for device, at, port in self._ports:
+            name = topology.nodes[device.number].name
+            labels = (name, str(at))
+            found["port_up"].append((labels, int(port.up)))
+            peer = topology.ports(device.number)[at].peer
+            direction = direction_of(topology, device.number, peer)
+            found["port_info"].append(((*labels, topology.nodes[peer].name, direction), 1))
+            if isinstance(port, SwitchPort):
+                for priority, queued in enumerate(port.queued_bytes):
+                    if queued or priority in self._shown:
+                        found["queue_bytes"].append(((*labels, str(priority)), int(queued)))
+        for switch in self._switches:
+            name = topology.nodes[switch.number].name
+            found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
+        if self._controller is not None:
+            self._add_jobs(found, self._controller)
+            begun, active = count_faults(self._faults(), now_ps)
+            found["faults"] = [((), begun)]
+            found["faults_active"] = [((), active)]
+        return found
+
+    def _add_jobs(self, found: Rows, controller: Controller) -> None:
+        for key in ("job_operations", "job_running", "job_failed"):
+            found[key] = []
+        for plan, job in zip(self._jobs, controller.jobs, strict=True):
+            found["job_operations"].append(((plan.name,), int(job.operation)))
+            found["job_running"].append(((plan.name,), int(not job.ended)))
+            found["job_failed"].append(((plan.name,), int(job.status != STATUS_SUCCESS)))
+        rows = controller.operations
+        if len(rows) < self._read:
+            self._read = 0
+            self._collectives.clear()
+        for number, operation, start_ps, end_ps, status in rows[self._read :]:
+            if status == STATUS_SUCCESS:
+                self._take(number, operation, end_ps - start_ps)
+        self._read = len(rows)
+        ordered = sorted(self._collectives.items())
+        for at, key in enumerate(
+            (
+                "collectives",
+                "collective_exec_time_ps",
+                "collective_algorithm_bandwidth_bytes",
+                "collective_bus_bandwidth_bytes",
+            )
+        ):
+            found[key] = [(labels, values[at]) for labels, values in ordered]
+
+    def _take(self, number: int, operation: int, time_ps: int) -> None:
+        job = self._jobs[number]
+        plan = job.collectives[operation % len(job.collectives)]
+        labels = (
+            job.name,
+            str(self._hosts[number]),
+            str(job.ranks),
+            "".join(word.capitalize() for word in plan.op.split("_")),
+            size_range(plan.size_bytes),
+            f"{plan.algorithm.upper()}_SIMPLE",
+        )
+        values = self._collectives.setdefault(labels, [0, 0, 0, 0])
+        values[0] += 1
+        values[1:] = [time_ps, _rate(plan, time_ps, bus=False), _rate(plan, time_ps, bus=True)]
+
+
+def _rate(plan: CollectivePlan, time_ps: int, bus: bool) -> int:
+    factor = bus_factor(plan.op, plan.ranks) if bus else bus_factor("", plan.ranks)
+    return (bandwidth_bps(plan.size_bytes, time_ps, factor) or 0) // 8
+
+
+def count_faults(faults: Sequence[Fault], now_ps: int) -> tuple[int, int]:
+    """How many occurrences have begun, repairs not counted, and how many of these are neither over nor
+    repaired."""
+    begun = [fault for fault in faults if fault.begin_ps <= now_ps and not fault.repairs]
+    repairs = [fault for fault in faults if fault.begin_ps <= now_ps and fault.repairs]
+    active = 0
+    for fault in begun:
+        places = [(one.op, one.device, one.place) for one in fault.changes]
+        mended = any(
+            repair.begin_ps > fault.begin_ps
+            and all(place in [(one.op, one.device, one.place) for one in repair.changes] for place in places)
+            for repair in repairs
+        )
+        active += not mended and not 0 < fault.end_ps <= now_ps
+    return len(begun), active
+
+
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+
+
+def size_range(size_bytes: int) -> str:
+    """The range of powers of two that a size is in: 1_500_000 is "1-2MB"."""
+    power = max(size_bytes, 1).bit_length() - 1
+    unit = min(power // 10, len(_UNITS) - 1)
+    low = 1 << (power - 10 * unit)
+    return f"{low}-{2 * low}{_UNITS[unit]}"
+
+
+def direction_of(topology: Topology, node: int, peer: int) -> str:
+    """Where a port leads: a NIC is below every switch."""
+    own, other = topology.nodes[node].tier, topology.nodes[peer].tier
+    if own == other:
+        return "level"
+    return "up" if other > own else "down"

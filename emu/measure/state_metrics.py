@@ -1,0 +1,61 @@
+"""Which series tell of the state of ports, jobs, collectives and faults, as it is when somebody looks?
+
+They are read at a scrape, from devices that keep this state anyway, and cost a run nothing. They are not in
+the samples of a run directory: there the summary, the journal and the tables say the same.
+
+The labels of collectives are those of NCCL Inspector's Prometheus output (NCCL, ext-profiler/inspector):
+`comm_name` is the job, `collective` as NCCL spells it, `message_size` a range of powers of two. Slurm job,
+node and GPU are left out: a collective is told of once, and not by each rank.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from emu.measure.metric import PORT, PRIORITY, Metric, Unit, counter, gauge
+
+JOB: Final = ("job",)
+COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
+
+STATE_METRICS: Final[tuple[Metric, ...]] = (
+    gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal."),
+    gauge(
+        "port_info",
+        "port_info",
+        Unit.COUNT,
+        ("device", "port", "peer", "direction"),
+        "Always 1; the port's peer, and whether that is above (up), below (down) or beside (level).",
+    ),
+    gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
+    gauge(
+        "buffer_pool_bytes", "buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."
+    ),
+    counter("job_operations", "job_operations", Unit.COUNT, JOB, "Operations of the job that have ended."),
+    gauge("job_running", "job_running", Unit.COUNT, JOB, "Whether the job goes on: 0 once it ended."),
+    gauge("job_failed", "job_failed", Unit.COUNT, JOB, "Whether the job ended with an error."),
+    counter("collectives", "collectives", Unit.COUNT, COLLECTIVE, "Collectives that ended well."),
+    gauge(
+        "collective_exec_time_ps",
+        "collective_exec_time_seconds",
+        Unit.PS,
+        COLLECTIVE,
+        "How long the last one took, in virtual time.",
+    ),
+    gauge(
+        "collective_algorithm_bandwidth_bytes",
+        "collective_algorithm_bandwidth_bytes",
+        Unit.BYTES,
+        COLLECTIVE,
+        "Bytes per virtual second of the last one (algbw).",
+    ),
+    gauge(
+        "collective_bus_bandwidth_bytes",
+        "collective_bus_bandwidth_bytes",
+        Unit.BYTES,
+        COLLECTIVE,
+        "Bytes per virtual second of the last one, as busbw.",
+    ),
+    counter("faults", "faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
+    gauge("faults_active", "faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
+)
+"""In the order in which families are rendered."""
