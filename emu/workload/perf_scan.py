@@ -49,7 +49,7 @@ TESTS: Final = {
     "reduce": "reduce",
     "gather": "gather",
     "scatter": "scatter",
-    "sendrecv": "send_recv",
+    "sendrecv": "sendrecv",
     "hypercube": "hypercube",
 }
 """Test of nccl-tests -> operation."""
@@ -73,12 +73,13 @@ def which_test(name: str, modelled: Iterable[str]) -> tuple[str, str]:
     """
     plain = name.lower().removesuffix("_perf").replace("_", "").replace("-", "")
     available = list(modelled)
+    tests = listed(test for test, operation in TESTS.items() if operation in available)
     for test, operation in TESTS.items():
         if plain in (test.replace("_", ""), operation.replace("_", "")):
             if operation in available:
                 return test, operation
-            raise UsageError(f"{test} is known and not modelled; accepted: {listed(available)}")
-    raise UsageError(f"there is no test {name!r}{did_you_mean(name, TESTS)}; accepted: {listed(available)}")
+            raise UsageError(f"{test} is known and not modelled; accepted: {tests}")
+    raise UsageError(f"there is no test {name!r}{did_you_mean(name, TESTS)}; accepted: {tests}")
 
 
 def parse_size(text: str, flag: str) -> int:

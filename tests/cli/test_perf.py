@@ -33,6 +33,29 @@ def test_each_size_is_a_row_of_thirteen_columns(capsys: Captured) -> None:
     assert all(len(row) == 13 and row[5:9] == row[9:13] for row in rows(out))
 
 
+@pytest.mark.parametrize(
+    ("test", "count", "root", "factor"),
+    [
+        ("alltoall", "1024", "-1", 3 / 4),
+        ("broadcast", "4096", "2", 1),
+        ("reduce_perf", "4096", "2", 1),
+        ("gather", "1024", "2", 3 / 4),
+        ("scatter", "1024", "2", 3 / 4),
+        ("sendrecv", "4096", "-1", 1),
+    ],
+)
+def test_every_collective_has_its_count_root_and_factor(
+    capsys: Captured, test: str, count: str, root: str, factor: float
+) -> None:
+    status, out, _ = told(capsys, test, "-b", "16K", "-e", "16K", "-r", "2", *STAR, "--json")
+    (row,) = json.loads("\n".join(out))["results"]
+    assert status == 0
+    assert (row["size"], row["count"], row["root"].strip()) == (16384, int(count), root)
+    half = row["out_of_place"]
+    assert half["bus_bw"] == pytest.approx(half["alg_bw"] * factor, rel=1e-5)
+    assert half["alg_bw"] == pytest.approx(16384 / half["time"] / 1000, rel=1e-3)
+
+
 def test_a_size_that_leaves_a_rank_nothing_takes_no_time(capsys: Captured) -> None:
     _, out, _ = told(capsys, "all_gather", "-b", "32", "-e", "64", "-f", "2", *STAR)
     assert rows(out)[0][:8] == ["0", "0", "float", "none", "-1", "0.00", "0.00", "0.00"]
