@@ -93,3 +93,13 @@ def test_packed_integers_come_out_as_they_went_in() -> None:
     for wrong in (bytes(7), bytes(9), bytes(8 * 2**16 + 8)):
         with pytest.raises(ProtocolError):
             unpack_integers(wrong)
+
+
+@pytest.mark.parametrize("length", [0, 8, 16, 32, 248, 256, 4096])
+@pytest.mark.parametrize("blob", [b"", b"x"])
+def test_batch_is_the_same_msgpack_with_packets_or_without(length: int, blob: bytes) -> None:
+    head = bytes(range(256))[:length] if length <= 256 else bytes(length)
+    record = {"version": 1, "kind": "batch", "head": head, "integers": b"", "blob": blob}
+    body = encode("batch", head, b"", blob)
+    assert body == msgpack.packb(record)
+    assert decode(body) == ("batch", [head, b"", blob])
