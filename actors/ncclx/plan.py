@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, QpPlan
-from actors.ncclx.schedule import Schedule
+from actors.ncclx.schedule import Schedule, scheduled
 from actors.ncclx.scripted import Side, connect_groups
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
 from emu.measure.training import TrainingFacts, facts_of
@@ -34,7 +34,7 @@ from emu.scenario.training import TrainingWorkload
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
-from emu.workload.operations import JobOutline, Operation, benchmark
+from emu.workload.operations import JobOutline, Operation
 from emu.workload.training import Plan as TrainingPlan
 
 FOR_EVER: Final = 1 << 40
@@ -237,16 +237,7 @@ def _collective(
     admitted = ncclx.admission == "receiver_driven"
     ranks = len(job.gpus)
     channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
-    operations = benchmark(
-        workload.op,
-        workload.known_algorithm,
-        workload.sizes_bytes,
-        workload.iterations,
-        workload.warmup,
-        workload.root,
-        workload.counts * (ranks if len(workload.counts) == 1 else 1),
-    )
-    schedule = Schedule(ncclx, operations, [topology.host_of(gpu) for gpu in job.gpus])
+    schedule = scheduled(scenario, topology, number, job.gpus, workload)
     for channel in range(ncclx.channels):
         nics = []
         for gpu in job.gpus:
@@ -286,7 +277,7 @@ def _collective(
         name=job.name,
         start_ps=job.start_ps,
         ranks=ranks,
-        operations=operations,
+        operations=schedule.operations,
         schedule=schedule,
         works=tuple(
             RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))

@@ -10,15 +10,24 @@ The operations of `actors.ncclx.ring` have no graph: there rank r sends to r + 1
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from actors.ncclx.algorithms.given import Given
 from actors.ncclx.algorithms.table import LIBRARY
+from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.graph_channel import TaskPlan
 from actors.ncclx.ring import OPERATION_CODES
+from actors.ncclx.tuner import choose
+from emu.errors import Problem, ScenarioError
+from emu.scenario.graph import GraphSection
+from emu.scenario.jobs import AUTO, GRAPH, CollectiveWorkload
 from emu.scenario.ncclx import NcclxSection
-from emu.workload.operations import Operation, payload_bytes
+from emu.scenario.plugins import load_plugin
+from emu.scenario.schema import Scenario
+from emu.topology.model import Topology
+from emu.workload.operations import Operation, benchmark, payload_bytes
 
 _NOMINAL_BYTES: Final = 64
 
@@ -31,11 +40,6 @@ def is_ring(operation: Operation) -> bool:
     return operation.algorithm == "ring" and operation.op in OPERATION_CODES
 
 
-def algorithm_of(operation: Operation) -> Algorithm:
-    """Who makes an operation's graph."""
-    return LIBRARY[operation.algorithm]
-
-
 def byte_counts(weights: Sequence[Sequence[int]], size_bytes: int) -> tuple[tuple[int, ...], ...]:
     """Bytes from each rank to each: `size_bytes` is what the rank that sends most sends in all."""
     most = max(sum(row) for row in weights)
@@ -45,8 +49,15 @@ def byte_counts(weights: Sequence[Sequence[int]], size_bytes: int) -> tuple[tupl
 class Schedule:
     """The operations of one job. `nodes` says which server each rank is on."""
 
-    def __init__(self, ncclx: NcclxSection, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
+    def __init__(
+        self,
+        ncclx: NcclxSection,
+        operations: Sequence[Operation],
+        nodes: Sequence[int],
+        graph: GraphSection | None = None,
+    ) -> None:
         self.ncclx = ncclx
+        self._own: dict[str, Algorithm] = {} if graph is None else {GRAPH: Given(graph)}
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
 
@@ -118,7 +129,31 @@ class Schedule:
         ]
 
     def _steps(self, operation: Operation, channel: int, rank: int) -> list[Step]:
-        return algorithm_of(operation).steps(self.call(operation, channel), rank)
+        return self._algorithm(operation.algorithm).steps(self.call(operation, channel), rank)
+
+    def _algorithm(self, name: str) -> Algorithm:
+        """Of the library, handed in as a graph, or a class of the user's."""
+        if name in LIBRARY:
+            return LIBRARY[name]
+        if name not in self._own:
+            self._own[name] = load_plugin(name)()
+        return self._own[name]
+
+    def faults(self) -> Iterator[tuple[Operation, str]]:
+        """Operations of which an algorithm of the user's is no correct collective, and why."""
+        ncclx = self.ncclx
+        for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
+            if operation.algorithm in LIBRARY:
+                continue
+            calls = [self.call(operation, channel) for channel in range(ncclx.channels)]
+            try:
+                graphs = [
+                    [self._steps(operation, channel, rank) for rank in range(len(self.nodes))]
+                    for channel in range(ncclx.channels)
+                ]
+                check(calls, graphs, ncclx.slice_bytes, ncclx.steps // ncclx.slice_steps)
+            except GraphError as error:
+                yield operation, str(error)
 
     def _nominal(self, operation: Operation) -> Operation:
         size = _NOMINAL_BYTES * len(self.nodes) * self.ncclx.channels
@@ -128,3 +163,34 @@ class Schedule:
 
     def _kinds(self) -> Iterable[Operation]:
         return dict.fromkeys(map(self._nominal, self.operations))
+
+
+def scheduled(
+    scenario: Scenario, topology: Topology, number: int, gpus: Sequence[int], workload: CollectiveWorkload
+) -> Schedule:
+    """The schedule of a benchmark. ScenarioError if an algorithm of the user's is no such collective."""
+    ranks = len(gpus)
+    operations = benchmark(
+        workload.op,
+        workload.known_algorithm,
+        workload.sizes_bytes,
+        workload.iterations,
+        workload.warmup,
+        workload.root,
+        workload.counts * (ranks if len(workload.counts) == 1 else 1),
+    )
+    if workload.algorithm == AUTO:
+        tuner = scenario.ncclx.tuner
+        rate_bps = topology.ports(topology.nics_of_gpu(gpus[0])[0])[0].rate_bps
+        operations = tuple(
+            one._replace(algorithm=choose(tuner, one.op, ranks, one.size_bytes, rate_bps))
+            for one in operations
+        )
+    nodes = [topology.host_of(gpu) for gpu in gpus]
+    schedule = Schedule(scenario.ncclx, operations, nodes, workload.graph)
+    for operation, fault in schedule.faults():
+        key = f"jobs[{number}].workload.algorithm"
+        reason = f"{workload.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
+        accepted = "an algorithm after which everybody has every contribution once"
+        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
+    return schedule

@@ -13,6 +13,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.flows import PATTERNS
+from emu.scenario.graph import GraphSection
+from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
 from emu.scenario.training import TrainingWorkload
@@ -42,9 +44,17 @@ ALGORITHMS: Final = {
     "halving_doubling": ("all_reduce", "all_gather", "reduce_scatter"),
     "bruck": ("all_gather", "all_to_all", "all_to_allv", "barrier"),
     "double_binary_tree": ("all_reduce", "broadcast", "reduce", "barrier"),
+    "hierarchical": ("all_reduce", "all_gather", "reduce_scatter"),
+    "pxn": ("all_to_all", "all_to_allv"),
 }
 """Algorithm -> the operations it can do."""
 DEFAULT: Final = "default"
+AUTO: Final = "auto"
+GRAPH: Final = "graph"
+BLOCKWISE: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter")
+"""Those whose buffer consists of a block for each rank."""
+BY_SERVER: Final = ("hierarchical", "pxn")
+"""Those that need equally many ranks on each server."""
 BARRIER_BYTES: Final = 4
 """A barrier is an all_reduce of one element, as in PyTorch's NCCL back end."""
 
@@ -112,6 +122,35 @@ OrderChoice = Annotated[
 ]
 
 
+_ALGORITHM_WORDS: Final = (DEFAULT, AUTO, *ALGORITHMS)
+ALGORITHM_ACCEPTED: Final = ", ".join((*_ALGORITHM_WORDS, "FILE.yaml", "module:Class"))
+
+
+def _read_algorithm(value: object) -> str:
+    if isinstance(value, str) and (value in _ALGORITHM_WORDS or value == GRAPH):
+        return value
+    if isinstance(value, str) and SEPARATOR in value:
+        if not callable(getattr(load_plugin(value), "steps", None)):
+            raise RefusedError(
+                f"{value!r} has no method `steps`", "a class like actors.ncclx.graph.Algorithm"
+            )
+        return value
+    hint = did_you_mean(value, _ALGORITHM_WORDS) if isinstance(value, str) else ""
+    raise RefusedError(f"{shown(value)} is not one of the choices{hint}", ALGORITHM_ACCEPTED)
+
+
+AlgorithmChoice = Annotated[
+    str,
+    Reading(
+        _read_algorithm,
+        _show,
+        ALGORITHM_ACCEPTED,
+        {"anyOf": [{"enum": [*_ALGORITHM_WORDS, GRAPH]}, {"type": "string", "pattern": "[.:]"}]},
+        "name, file or `module:Class`",
+    ),
+]
+
+
 class CollectiveWorkload(Section):
     """A benchmark of one collective, as nccl-tests runs it."""
 
@@ -131,22 +170,17 @@ class CollectiveWorkload(Section):
         "barrier",
     ]
     """The operation."""
-    algorithm: Literal[
-        "default",
-        "ring",
-        "direct",
-        "recursive_doubling",
-        "halving_doubling",
-        "bruck",
-        "double_binary_tree",
-    ] = "default"
-    """How it is done. `default`: ring where there is one, else direct."""
+    algorithm: AlgorithmChoice = DEFAULT
+    """How it is done. `default`: ring where there is one, else direct. `auto`: what the model of
+    `ncclx.tuner` likes best for each size. A file: a send/receive graph. `module:Class`: one's own."""
     sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
     """Sizes of the whole buffer, one row of results each; 4 B for a barrier, which moves one element."""
     root: Annotated[int, Field(ge=0)] = 0
     """Rank that broadcast and scatter start from, and reduce and gather end at."""
     counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
     """For all_to_allv: what each rank has for each, in proportion, row by row; or one row for all."""
+    graph: GraphSection | None = None
+    """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Timed repetitions of each size, one after another."""
     warmup: Annotated[int, Field(ge=0, le=10_000)] = 0
@@ -157,7 +191,7 @@ class CollectiveWorkload(Section):
 
         A size may not be listed twice: its rows could not be told apart.
         """
-        if self.algorithm != DEFAULT and self.op not in ALGORITHMS[self.algorithm]:
+        if self.algorithm in ALGORITHMS and self.op not in ALGORITHMS[self.algorithm]:
             able = [name for name, known in ALGORITHMS.items() if self.op in known]
             reason = f"{self.algorithm} has no {self.op}"
             yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able]))
@@ -165,6 +199,9 @@ class CollectiveWorkload(Section):
             yield Refusal(("sizes",), "a barrier moves one element", f"[{BARRIER_BYTES}B]")
         if self.root and self.op not in ROOTED:
             yield Refusal(("root",), f"{self.op} has no root", f"only with {', '.join(ROOTED)}")
+        if (self.graph is None) == (self.algorithm == GRAPH):
+            reason = "there is no graph" if self.graph is None else f"the algorithm is {self.algorithm}"
+            yield Refusal(("graph",), reason, "with `algorithm: graph`, and only then")
         yield from self._check_counts()
         for at, size in enumerate(self.sizes_bytes):
             if size in self.sizes_bytes[:at]:
@@ -180,7 +217,7 @@ class CollectiveWorkload(Section):
 
     @property
     def known_algorithm(self) -> str:
-        """The algorithm's name, `default` resolved."""
+        """The algorithm's name, `default` resolved; what `auto` picks depends on the size."""
         if self.algorithm != DEFAULT:
             return self.algorithm
         return "ring" if self.op in ALGORITHMS["ring"] else "direct"

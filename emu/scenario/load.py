@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from emu.errors import Problem, ScenarioError
 from emu.scenario.document import MAX_FILE_BYTES, decode, read_document
 from emu.scenario.flow_files import put_tables_in_place
+from emu.scenario.graph import put_graphs_in_place
 from emu.scenario.nccl_names import put_names_in_place
 from emu.scenario.overrides import Override, apply_override
 from emu.scenario.problems import problems_of
@@ -94,6 +95,7 @@ def _checked(
             problems.extend(error.problems)
     problems.extend(put_names_in_place(tree))
     problems.extend(put_tables_in_place(tree, directory, read_file))
+    problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file))
     scenario: Scenario | None = None
     try:

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from emu.scenario.nccl_names import EnvMapping
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes
-from emu.units import parse_size
+from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes, TimePs
+from emu.units import parse_size, parse_time
 
 
 class OutstandingSection(Section):
@@ -47,6 +47,25 @@ class DqplbSection(Section):
     """Segments that one queue pair may have outstanding (NCCL_CTRAN_IB_QP_MAX_MSGS)."""
 
 
+class TunerSection(Section):
+    """The model by which `algorithm: auto` picks."""
+
+    base_ps: TimePs = parse_time("8.4us")
+    """Latency of any operation (NCCL's base latency of ring and tree, Simple protocol)."""
+    hop_ps: TimePs = parse_time("5us")
+    """Latency of a hop: half of a round trip of 10 us."""
+    among: Annotated[
+        tuple[
+            Literal[
+                "ring", "direct", "recursive_doubling", "halving_doubling", "bruck", "double_binary_tree"
+            ],
+            ...,
+        ],
+        Field(min_length=1),
+    ] = ("ring", "double_binary_tree")
+    """Algorithms to choose among, those of NCCL by default."""
+
+
 class NcclxSection(Section):
     """Channels, their buffers, queue pairs and admission."""
 
@@ -76,6 +95,8 @@ class NcclxSection(Section):
     control: Literal["own_class", "data_class"] = "own_class"
     """Whether clear-to-send travels at `transport.control_priority` or with the data."""
 
+    tuner: TunerSection = TunerSection()
+    """How `algorithm: auto` picks."""
     env: EnvMapping = Field(default_factory=dict)
     """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`: translated into the keys above, into
     those of `transport`, and into `algorithm` of jobs. See `docs/data_path.md`."""

@@ -26,7 +26,7 @@ from emu.scenario.flows import (
     Permutation,
     Poisson,
 )
-from emu.scenario.jobs import CollectiveWorkload, JobSection
+from emu.scenario.jobs import BLOCKWISE, BY_SERVER, CollectiveWorkload, JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
@@ -277,7 +277,8 @@ def _job(
     rank_racks = tuple(racks[gpu] for gpu in chosen)
     flows: tuple[Flow, ...] = ()
     if isinstance(job.workload, CollectiveWorkload):
-        problems = list(_collective(scenario, index, job.workload, len(chosen)))
+        servers = [topology.host_of(topology.gpus[gpu]) for gpu in chosen]
+        problems = list(_collective(scenario, index, job.workload, servers))
         if problems:
             raise ScenarioError(problems)
     if isinstance(job.workload, FlowsWorkload):
@@ -304,13 +305,27 @@ def _job(
 
 
 def _collective(
-    scenario: Scenario, index: int, workload: CollectiveWorkload, ranks: int
+    scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
 ) -> Iterator[Problem]:
-    """What in a collective does not fit the number of its ranks."""
+    """What in a collective does not fit the number of its ranks, or where they are."""
     where = ("jobs", index, "workload")
+    ranks = len(servers)
+    counts = [servers.count(server) for server in dict.fromkeys(servers)]
+    if workload.algorithm in BY_SERVER and min(counts) != max(counts):
+        reason = f"a server has {min(counts)} ranks, another {max(counts)}"
+        accepted = "another algorithm, or equally many ranks on each server"
+        yield _problem(scenario, (*where, "algorithm"), reason, accepted)
     if workload.root >= ranks:
         reason = f"there is no rank {workload.root} among {ranks}"
         yield _problem(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")
+    graph = workload.graph
+    if graph is not None:
+        if len(graph.steps) != ranks:
+            reason = f"steps for {len(graph.steps)} ranks, and the job has {ranks}"
+            yield _problem(scenario, (*where, "graph", "steps"), reason, f"{ranks} lists")
+        if workload.op in BLOCKWISE and graph.chunks % ranks:
+            reason = f"{graph.chunks} chunks are no whole number for each of {ranks} ranks"
+            yield _problem(scenario, (*where, "graph", "chunks"), reason, f"a multiple of {ranks}")
     rows = len(workload.counts)
     if rows not in (0, 1, ranks):
         reason = f"{rows} rows for {ranks} ranks"

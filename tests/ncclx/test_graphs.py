@@ -37,7 +37,10 @@ def calls(op: str, ranks: int, channels: int, size: int, root: int = 0) -> list[
         counts = tuple(
             tuple((7 * source + 13 * target) % 5 * 37 for target in range(ranks)) for source in range(ranks)
         )
-    return [Call(op, ranks, size, channels, at, 256, 64, root, counts) for at in range(channels)]
+    # A multiple of 3 has three ranks on each server, another even number two, the others one.
+    rails = next(count for count in (3, 2, 1) if ranks % count == 0)
+    nodes = tuple(rank // rails for rank in range(ranks))
+    return [Call(op, ranks, size, channels, at, 256, 64, root, counts, nodes) for at in range(channels)]
 
 
 def graphs(algorithm: str, given: list[Call]) -> list[list[list[Step]]]:

@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+from emu.scenario.jobs import ALGORITHMS, OPERATIONS
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.section import yaml_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"
+COLLECTIVES = Path(__file__).parents[2] / "docs" / "collectives.md"
 DATA_PATH = Path(__file__).parents[2] / "docs" / "data_path.md"
 
 
@@ -17,7 +19,15 @@ def test_the_example_is_a_scenario() -> None:
     assert load_text(found[1], "ncclx.md").scenario.name == "library"
 
 
+def test_the_page_of_collectives_has_a_scenario_every_collective_and_every_algorithm() -> None:
+    text = COLLECTIVES.read_text()
+    found = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert load_text(found[1], "collectives.md").scenario.name == "exchange"
+    assert [name for name in (*OPERATIONS, *ALGORITHMS) if f"| `{name}` |" not in text] == []
+
+
 def test_the_pages_name_every_knob_of_the_section() -> None:
-    text = PAGE.read_text() + DATA_PATH.read_text()
+    text = PAGE.read_text() + DATA_PATH.read_text() + COLLECTIVES.read_text()
     knobs = [yaml_name(attribute) for attribute in NcclxSection.model_fields]
     assert [knob for knob in knobs if not re.search(rf"`{knob}\b", text)] == []

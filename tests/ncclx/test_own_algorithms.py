@@ -1,0 +1,144 @@
+"""Can a user hand in an algorithm, is a wrong one refused by name, and what does the tuner pick?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.ncclx.graph import Algorithm, Call, Step, StepList
+from actors.ncclx.tuner import choose
+from emu import api
+from emu.errors import ScenarioError
+from emu.measure.summary import Collective
+from emu.scenario.load import load_text
+from emu.scenario.ncclx import TunerSection
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+
+
+class Twice(Algorithm):
+    """An all_gather around a ring without sums: right; as an all_reduce it lacks all but its neighbour's."""
+
+    collectives = ("all_reduce", "broadcast")
+
+    def steps(self, call: Call, rank: int) -> list[Step]:
+        made = StepList(call.chunk_bytes)
+        if call.op == "all_reduce":
+            made.exchange(rank ^ 1, (call.whole(),), (call.whole(),), reduce=True)
+        elif rank == call.root:
+            for other in range(call.ranks):
+                if other != rank:
+                    made.send(other, (call.whole(),))
+        else:
+            made.receive(call.root, (call.whole(),))
+        return made.steps
+
+
+def rows(name: str, **changes: Any) -> list[Collective]:
+    overrides = {key.replace("__", "."): value for key, value in changes.items()} | {"expect": []}
+    summary = api.run(SCENARIOS / f"{name}.yaml", overrides=overrides, local=True).summary
+    (job,) = summary.jobs.values()
+    return job.collectives
+
+
+def text(op: str, algorithm: str) -> str:
+    workload = f"{{kind: collective, op: {op}, algorithm: {algorithm!r}, sizes: [1KiB]}}"
+    return f"""
+name: own
+topology: {{kind: star, hosts: 4}}
+jobs: [{{name: mine, workload: {workload}}}]
+"""
+
+
+def test_a_class_of_one_s_own_does_a_collective(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text("broadcast", "tests.ncclx.test_own_algorithms:Twice"))
+    (row,) = next(iter(api.run(path, local=True).summary.jobs.values())).collectives
+    assert (row.algorithm, row.status) == ("tests.ncclx.test_own_algorithms:Twice", "success")
+
+
+def test_a_class_that_is_no_all_reduce_is_refused_with_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text("all_reduce", "tests.ncclx.test_own_algorithms:Twice"))
+    with pytest.raises(ScenarioError) as caught:
+        api.run(path, local=True)
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs[0].workload.algorithm"
+    assert problem.reason.endswith("is no all_reduce of 1024 B: rank 0: byte 0 lacks rank 3")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("json:loads", "does not load"),
+        ("no_such_module:Mine", "does not load"),
+        ("emu.errors:Problem", "has no method `steps`"),
+        ("rings", "did you mean 'ring'?"),
+    ],
+)
+def test_what_is_no_algorithm_is_refused_at_its_line(algorithm: str, reason: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_text(text("all_reduce", algorithm), "own.yaml")
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.key) == (4, "jobs[0].workload.algorithm")
+    assert reason in problem.reason
+
+
+def test_a_graph_from_a_file_is_run() -> None:
+    (row,) = rows("own_graph")
+    assert (row.algorithm, row.status) == ("graph", "success")
+
+
+def spoiled(tmp_path: Path, change: Any) -> ScenarioError:
+    graph = json.loads((SCENARIOS / "own_graph.json").read_text())
+    change(graph)
+    (tmp_path / "own_graph.json").write_text(json.dumps(graph))
+    path = tmp_path / "own_graph.yaml"
+    path.write_text((SCENARIOS / "own_graph.yaml").read_text())
+    with pytest.raises(ScenarioError) as caught:
+        api.run(path, local=True)
+    return caught.value
+
+
+def test_a_graph_that_forgets_a_step_is_refused(tmp_path: Path) -> None:
+    (problem,) = spoiled(tmp_path, lambda graph: graph["steps"][0].pop()).problems
+    assert problem.key == "jobs[0].workload.algorithm"
+    assert "rank 0 never receives what rank 1 sends" in problem.reason
+
+
+def test_a_graph_that_does_not_reduce_is_refused(tmp_path: Path) -> None:
+    (problem,) = spoiled(tmp_path, lambda graph: graph["steps"][2][1].update(reduce=False)).problems
+    assert "lacks rank 2" in problem.reason
+
+
+def test_a_graph_for_other_ranks_is_refused(tmp_path: Path) -> None:
+    found = spoiled(tmp_path, lambda graph: graph["steps"].append([]))
+    assert "jobs[0].workload.graph.steps" in str(found)
+
+
+def test_a_graph_of_nonsense_is_refused_in_its_own_file(tmp_path: Path) -> None:
+    found = spoiled(tmp_path, lambda graph: graph["steps"][1][0].update(send=[9]))
+    assert "own_graph.json" in str(found)
+    assert "talks to a rank that is no peer" in str(found)
+
+
+def test_a_tuner_made_for_a_near_network_picks_wrongly_at_22_us() -> None:
+    """Its hops are 2 us; those of the wire 11 us, of which a ring of 8 takes 14 and doubling 3."""
+    near, far = rows("tuner"), rows("tuner", ncclx__tuner__hop="11us")
+    assert [row.algorithm for row in near] == ["recursive_doubling", "ring"]
+    assert [row.algorithm for row in far] == ["recursive_doubling", "recursive_doubling"]
+    took = [rows_[1].end_ps - rows_[1].start_ps for rows_ in (near, far)]  # type: ignore[operator]
+    assert took[0] > 1.5 * took[1]
+
+
+def test_the_model_is_base_and_hops_and_bytes() -> None:
+    """8 ranks, 400G: ring 14 hops and 1.75 S, doubling 3 hops and 3 S; equal where 11 hops are 1.25 S."""
+    tuner = TunerSection.model_validate({"hop": "1us", "among": ("ring", "recursive_doubling")})
+    equal = 11 * 50_000 * 100 // 125
+    rate_bps = 400 * 10**9
+    assert choose(tuner, "all_reduce", 8, equal * 98 // 100, rate_bps) == "recursive_doubling"
+    assert choose(tuner, "all_reduce", 8, equal * 102 // 100, rate_bps) == "ring"
+    assert choose(tuner, "all_to_all", 8, 1024, rate_bps) == "direct"
