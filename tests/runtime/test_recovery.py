@@ -174,3 +174,36 @@ def named_by_socket(address: str) -> str:
 def vandalised_peers(worker: WorkerRecord) -> list[int]:
     """Who connects to a worker: all that have a higher number."""
     return list(range(worker.worker + 1, WORKERS))
+
+
+@pytest.mark.parametrize("seed", range(10 if SOAK else 1))
+def test_workers_that_stumble_at_random_change_nothing(seed: int) -> None:
+    draw = Stream(seed, 1, 2)
+    over = threading.Event()
+    stumbles: list[int] = []
+
+    def stumble(me: Vandal) -> None:
+        while not over.is_set():
+            pid = me.workers[draw.below(WORKERS)].pid
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(draw.below(20) / 1000)
+            os.kill(pid, signal.SIGCONT)
+            stumbles.append(pid)
+            time.sleep(draw.below(30) / 1000)
+
+    threads: list[threading.Thread] = []
+
+    def begin(me: Vandal) -> None:
+        threads.append(threading.Thread(target=stumble, args=(me,)))
+        threads[0].start()
+
+    vandal = Vandal(begin, [1])
+    try:
+        outcome = disturbed(vandal, sockets="tcp" if seed % 2 else "auto")
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    check(outcome, vandal)
+    assert (outcome.engine.recoveries, vandal.notes) == (0, [])
+    assert stumbles
