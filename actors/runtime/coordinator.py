@@ -205,6 +205,9 @@ class _RayRun:
         """Whether the attempt broke, and another one is worth it."""
         if self._interruption.asked or not can_be_repeated(self._ensemble.gone, reports):
             return False
+        if self._options.steering is not None and self._options.steering.taken:
+            # Changes made since the snapshot are in no worker's scenario: it would be another run.
+            return False
         return self._patience.failed(self._reached_ps)
 
     def _go_back(self, reports: dict[int, Report | None]) -> Snapshot | None:

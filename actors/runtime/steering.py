@@ -140,6 +140,11 @@ class Steering:
         return None
 
     @property
+    def taken(self) -> int:
+        """How many changes were begun so far."""
+        return self._taken
+
+    @property
     def under_way(self) -> int:
         """The number of the change that is being made; 0 if none is."""
         return self._taken if self._current is not None else 0

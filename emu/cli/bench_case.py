@@ -1,4 +1,4 @@
-"""One run of one bench case, in a process of its own: `python -m emu.cli.bench_case NAME WORKERS`.
+"""One run of a bench case, in a process of its own: `python -m emu.cli.bench_case NAME WORKERS [snapshots]`.
 
 0 workers is `--local` in one part. The last line of standard output is a `Measured` as JSON. Nobody looks at
 the run while it goes on: no metrics, no progress, no run directory.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Final
 
 import emu
 from actors.runtime.launch import run_scenario
@@ -17,11 +18,21 @@ from emu.measure.bench_cases import CASES, FEATURES, Measured
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
+SNAPSHOTS: Final = "snapshots"
+LOOK_S: Final = 0.25
+"""How often a run looks after its snapshots."""
 
-def measure(name: str, workers: int) -> Measured:
-    """Run a case to its end. RuntimeFailure if it ends in another way."""
+
+def measure(name: str, workers: int, snapshots: bool = False) -> Measured:
+    """Run a case to its end, with snapshots or without. RuntimeFailure if it ends in another way."""
     scenario = load_mapping((CASES | FEATURES)[name].scenario()).scenario
-    options = RunOptions(local=workers == 0, workers=workers or None, metrics=False, progress_every_s=3600.0)
+    options = RunOptions(
+        local=workers == 0,
+        workers=workers or None,
+        metrics=False,
+        progress_every_s=LOOK_S if snapshots else 3600.0,
+        snapshot_every_s=None if snapshots else 0.0,
+    )
     outcome = run_scenario(scenario, build_topology(scenario), options)
     if outcome.ending is not Ending.FINISHED:
         raise RuntimeFailure(f"the run ended as {outcome.ending}: {outcome.message}")
@@ -42,14 +53,16 @@ def measured(outcome: Outcome) -> Measured:
         digest=outcome.digest,
         compiled=emu.is_compiled(),
         workers=outcome.engine.workers,
+        snapshots=outcome.engine.snapshots,
+        snapshots_s=outcome.engine.snapshots_s,
     )
 
 
 def main(arguments: list[str]) -> int:
     """Run one case, print what was measured."""
-    name, workers = arguments
+    name, workers, *more = arguments
     try:
-        found = measure(name, int(workers))
+        found = measure(name, int(workers), more == [SNAPSHOTS])
     except EmuError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 
 import emu
-from emu.errors import RuntimeFailure
+from emu.errors import RuntimeFailure, UsageError
 from emu.measure.bench_cases import CASES, FEATURES, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
 
@@ -35,6 +35,7 @@ SINGLE: Final = (
     ("hops/loop", 10),
 )
 PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up", 9))
+SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8), ("of wall", 8))
 
 
 @click.command()
@@ -47,15 +48,20 @@ PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
+@click.option("--snapshots", is_flag=True, help="Show what snapshots cost, taken as a run takes them.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
-def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_json: bool) -> None:
+def command(
+    names: tuple[str, ...], repeat: int | None, workers: int | None, snapshots: bool, as_json: bool
+) -> None:
     """Measure packet-hops per CPU second on fixed cases; print medians.
 
     One hop is one packet of any kind but PFC received by a device over a fabric link; `data` counts those
     with payload alone. The last column divides by rounds per CPU second of a fixed Python loop timed in turn,
     for comparisons between machines and days.
     """
-    columns = SINGLE if workers is None else PAIR
+    if snapshots and workers is not None:
+        raise UsageError("--snapshots and --workers are two questions; ask one")
+    columns = SNAPSHOT if snapshots else SINGLE if workers is None else PAIR
     told: list[dict[str, Any]] = []
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
@@ -64,7 +70,9 @@ def command(names: tuple[str, ...], repeat: int | None, workers: int | None, as_
     for case in cases:
         if case.name not in (names or CASES):
             continue
-        if workers is None:
+        if snapshots:
+            result, cells = _snapshots(case, repeat or REPEATS)
+        elif workers is None:
             result, cells = _single(case, repeat or REPEATS)
         else:
             result, cells = _pairs(case, repeat or PAIRS, workers)
@@ -83,9 +91,9 @@ def _row(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
     return " ".join([first, *others])
 
 
-def run_once(case: Case, workers: int) -> Measured:
+def run_once(case: Case, workers: int, *more: str) -> Measured:
     """One run in a process of its own; 0 workers is `--local`. RuntimeFailure if it fails."""
-    command_line = [sys.executable, "-m", "emu.cli.bench_case", case.name, str(workers)]
+    command_line = [sys.executable, "-m", "emu.cli.bench_case", case.name, str(workers), *more]
     done = subprocess.run(  # noqa: S603 - this interpreter, a module of this package, a name of the table
         command_line, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
@@ -149,6 +157,27 @@ def _pairs(case: Case, repeat: int, workers: int) -> tuple[dict[str, Any], list[
         "digest": only_digest(case, [run for pair in pairs for run in pair]),
     }
     return told, [case.name, f"{wall_one_s:.2f}", f"{wall_many_s:.2f}", f"{median(speedups):.2f}"]
+
+
+def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one case with snapshots `repeat` times; the medians, and their row."""
+    runs = [run_once(case, 0, "snapshots") for _ in range(repeat)]
+    wall_s = median(run.wall_s for run in runs)
+    each_s = median(run.snapshots_s / max(run.snapshots, 1) for run in runs)
+    share = median(run.snapshots_s / run.wall_s for run in runs)
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "compiled": runs[0].compiled,
+        "repeats": repeat,
+        "wall_s": wall_s,
+        "snapshots": [run.snapshots for run in runs],
+        "snapshot_s": each_s,
+        "share": share,
+        "digest": only_digest(case, runs),
+    }
+    taken = f"{median(run.snapshots for run in runs):g}"
+    return told, [case.name, f"{wall_s:.2f}", taken, f"{each_s * 1000:.1f}", f"{share:.1%}"]
 
 
 def only_digest(case: Case, runs: Sequence[Measured]) -> str:

@@ -263,6 +263,9 @@ class Measured(NamedTuple):
     digest: str
     compiled: bool
     workers: int
+    snapshots: int = 0
+    snapshots_s: float = 0.0
+    """For how long the run stood still for them."""
 
     @property
     def hops_per_cpu_s(self) -> float:
