@@ -153,8 +153,13 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
 
 
 def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> list[int]:
-    """What is left of each port's own buffer in a modular switch."""
+    """What is left of each port's own buffer in a modular switch. ScenarioError if nothing is, or if it is
+    to do what it cannot."""
     section = scenario.switch
+    if section.buffer.egress_limit_bytes:
+        reason = f"{topology.nodes[switch].name} is modular: its egress queues are short, and have no limit"
+        accepted = "0, or switch.deep_buffer.where: none"
+        raise ScenarioError([Problem(scenario.name, 0, "switch.buffer.egress_limit", reason, accepted)])
     lossless = len(section.pfc.priorities) if section.pfc.enabled else 0
     pools: list[int] = []
     for end in topology.ports(switch):

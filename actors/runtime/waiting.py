@@ -3,7 +3,8 @@
 Asked once, at a stall. Each worker names what its devices wait for; put together, the waits of a deadlock
 close a circle. Three kinds:
 
-* a port holds frames of a class that the device at the other end has paused, or whose link is down;
+* a port holds frames of a class that the device at the other end has paused or given no credits for, or
+  whose link is down; in a modular switch, an ingress holds frames for such an egress;
 * a queue pair has packets that the NIC at the other end has not acknowledged;
 * a rank of a collective waits for data from the rank before it, for a clear-to-send from the rank after it,
   or for an acknowledgement.
@@ -20,6 +21,7 @@ from actors.host.host import Host
 from actors.link import Port
 from actors.ncclx.rank import RankProgram
 from actors.nic.nic import Nic
+from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from emu.kernel.device import Device
 from emu.topology.model import Topology
@@ -43,6 +45,8 @@ def waits_of(devices: Iterable[Device], topology: Topology) -> list[Wait]:
     for device in devices:
         if isinstance(device, Switch):
             found += _waits_of_ports(device.number, list(device.ports))
+            if isinstance(device, DeepSwitch):
+                found += _waits_of_voqs(device)
         elif isinstance(device, Nic):
             found += _waits_of_ports(device.number, list(device.ports()))
             found += _waits_of_pairs(device, nics)
@@ -104,12 +108,33 @@ def _waits_of_ports(device: int, ports: Sequence[Port]) -> list[Wait]:
         held = [priority for priority in range(8) if (port.waiting >> priority) & 1]
         paused = [priority for priority in held if (port.blocked >> priority) & 1]
         if paused:
-            why = f"port {port.number} is told to hold priority {', '.join(map(str, paused))}"
+            classes = ", ".join(map(str, paused))
+            why = f"port {port.number} is told to hold priority {classes}"
+            if port.credits is not None:
+                why = f"port {port.number} has no credits left for virtual lane {classes}"
             found.append(Wait(device, int(port.wire.peer), why, paused=True))
         elif held and not port.up:
             found.append(
                 Wait(device, int(port.wire.peer), f"the link of port {port.number} is down", paused=False)
             )
+    return found
+
+
+def _waits_of_voqs(switch: DeepSwitch) -> list[Wait]:
+    """One line for each egress and class that ingresses hold frames for; paused if its peer said so."""
+    held: dict[tuple[int, int], int] = {}
+    for voq in switch.voqs.values():
+        frames = len(voq.frames())
+        if frames:
+            place = (int(voq.egress), int(voq.priority))
+            held[place] = held.get(place, 0) + frames
+    found: list[Wait] = []
+    for (egress, priority), frames in sorted(held.items()):
+        port = switch.ports[egress]
+        paused = bool((port.blocked >> priority) & 1)
+        state = "told to hold it" if paused else "granted no more" if port.up else "whose link is down"
+        why = f"{frames} frames of priority {priority} are in virtual output queues of port {egress}, {state}"
+        found.append(Wait(int(switch.number), int(port.wire.peer), why, paused))
     return found
 
 

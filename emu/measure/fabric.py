@@ -2,7 +2,8 @@
 
 Worked out from the counters of all devices at the end of the run and from the topology. A link has two
 directions and each is a row; what a direction carried is what its sending port counted, and what it was
-paused for is what the *sending* port was told by its peer.
+paused for is what the *sending* port was told by its peer; where links have credits, how long it waited for
+them.
 
 Imbalance. A switch's uplinks are its ports to switches of a higher tier. The load of a member is the payload
 it sent; `max_over_mean` is the fullest member over the mean of all, idle ones included, so four flows on four
@@ -42,6 +43,7 @@ def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[L
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
             wire_bytes = counts.port("port_sent_bytes", sender, port)
             paused_ps = counts.port_most("pfc_paused_ps", sender, port)
+            paused_ps += counts.port_most("port_xmit_wait_ps", sender, port)  # one of them is 0
             yield Link(
                 source=topology.nodes[sender].name,
                 destination=topology.nodes[receiver].name,

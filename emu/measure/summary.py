@@ -175,7 +175,8 @@ class Link(Part):
     utilisation: float
     """Share of the run during which the wire was busy."""
     paused: float
-    """Share of the run during which the receiver had stopped the sender, for the most paused priority."""
+    """Share of the run during which the receiver had stopped the sender, or left it without credits, for the
+    most paused priority."""
     paused_ps: int
     """The same as a time."""
 

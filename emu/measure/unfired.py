@@ -48,6 +48,11 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
         yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
     if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
         yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
+    used = {(row.source, row.destination) for row in fabric.links if row.data_bytes}
+    for at, route in enumerate(scenario.switch.static_routes):
+        if (route.switch, route.via) not in used:
+            reason = f"{route.switch} sent no data to {route.via}"
+            yield Unfired(feature=f"switch.static_routes[{at}]", reason=reason)
     if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
         yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
 
@@ -59,6 +64,12 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
         yield Unfired(feature="switch.pfc", reason=reason)
+    pfc = scenario.switch.pfc
+    if pfc.enabled and not scenario.credited and fabric.pause_frames == fabric.drops.congestion == 0:
+        for knob in ("off", "one_way"):
+            if getattr(pfc, knob):
+                reason = "nothing was paused, and nothing dropped for want of room"
+                yield Unfired(feature=f"switch.pfc.{knob}", reason=reason)
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
@@ -116,7 +127,7 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
     feature = "transport.congestion_control"
     if section.algorithm == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
         yield Unfired(feature=feature, reason="no CNP came to a sender")
-    elif section.algorithm in ("swift", "hybrid") and fabric.peak_buffer_bytes == 0:
+    elif section.algorithm not in ("none", "dcqcn") and fabric.peak_buffer_bytes == 0:
         yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 

@@ -138,6 +138,11 @@ class Scenario(Section):
         if self.classified:
             reason = "DSCP maps are Ethernet's, and links have credits"
             yield Refusal(("switch", "qos"), reason, "link.flow_control: pfc, or no maps")
+        if self.switch.deep_buffer.where in ("spines", "listed"):
+            reason = "modular switches are modelled with PFC, and links have credits"
+            yield Refusal(
+                ("switch", "deep_buffer", "where"), reason, "none, or auto; or link.flow_control: pfc"
+            )
         if self.switch.pfc.watchdog.enabled:
             reason = "a PFC watchdog has nothing to watch where links have credits"
             yield Refusal(("switch", "pfc", "watchdog", "enabled"), reason, "false")

@@ -220,8 +220,8 @@ class DeepBufferSection(Section):
     ingress."""
 
     where: Literal["auto", "none", "spines", "listed"] = "auto"
-    """Which switches. `auto`: the CTSW of `llama3`, 220 ports that no shared pool could serve; `spines`:
-    all of tier 2; `listed`: those in `switches`."""
+    """Which switches. `auto`: the CTSW of `llama3`, 220 ports that no shared pool could serve, and none
+    where links have credits; `spines`: all of tier 2; `listed`: those in `switches`."""
     switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
     """With `where: listed`: which."""
     port_buffer_bytes: PositiveSizeBytes = parse_size("64MB")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors.runtime.waiting import explain, waits_of
 from emu.errors import ScenarioError
 from tests.fabric.random_fabric import random_topology
 from tests.fabric.rig import Fabric
@@ -171,3 +172,20 @@ def test_what_does_not_fit_is_refused_by_name(sections: dict[str, Any], told: st
     with pytest.raises(ScenarioError) as caught:
         credited([(0, 1)], **sections)
     assert told in str(caught.value)
+
+
+def test_a_stall_names_who_has_no_credits() -> None:
+    fabric = credited([(0, 2)])
+    fabric.post(0, 0, 4_000_000)
+    lanes = fabric.switches[0].ports[2].credits
+    assert lanes is not None
+    lanes.limit[3] = lanes.spent[3] + 2 * 67  # of the receiver's word, two frames of 66 blocks are left
+    fabric.run(US)
+    lines = explain(waits_of(fabric.devices(), fabric.topology), fabric.topology)
+    assert "switch waits for nic-2: port 2 has no credits left for virtual lane 3" in lines
+
+
+def test_modular_switches_are_refused_where_links_have_credits() -> None:
+    for where, more in (("spines", {}), ("listed", {"switches": ["switch"]})):
+        with pytest.raises(ScenarioError, match="modular switches are modelled with PFC"):
+            credited([], switch={"deep_buffer": {"where": where, **more}})

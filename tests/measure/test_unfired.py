@@ -123,3 +123,25 @@ def test_congestion_control_that_had_no_reason_to_act_is_named() -> None:
 
 def test_credits_that_never_ran_out_are_named() -> None:
     assert unfired(link={"flow_control": "credits"}) == ["link.flow_control"]
+
+
+def test_a_static_route_that_nothing_took_is_named() -> None:
+    taken = {"switch": "rtsw-0", "destination": "nic-1-0", "via": "ctsw-0"}
+    idle = {"switch": "rtsw-1", "destination": "nic-0-0", "via": "ctsw-0"}
+    assert unfired(switch={"static_routes": [taken, idle]}) == ["switch.static_routes[1]"]
+
+
+def test_halves_of_pfc_are_named_if_nothing_was_paused_or_dropped() -> None:
+    halves = {"off": ["nic-0-0"], "one_way": [{"device": "nic-1-0", "obeys": False}]}
+    assert unfired(switch={"pfc": halves}) == []
+    quiet = summary(
+        [record(fabric(), "controller", results=DONE)], [all_reduce_plan()], switch={"pfc": halves}
+    )
+    named = [one.feature for one in quiet.never_fired]
+    assert named == ["switch.pfc", "switch.pfc.off", "switch.pfc.one_way", "routing.policy"]
+
+
+def test_a_control_that_had_no_queue_to_answer_to_is_named() -> None:
+    for name in ("swift", "hybrid", "hpcc"):
+        control = {"congestion_control": {"algorithm": name}}
+        assert unfired(transport=control) == ["transport.congestion_control"], name

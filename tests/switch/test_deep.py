@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.runtime.waiting import explain, waits_of
 from actors.switch.deep import DeepSwitch
 from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping
@@ -227,3 +228,25 @@ def test_what_cannot_work_is_refused_by_name(section: dict[str, Any], said: str)
     with pytest.raises(ScenarioError) as caught:
         Fabric(scenario(zone(2, 1, 1), switch={"deep_buffer": {"where": "spines", **section}}))
     assert said in str(caught.value)
+
+
+def test_a_stall_names_the_frames_that_wait_in_virtual_output_queues() -> None:
+    fabric = deep(3)
+    pause_arrives(fabric, 1 * US, 2, 1 << 3)
+    for ingress in (0, 1, 1):
+        frame_arrives(fabric, (5 + ingress) * US + len(fabric.queue.pending()) * 100_000, ingress, 2)
+    fabric.run(20 * US)
+    assert len(modular(fabric).waiting_frames()) == 3
+    lines = explain(waits_of(fabric.devices(), fabric.topology), fabric.topology)
+    assert lines == [
+        (
+            "switch waits for nic-2: 3 frames of priority 3 are in virtual output queues of port 2,"
+            " told to hold it"
+        )
+    ]
+
+
+def test_an_egress_limit_is_refused_where_a_switch_is_modular() -> None:
+    section = {"deep_buffer": {"where": "listed", "switches": ["switch"]}, "buffer": {"egress_limit": "1MB"}}
+    with pytest.raises(ScenarioError, match="switch is modular: its egress queues are short"):
+        Fabric(scenario(star(2), switch=section))
