@@ -275,7 +275,8 @@ def _pair(nic: Nic, pair: QueuePair, events: Pending, at_rest: bool) -> Iterator
         yield f"{name}: next is {pair.next_psn} of {pair.end_psn}, sending {pair.sending}"
     if pair.has_packets() and not pair.active and not pair.paced:
         yield f"{name} has packets to send and stands in no round"
-    if bool(events.count(RETRANSMIT, nic.number, 0, pair.index)) != pair.timer_pending:
+    timers = [events.count(RETRANSMIT, nic.number, port.number, pair.index) for port in nic.ports()]
+    if bool(sum(timers)) != pair.timer_pending:
         yield f"{name}: timer_pending is {pair.timer_pending}"
     if pair.una_psn != pair.high_psn and nic.timeout_ps and not pair.timer_pending:
         yield f"{name}: {pair.una_psn} to {pair.high_psn} are unacknowledged without a timer"
