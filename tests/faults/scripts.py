@@ -1,6 +1,7 @@
 """Fault scripts that nobody would write, on three fabrics.
 
-From a seed: a fabric, a little traffic, and up to eight faults of any kind that fits it, at any time and place.
+From a seed: a fabric, a little traffic, and up to eight faults of any kind that fits it, at any time and
+place.
 """
 
 from __future__ import annotations
