@@ -1,0 +1,65 @@
+"""However a run on Ray is ended, at a drawn moment, nothing is left: no process, port, socket or file."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from emu.kernel.mixing import Stream
+from tests.conftest import SOAK
+from tests.scenarios_run.small import ROOT
+
+pytestmark = [pytest.mark.ray]
+
+RUNS = 50 if SOAK else 3
+SCENARIO = """\
+name: long
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 1, spines: 2}
+jobs:
+  - {name: shuffle, workload: {kind: flows, pattern: permutation, size: 1GiB}}
+"""
+
+
+def left_of(place: Path) -> list[str]:
+    """Processes that were started with this temporary directory or name it, and files there."""
+    found = [str(path) for path in place.rglob("*") if "out" not in path.parts and path.name != "long.yaml"]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                told = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+                if os.fsencode(place) in told:
+                    found.append(f"{entry.name} {(entry / 'cmdline').read_bytes()[:200]!r}")
+    return found
+
+
+@pytest.mark.parametrize("turn", range(RUNS))
+def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None:
+    draw = Stream(turn, 1, 4)
+    place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    (place / "long.yaml").write_text(SCENARIO, encoding="utf-8")
+    command = [sys.executable, "-m", "emu.cli.main", "run", str(place / "long.yaml"), "--workers=2"]
+    process = subprocess.Popen(
+        [*command, "--quiet", "--snapshot-every=300ms", "--out", str(place / "out")],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(place)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    number = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[turn % 3]
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(1 + draw.below(12_000) / 1000)
+    assert process.poll() is None
+    (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
+    process.wait(60)
+    deadline_s = time.monotonic() + 30
+    while (left := left_of(place)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert left == []
+    subprocess.run(["rm", "-rf", str(place)], check=True)
