@@ -25,15 +25,17 @@ from actors.ncclx.pairs import ConnectionBook, QpPlan
 from actors.ncclx.schedule import Schedule, scheduled
 from actors.ncclx.scripted import Side, connect_groups
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
-from emu.measure.training import TrainingFacts, facts_of
+from emu.measure.training import TrainingFacts, facts_of, trace_facts
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
+from emu.scenario.trace import TraceWorkload
 from emu.scenario.training import TrainingWorkload
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.workload.gpu_script import ScriptPlan
 from emu.workload.operations import JobOutline, Operation
 from emu.workload.training import Plan as TrainingPlan
 
@@ -135,7 +137,7 @@ class JobWork:
     """Of the operations."""
     flows: tuple[FlowWork, ...] = ()
     enabled: bool = True
-    training: TrainingPlan | None = None
+    training: ScriptPlan | None = None
     facts: TrainingFacts | None = None
     sides: tuple[tuple[Side, ...], ...] = ()
     """Of a training job: the sides of the connections of each rank."""
@@ -177,7 +179,7 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     jobs: list[JobWork] = []
     for number, job in enumerate(resolved.jobs):
         workload = job.workload
-        if isinstance(workload, TrainingWorkload):
+        if isinstance(workload, (TrainingWorkload, TraceWorkload)):
             jobs.append(_training(scenario, topology, book, number, job, workload))
         elif isinstance(workload, CollectiveWorkload):
             jobs.append(_collective(scenario, topology, book, number, job, workload))
@@ -194,7 +196,7 @@ def _training(
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    workload: TrainingWorkload,
+    workload: TrainingWorkload | TraceWorkload,
 ) -> JobWork:
     training = job.training
     assert training is not None, job.name
@@ -211,9 +213,16 @@ def _training(
         works=tuple(RankWork(rank, gpu, topology.host_of(gpu), ()) for rank, gpu in enumerate(job.gpus)),
         enabled=job.enabled,
         training=training,
-        facts=facts_of(workload.steps, training.training, workload.shape()),
+        facts=_facts(workload, training),
         sides=tuple(tuple(one) for one in sides),
     )
+
+
+def _facts(workload: TrainingWorkload | TraceWorkload, plan: ScriptPlan) -> TrainingFacts:
+    if isinstance(workload, TrainingWorkload):
+        assert isinstance(plan, TrainingPlan), plan
+        return facts_of(workload.steps, plan.training, workload.shape())
+    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), workload.scale)
 
 
 def _data_priority(scenario: Scenario, job: int) -> int:

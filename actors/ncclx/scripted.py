@@ -32,8 +32,7 @@ from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.waits import Waits
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
-from emu.workload.gpu_script import LINE, RING, Group, GroupCall, Script
-from emu.workload.training import Plan as TrainingPlan
+from emu.workload.gpu_script import LINE, RING, Group, GroupCall, Script, ScriptPlan
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None], Sender]
 
@@ -104,7 +103,7 @@ class ScriptBuilder:
         scenario: Scenario,
         topology: Topology,
         host: Host,
-        plan: TrainingPlan,
+        plan: ScriptPlan,
         rank: int,
         gpu: int,
         make_sender: MakeSender,

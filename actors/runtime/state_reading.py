@@ -106,6 +106,8 @@ class StateReading:
 
     def _take(self, number: int, operation: int, time_ps: int) -> None:
         job = self._jobs[number]
+        if not job.collectives:
+            return  # A step of training is no collective.
         plan = job.collectives[operation % len(job.collectives)]
         labels = (
             job.name,

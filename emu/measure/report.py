@@ -228,14 +228,14 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
     if result is None:
         return []
     lines = [f"# {name}: {result.cut}{f'; shrunk: {result.shrunk}' if result.shrunk else ''}"]
-    if result.step_ps is None or result.mfu is None:
+    if result.step_ps is None:
         return [*lines, "no step was finished"]
     exposed = ", ".join(f"{dimension} {part:.1%}" for dimension, part in result.exposed.items() if part)
     return [
         *lines,
         (
-            f"step {about_time(result.step_ps)} (mean of {result.steps}), MFU {result.mfu:.1%},"
-            f" {result.tflops_per_gpu} TFLOP/s per GPU"
+            f"step {about_time(result.step_ps)} (mean of {result.steps})"
+            + (f", MFU {result.mfu:.1%}, {result.tflops_per_gpu} TFLOP/s per GPU" if result.mfu else "")
         ),
         (
             f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"

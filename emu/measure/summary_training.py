@@ -34,9 +34,9 @@ class TrainingResult(Part):
     step_ps: int | None
     """Mean time of a step, from the first rank's begin to the last rank's end."""
     mfu: float | None
-    """Model FLOPs over what the GPUs could have done at peak rate."""
+    """Model FLOPs over what the GPUs could have done at peak rate; null for a trace."""
     tflops_per_gpu: float | None
-    """Model TFLOP/s of a GPU."""
+    """Model TFLOP/s of a GPU; null for a trace."""
     compute: float | None
     """Share of computing."""
     exposed: dict[str, float]

@@ -65,6 +65,19 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
     )
 
 
+def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction) -> TrainingFacts:
+    """What the results need to know of a trace, which says nothing of FLOPs and has no pipeline."""
+    return TrainingFacts(
+        steps=steps,
+        step_flops=Fraction(0),
+        peak_flops_per_s=0,
+        bubble_ps=(0,) * ranks,
+        bubble_ideal=0.0,
+        cut=cut,
+        shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
+    )
+
+
 def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[int]]) -> TrainingResult:
     """From rows of rank, step, begin, end, compute, waits by reason."""
     steps: dict[int, list[Sequence[int]]] = {}
@@ -108,8 +121,8 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         shrunk=facts.shrunk,
         steps=len(whole),
         step_ps=total_ps // len(whole),
-        mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6),
-        tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3),
+        mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops else None,
+        tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops else None,
         compute=_share(compute_ps, spent_ps),
         exposed={name: _share(waited_ps[place], spent_ps) for place, name in enumerate(REASONS)},
         bubble=_share(bubble_ps, spent_ps),

@@ -17,6 +17,7 @@ from emu.scenario.graph import GraphSection
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
+from emu.scenario.trace import TraceWorkload
 from emu.scenario.training import TrainingWorkload
 from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
 
@@ -224,7 +225,13 @@ class CollectiveWorkload(Section):
 
 
 WORKLOADS: Final = OneOf(
-    "kind", {"collective": CollectiveWorkload, "flows": PATTERNS, "training": TrainingWorkload}
+    "kind",
+    {
+        "collective": CollectiveWorkload,
+        "flows": PATTERNS,
+        "training": TrainingWorkload,
+        "trace": TraceWorkload,
+    },
 )
 
 

@@ -25,6 +25,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.source import Source, in_file_order
 from emu.scenario.spelling import shown
 from emu.scenario.topology_files import put_fabric_in_place
+from emu.scenario.trace_files import put_traces_in_place
 from emu.scenario.tree import Node, Place, from_plain
 
 STANDARD_INPUT = "-"
@@ -97,6 +98,7 @@ def _checked(
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file))
+    problems.extend(put_traces_in_place(tree, directory, read_file))
     scenario: Scenario | None = None
     try:
         scenario = Scenario.model_validate(tree.plain())

@@ -30,6 +30,7 @@ from emu.scenario.jobs import BLOCKWISE, BY_SERVER, CollectiveWorkload, JobSecti
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
+from emu.scenario.trace import TraceWorkload
 from emu.scenario.training import TrainingWorkload
 from emu.scenario.tree import shown_location
 from emu.topology.cabling import swapped
@@ -40,6 +41,7 @@ from emu.wire.event import NEVER_PS
 from emu.workload.allocation import allocate
 from emu.workload.background import poisson
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
+from emu.workload.gpu_script import ScriptPlan
 from emu.workload.ranks import PlacementError, place_ranks
 from emu.workload.training import Plan as TrainingPlan
 
@@ -60,8 +62,8 @@ class ResolvedJob(NamedTuple):
     """As the scenario has it."""
     flows: tuple[Flow, ...]
     """What a `flows` workload posts; empty for others."""
-    training: TrainingPlan | None = None
-    """What the ranks of a `training` workload do."""
+    training: ScriptPlan | None = None
+    """What the ranks of a `training` or `trace` workload do."""
 
 
 class Resolved(NamedTuple):
@@ -291,7 +293,13 @@ def _job(
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
-    training: TrainingPlan | None = None
+    training: ScriptPlan | None = None
+    if isinstance(job.workload, TraceWorkload):
+        planned = job.workload.planned(len(chosen))
+        if isinstance(planned, str):
+            accepted = "as many ranks as the text is for"
+            raise ScenarioError([_problem(scenario, ("jobs", index, "ranks"), planned, accepted)])
+        training = planned
     if isinstance(job.workload, TrainingWorkload):
         fitted = job.workload.fitted(len(chosen))
         if isinstance(fitted, str):

@@ -90,3 +90,34 @@ class Script:
         self.calls[place].append(GroupCall(op, size_bytes))
         self.streams[place + 1].append((CALL, place, len(self.calls[place]) - 1))
         return self.record(place + 1)
+
+
+class ScriptPlan:
+    """The groups of a job and the script of each rank."""
+
+    def __init__(self) -> None:
+        self.groups: list[Group] = []
+        self.scripts: list[Script] = []
+        self._numbers: dict[Group, int] = {}
+
+    def group(self, group: Group) -> int:
+        """The number of a group, which it gets at its first mention."""
+        if group not in self._numbers:
+            self._numbers[group] = len(self.groups)
+            self.groups.append(group)
+        return self._numbers[group]
+
+    def payload_bytes(self) -> int:
+        """Payload that a step puts on the fabric, clear-to-send not counted."""
+        total = 0
+        for script in self.scripts:
+            for place, calls in enumerate(script.calls):
+                group = self.groups[script.groups[place]]
+                members = len(group.members)
+                for call in calls:
+                    if group.kind == LINE:
+                        total += call.size_bytes if group.members[0] == script.rank else 0
+                    else:
+                        times = 2 if call.op == "all_reduce" else 1
+                        total += times * (members - 1) * call.size_bytes // members
+        return total

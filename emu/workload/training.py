@@ -37,7 +37,7 @@ from fractions import Fraction
 from typing import Final
 
 from emu.kernel.mixing import Stream
-from emu.workload.gpu_script import LINE, MESH, REASONS, RING, Group, Script
+from emu.workload.gpu_script import LINE, MESH, REASONS, RING, Group, Script, ScriptPlan
 from emu.workload.models import Model
 from emu.workload.pipeline import Pass, schedule
 
@@ -131,40 +131,16 @@ class Training:
         return max(int(values * value_bytes * self.scale), 1)
 
 
-class Plan:
+class Plan(ScriptPlan):
     """The groups of a training job and the script of each rank."""
 
     def __init__(self, training: Training, seed: int, job: int) -> None:
+        super().__init__()
         self.training = training
-        self.groups: list[Group] = []
-        self._numbers: dict[Group, int] = {}
         self.scripts = [
             _Writer(self, rank, Stream(seed, job << 24 | rank, _PURPOSE)).write()
             for rank in range(training.ranks)
         ]
-
-    def payload_bytes(self) -> int:
-        """Payload that a step puts on the fabric, clear-to-send not counted."""
-        total = 0
-        for script in self.scripts:
-            for place, calls in enumerate(script.calls):
-                group = self.groups[script.groups[place]]
-                members = len(group.members)
-                for call in calls:
-                    if group.kind == LINE:
-                        total += call.size_bytes if group.members[0] == script.rank else 0
-                    else:
-                        times = 2 if call.op == "all_reduce" else 1
-                        total += times * (members - 1) * call.size_bytes // members
-        return total
-
-    def group(self, kind: str, reason: int, members: tuple[int, ...]) -> int:
-        """The number of a group, made at its first mention."""
-        group = Group(kind, reason, members)
-        if group not in self._numbers:
-            self._numbers[group] = len(self.groups)
-            self.groups.append(group)
-        return self._numbers[group]
 
 
 class _Writer:
@@ -215,14 +191,14 @@ class _Writer:
             first = at["dp"] // training.ep * training.ep
             experts = [at | {"dp": first + place} for place in range(training.ep)]
             members = tuple(training.rank_at(one) for one in experts)
-            self._places["ep"] = self.script.join(self.plan.group(MESH, EP, members))
+            self._places["ep"] = self.script.join(self.plan.group(Group(MESH, EP, members)))
         if training.pp > 1:
             self._lines()
 
     def _ring(self, name: str, reason: int, members: list[dict[str, int]]) -> None:
         if len(members) > 1:
             ranks = tuple(self.training.rank_at(one) for one in members)
-            self._places[name] = self.script.join(self.plan.group(RING, reason, ranks))
+            self._places[name] = self.script.join(self.plan.group(Group(RING, reason, ranks)))
 
     def _lines(self) -> None:
         """A line for each direction to and from the neighbours that this stage has."""
@@ -240,8 +216,8 @@ class _Writer:
         for name, has, source, destination, way in lines:
             if has:
                 # With two stages both ways join the same two ranks: `way` keeps their groups apart.
-                group = self.plan.group(LINE, PP + way * len(REASONS), (source, destination))
-                self._places[name] = self.script.join(group)
+                line = Group(LINE, PP + way * len(REASONS), (source, destination))
+                self._places[name] = self.script.join(self.plan.group(line))
 
     # ---- the pipeline
 

@@ -1,0 +1,102 @@
+"""Is SimAI's workload text read as it is meant, and nothing else taken for one?"""
+
+from contextlib import suppress
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.errors import ScenarioError
+from emu.scenario.load import load_text
+from emu.workload.gpu_script import COMPUTE, MESH, RING
+from emu.workload.simai import Piece, SimaiError, SimaiPlan, read_simai
+
+HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 all_gpus: 8\n"
+TEXT = HEAD + (
+    "2\n"
+    "attention -1 100 ALLGATHER 4096 200 REDUCESCATTER 4096 300 ALLREDUCE 8192 50\n"
+    "moe -1 100 ALLTOALL_EP 2048 200 ALLTOALL_EP 2048 300 ALLREDUCE_DP_EP 1024 50\n"
+)
+
+
+def test_a_line_is_three_pieces_and_an_update() -> None:
+    simai = read_simai(TEXT)
+    assert (simai.tp, simai.ep, simai.ranks, len(simai.layers)) == (2, 2, 8, 2)
+    first, second = simai.layers
+    assert first.forward == Piece(100_000, "all_gather", "tp", 4096)
+    assert first.weight_gradient == Piece(300_000, "all_reduce", "dp", 8192)
+    assert second.forward == Piece(100_000, "", "ep", 2048)
+    assert second.weight_gradient == Piece(300_000, "all_reduce", "dp_ep", 1024)
+    assert second.update_ps == 50_000
+
+
+def test_groups_are_neighbours_for_tp_and_every_other_for_the_rest() -> None:
+    plan = SimaiPlan(read_simai(TEXT), 8, Fraction(1))
+    of_rank_2 = [(plan.groups[group].kind, plan.groups[group].members) for group in plan.scripts[2].groups]
+    assert of_rank_2 == [(RING, (2, 3)), (MESH, (0, 2)), (RING, (2, 6)), (RING, (0, 2, 4, 6))]
+
+
+def test_a_step_computes_all_times_and_sends_all_bytes() -> None:
+    plan = SimaiPlan(read_simai(TEXT), 8, Fraction(1))
+    for script in plan.scripts:
+        assert sum(a for kind, a, _ in script.streams[0] if kind == COMPUTE) == 2 * 650_000
+    pairs = 8 * (4096 + 4096) // 2
+    exchanges = 8 * 2 * 2048 // 2
+    gradients = 8 * 2 * 3 * 8192 // 4 + 8 * 2 * 1024 // 2
+    assert plan.payload_bytes() == pairs + exchanges + gradients
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "line 1: ends before the layers"),
+        ("DATA\n1\n", "line 1: the loop 'DATA' is not modelled"),
+        (HEAD.replace("pp: 1", "pp: 4") + "1\n", "line 1: pipelines are not modelled"),
+        (HEAD + "3\n" + TEXT.partition("2\n")[2], "line 2: says 3 layers, and 2 follow"),
+        (HEAD + "99999999\n", "line 2: '99999999' is no number"),
+        (HEAD + "1\na b c\n", "line 3: 3 words"),
+        (TEXT.replace("ALLGATHER", "ALLGATTER"), "line 3: 'ALLGATTER' is no collective"),
+        (TEXT.replace("4096", "-4096"), "line 3: '-4096' is no number"),
+        (TEXT.replace(" 100 ", " 1" + "0" * 30 + " "), "is no number"),
+    ],
+)
+def test_what_is_no_workload_is_named_by_its_line(text: str, reason: str) -> None:
+    with pytest.raises(SimaiError, match=reason):
+        read_simai(text)
+
+
+@given(st.text(max_size=200) | st.text(max_size=200).map(lambda tail: HEAD + "1\n" + tail))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(SimaiError):
+        assert read_simai(text).layers
+
+
+def scenario(directory: Path, text: str, hosts: int) -> str:
+    (directory / "trace.txt").write_text(text, encoding="utf-8")
+    return (
+        f"name: one\ntopology: {{kind: star, hosts: {hosts}}}\n"
+        "jobs:\n  - {name: a, workload: {kind: trace, file: trace.txt}}\n"
+    )
+
+
+def test_the_text_takes_the_place_of_the_file(tmp_path: Path) -> None:
+    loaded = load_text(scenario(tmp_path, TEXT, 8), directory=tmp_path)
+    workload = loaded.scenario.jobs[0].workload
+    assert (getattr(workload, "file", ""), getattr(workload, "text", "")) == (None, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts", "reason"),
+    [
+        (TEXT.replace("ALLGATHER", "ALLGATTER"), 8, "line 3: 'ALLGATTER' is no collective"),
+        (TEXT, 4, "the text is for 8 GPUs, the job has 4"),
+        (TEXT.replace(" all_gpus: 8", ""), 6, "tp 2 x ep 2 does not divide 6 ranks"),
+    ],
+)
+def test_a_scenario_with_a_wrong_trace_is_refused(tmp_path: Path, text: str, hosts: int, reason: str) -> None:
+    from emu.api import prepare  # noqa: PLC0415 - the whole library, for this alone
+
+    with pytest.raises(ScenarioError, match=reason):
+        prepare(load_text(scenario(tmp_path, text, hosts), directory=tmp_path))
