@@ -102,23 +102,32 @@ def placement(topology: Topology, wanted: str) -> View:
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
-    from actors.runtime.fabric import port_headroom_bytes, shared_pool_bytes  # noqa: PLC0415 - see above
+    from actors.runtime.deep_buffers import is_deep  # noqa: PLC0415 - see above
+    from actors.runtime.fabric import (  # noqa: PLC0415 - see above
+        port_headroom_bytes,
+        port_pools_bytes,
+        shared_pool_bytes,
+    )
 
     nodes = topology.nodes
     ports: dict[tuple[str, str, int, int, int], int] = {}
-    pools: dict[tuple[str, int, int, int], int] = {}
+    pools: dict[tuple[str, int, int, int, bool], int] = {}
     for switch in topology.switches:
         held = 0
+        modular = is_deep(scenario, topology, switch)
         for end in topology.ports(switch):
             headroom = port_headroom_bytes(scenario, topology, switch, end)
             held += headroom
             kind = _kind(topology, switch, end)
             ports[*kind, headroom] = ports.get((*kind, headroom), 0) + 1
         try:
-            shared = shared_pool_bytes(scenario, topology, switch)
+            if modular:
+                shared = min(port_pools_bytes(scenario, topology, switch))
+            else:
+                shared = shared_pool_bytes(scenario, topology, switch)
         except ScenarioError:
             shared = 0
-        pool = nodes[switch].model, len(topology.ports(switch)), held, shared
+        pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
         pools[pool] = pools.get(pool, 0) + 1
     rows = [("port", "ports", "rate", "delay", "headroom per lossless priority")]
     rows += [
@@ -127,13 +136,22 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
     ]
     below = [("switch", "switches", "ports", "headroom of a priority", "shared pool")]
     below += [
-        (model, str(count), str(many), f"{held:,} B", f"{shared:,} B" if shared else "none left")
-        for (model, many, held, shared), count in pools.items()
+        (
+            model,
+            str(count),
+            str(many),
+            f"{held:,} B",
+            f"{shared:,} B{' a port' if modular else ''}" if shared else "none left",
+        )
+        for (model, many, held, shared, modular), count in pools.items()
     ]
     pfc = scenario.switch.pfc
     lossless = ", ".join(str(priority) for priority in pfc.priorities) if pfc.enabled else "none"
     pool_text = format_size(scenario.switch.buffer.pool_bytes)
     lines = [*table(rows), "", *table(below), "", f"pool {pool_text}, lossless priorities {lossless}"]
+    if any(modular for _, _, _, _, modular in pools):
+        port_text = format_size(scenario.switch.deep_buffer.port_buffer_bytes)
+        lines.append(f"modular switches: {port_text} for each port, nothing shared between ports")
     if scenario.credited:
         room_text = format_size(scenario.link.credits.buffer_bytes)
         lines = [f"links have credits: {room_text} per port and virtual lane; there is no headroom"]
@@ -155,9 +173,10 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 "ports": many,
                 "headroom_bytes": held,
                 "shared_bytes": shared,
+                "per_port": modular,
                 "switches": count,
             }
-            for (model, many, held, shared), count in pools.items()
+            for (model, many, held, shared, modular), count in pools.items()
         ],
     }
     return View(value, "\n".join(lines))

@@ -95,3 +95,18 @@ def test_a_fabric_that_cannot_be_built_is_refused_by_line(capsys: Captured, tmp_
     accepted = "a whole number of at least 1"
     told_of = [f"emu: {path}:4: topology.aggs_per_plane: {reason}; accepted: {accepted}"]
     assert told(capsys, str(path)) == (2, [], told_of)
+
+
+def test_buffers_of_a_modular_switch_are_shown_by_port(capsys: Captured, small: str) -> None:
+    text = Path(small).read_text(encoding="utf-8")
+    text = text.replace("switch: {", "switch: {deep_buffer: {where: spines, port_buffer: 32MB}, ")
+    Path(small).write_text(text, encoding="utf-8")
+    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))["switches"]
+    # 32 MB less 8 reserves of 4 KiB and headroom for two lossless priorities.
+    assert [(row["shared_bytes"], row["per_port"]) for row in shown if row["per_port"]] == [
+        (32_000_000 - 8 * 4096 - 2 * 100_000, True)
+    ]
+    assert [row["per_port"] for row in shown] == [False, True]
+    lines = told(capsys, small, "--buffers")[1]
+    assert any(line.endswith("31,767,232 B a port") for line in lines)
+    assert lines[-1] == "modular switches: 32MB for each port, nothing shared between ports"
