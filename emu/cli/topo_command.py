@@ -30,6 +30,7 @@ PATHS = 64
     help=f"Print at most N paths, 0 for all.  [default: {PATHS}]",
 )
 @click.option("--placement", metavar="N", help="Print who hosts what on N workers, or with `node`, `device`.")
+@click.option("--nodes", metavar="CPUS", help="With --placement: the CPUs of a cluster's nodes, e.g. 4,4,8.")
 @click.option("--buffers", is_flag=True, help="Print the headroom of every port, and the pool it leaves.")
 @click.option("--svg", metavar="FILE", help="Draw the fabric into an SVG file.")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON; alone, all nodes and links.")
@@ -40,11 +41,14 @@ def command(
     routes: tuple[str, str] | None,
     limit: int,
     placement: str | None,
+    nodes: str | None,
     buffers: bool,
     svg: str | None,
     as_json: bool,
 ) -> None:
     """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO."""
+    if nodes is not None and placement is None:
+        raise UsageError("--nodes says where workers live; say how many with --placement")
     loaded = load_scenario(scenario, assignments, seed)
     try:
         topology = build_topology(loaded.scenario)
@@ -52,7 +56,7 @@ def command(
         if routes is not None:
             shown.append(views.paths(topology, *routes, limit))
         if placement is not None:
-            shown.append(views.placement(topology, placement))
+            shown.append(views.placement(topology, placement, nodes))
         if buffers:
             shown.append(views.buffers(loaded.scenario, topology))
     except ScenarioError as error:

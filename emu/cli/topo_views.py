@@ -59,8 +59,12 @@ def paths(topology: Topology, source: str, target: str, most: int) -> View:
     return View([text.split() for text in texts], "\n".join(lines))
 
 
-def placement(topology: Topology, wanted: str) -> View:
-    """Which worker hosts how much of the fabric, and how many links that cuts."""
+def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View:
+    """Which worker hosts how much of the fabric, and how many links that cuts.
+
+    `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
+    """
+    from actors.runtime.nodes import share_out  # noqa: PLC0415 - see above
     from actors.runtime.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
     from emu.topology.load import expected_loads  # noqa: PLC0415
 
@@ -75,6 +79,9 @@ def placement(topology: Topology, wanted: str) -> View:
         {"worker": worker, "hosts": 0, "gpus": 0, "nics": 0, "switches": 0, "load": 0}
         for worker in range(workers_of(assignment))
     ]
+    homes = share_out(len(workers), _cpus(nodes)) if nodes is not None else []
+    for of, home in zip(workers, homes, strict=False):
+        of["node"] = home
     columns = {Role.HOST: "hosts", Role.GPU: "gpus", Role.NIC: "nics", Role.SWITCH: "switches"}
     for node in topology.nodes[:-1]:
         of_worker = workers[assignment[node.number]]
@@ -96,8 +103,25 @@ def placement(topology: Topology, wanted: str) -> View:
     cuts = cut_links(topology, assignment)
     cut = sum(len(links) for links in cuts.values()) // 2
     share = 100 * cut // max(len(topology.links), 1)
+    if homes:
+        rows = [(*row, str(home)) for row, home in zip(rows, ("node", *homes), strict=True)]
     lines = [*table(rows), f"{cut:,} of {counted(len(topology.links), 'link')} are cut ({share} %)"]
-    return View({"workers": workers, "cut_links": cut, "links": len(topology.links)}, "\n".join(lines))
+    value: dict[str, Any] = {"workers": workers, "cut_links": cut, "links": len(topology.links)}
+    if homes:
+        far = sum(len(links) for (a, b), links in cuts.items() if homes[a] != homes[b]) // 2
+        value["cut_between_nodes"] = far
+        lines.append(f"{far:,} of them between nodes")
+    return View(value, "\n".join(lines))
+
+
+def _cpus(nodes: str) -> list[int]:
+    """The CPUs of each node, from e.g. `4,4,8`. Raises UsageError."""
+    words = nodes.split(",")
+    if not all(word.isascii() and word.isdigit() and 0 < len(word) < 6 and int(word) for word in words):
+        raise UsageError(
+            f"--nodes {nodes[:40]}: is no list of CPUs; accepted: one number a node, such as 4,4,8"
+        )
+    return [int(word) for word in words]
 
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
