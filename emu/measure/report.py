@@ -7,7 +7,7 @@ later show the same. Sections that have nothing to tell are left out. Colour and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from emu.measure.summary import (
@@ -250,7 +250,8 @@ def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
     for name, job in jobs.items():
         if job.status == "success":
             continue
-        parts: Iterable[Collective | Flow] = [*job.collectives, *job.flows]
+        parts: list[Collective | Flow] = [*job.collectives, *job.flows]
         undone = sum(part.status != "success" for part in parts)
-        lines.append(f"# {name}: {job.status}; {undone} of {len(job.collectives) + len(job.flows)} not done")
+        counted = f"; {undone} of {len(parts)} not done" if parts and job.status != "disabled" else ""
+        lines.append(f"# {name}: {job.status}{counted}")
     return lines

@@ -74,3 +74,8 @@ def test_a_scenario_in_which_nothing_runs_is_refused(pair: str) -> None:
     off = {f"jobs[{job}].enabled": False for job in range(3)}
     with pytest.raises(api.ScenarioError, match="no job is enabled"):
         api.prepare(pair, off)
+
+
+def test_the_report_says_of_a_disabled_job_that_it_is(capsys: pytest.CaptureFixture[str], pair: str) -> None:
+    main(["run", pair, "--local", "--set", "jobs[1].enabled=false", "--out", f"{pair}.run"])
+    assert "# two: disabled" in capsys.readouterr().out.splitlines()
