@@ -88,7 +88,7 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
         of_worker[columns[node.role]] += 1
         of_worker["load"] += loads[node.number]
     whole = max(sum(loads), 1)
-    rows = [("worker", "hosts", "GPUs", "NICs", "switches", "load")]
+    rows: list[tuple[str, ...]] = [("worker", "hosts", "GPUs", "NICs", "switches", "load")]
     rows += [
         (
             str(of["worker"]),
