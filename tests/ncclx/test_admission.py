@@ -60,9 +60,9 @@ def test_blind_writes_pause_two_tiers_up_and_hold_up_a_flow_that_goes_elsewhere(
 
 
 def test_the_gather_ends_no_later_than_its_clear_to_sends_cost() -> None:
-    # The first CTS: doorbell and completion of 251.25 ns, four links of 500 ns and 166 B (20 ps a byte, in the
-    # middle 5 ps), three switches and a NIC. Then, for each slice of 12 KiB, on the receiver's link the ACK of
-    # its CTS (86 B) and the headers of a message of its own (20 B).
+    # The first CTS: doorbell and completion of 251.25 ns, four links of 500 ns and 166 B (20 ps a byte, 5 in
+    # the middle), three switches and a NIC. Then, for each slice of 12 KiB, on the receiver's link the ACK
+    # of its CTS (86 B) and the headers of a message of its own (20 B).
     scenario = api.load(SCENARIOS / "admission_gated.yaml").scenario
     latencies = 3 * scenario.switch.latency_ps + scenario.nic.latency_ps
     first_ps = 2 * 251_250 + 4 * 500_000 + 166 * (20 + 5 + 5 + 20) + latencies
