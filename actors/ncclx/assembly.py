@@ -116,6 +116,7 @@ def _add_rank(
     slots = ncclx.steps // ncclx.slice_steps
     waits = Waits()
     assert job.schedule is not None, job.name
+    group = job.schedule.members[work.rank]
     graphed = [not is_ring(one) for one in job.operations]
     operations = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in job.operations]
     rings: list[Channel] = []
@@ -142,9 +143,14 @@ def _add_rank(
         incoming = receives[len(receives) - len(ends.receives) :]
         if not all(graphed):
             cursor = RingCursor(
-                job.ranks, work.rank, len(work.channels), number, ncclx.chunk_bytes, ncclx.slice_bytes
+                len(group),
+                group.index(work.rank),
+                len(work.channels),
+                number,
+                ncclx.chunk_bytes,
+                ncclx.slice_bytes,
             )
-            after, before = (work.rank + 1) % job.ranks, (work.rank - 1) % job.ranks
+            before, after = job.schedule.neighbours(work.rank)
             (send,) = (one for one, end in zip(outgoing, ends.sends, strict=True) if _is(end, after))
             (receive,) = (one for one, end in zip(incoming, ends.receives, strict=True) if _is(end, before))
             rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations))

@@ -356,7 +356,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
                     op=one.op,
                     algorithm=one.algorithm,
                     size_bytes=one.size_bytes,
-                    ranks=work.ranks,
+                    ranks=max(map(len, work.schedule.groups)) if work.schedule else work.ranks,
                     iteration=one.iteration,
                     warmup=one.warmup,
                 )

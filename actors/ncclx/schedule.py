@@ -6,6 +6,9 @@ rank once for each kind of operation, with 64 B for each rank and channel, so an
 peers by size.
 
 The operations of `actors.ncclx.ring` have no graph: there rank r sends to r + 1.
+
+A job that is split has several communicators, each of which does every operation by itself, at once. An
+algorithm knows ranks by their place in their communicator; what leaves here has those of the job.
 """
 
 from __future__ import annotations
@@ -55,18 +58,29 @@ class Schedule:
         operations: Sequence[Operation],
         nodes: Sequence[int],
         graph: GraphSection | None = None,
+        groups: Sequence[Sequence[int]] = (),
     ) -> None:
         self.ncclx = ncclx
+        self.groups = tuple(map(tuple, groups)) or (tuple(range(len(nodes))),)
+        """Ranks of each communicator, in their order."""
+        self.members = {rank: group for group in self.groups for rank in group}
+        """By rank, the communicator that it is in."""
         self._own: dict[str, Algorithm] = {} if graph is None else {GRAPH: Given(graph)}
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
 
-    def call(self, operation: Operation, channel: int) -> Call:
-        """An operation as a channel sees it."""
+    def neighbours(self, rank: int) -> tuple[int, int]:
+        """Of a rank in the ring of its communicator: the one before and the one after."""
+        group = self.members[rank]
+        place = group.index(rank)
+        return group[place - 1], group[(place + 1) % len(group)]
+
+    def call(self, operation: Operation, channel: int, group: Sequence[int]) -> Call:
+        """An operation as a channel of a communicator sees it."""
         ncclx = self.ncclx
         return Call(
             op=operation.op,
-            ranks=len(self.nodes),
+            ranks=len(group),
             size_bytes=operation.size_bytes,
             channels=ncclx.channels,
             channel=channel,
@@ -74,7 +88,7 @@ class Schedule:
             step_bytes=ncclx.step_bytes,
             root=operation.root,
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
-            nodes=self.nodes,
+            nodes=tuple(self.nodes[rank] for rank in group),
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:
@@ -84,7 +98,7 @@ class Schedule:
         for operation in self._kinds():
             for rank in range(ranks):
                 if is_ring(operation):
-                    found[rank][(rank + 1) % ranks, 0] = None
+                    found[rank][self.neighbours(rank)[1], 0] = None
                     continue
                 for step in self._steps(operation, channel, rank):
                     found[rank].update(((peer, step.lane), None) for peer in step.sends)
@@ -104,7 +118,7 @@ class Schedule:
         sent = 0
         for operation in self.operations:
             if is_ring(operation):
-                sent += payload_bytes(operation, len(self.nodes))
+                sent += sum(payload_bytes(operation, len(group)) for group in self.groups)
             else:
                 kind = self._nominal(operation)
                 sent += per_kind[kind] * operation.size_bytes // kind.size_bytes
@@ -129,7 +143,18 @@ class Schedule:
         ]
 
     def _steps(self, operation: Operation, channel: int, rank: int) -> list[Step]:
-        return self._algorithm(operation.algorithm).steps(self.call(operation, channel), rank)
+        group = self.members[rank]
+        call = self.call(operation, channel, group)
+        steps = self._algorithm(operation.algorithm).steps(call, group.index(rank))
+        if len(self.groups) == 1:
+            return steps
+        return [
+            step._replace(
+                receive=group[step.receive] if step.receive != NOBODY else NOBODY,
+                sends=tuple(group[peer] for peer in step.sends),
+            )
+            for step in steps
+        ]
 
     def _algorithm(self, name: str) -> Algorithm:
         """Of the library, handed in as a graph, or a class of the user's."""
@@ -145,15 +170,14 @@ class Schedule:
         for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
             if operation.algorithm in LIBRARY:
                 continue
-            calls = [self.call(operation, channel) for channel in range(ncclx.channels)]
-            try:
-                graphs = [
-                    [self._steps(operation, channel, rank) for rank in range(len(self.nodes))]
-                    for channel in range(ncclx.channels)
-                ]
-                check(calls, graphs, ncclx.slice_bytes, ncclx.steps // ncclx.slice_steps)
-            except GraphError as error:
-                yield operation, str(error)
+            own = self._algorithm(operation.algorithm)
+            for group in {len(group): group for group in self.groups}.values():
+                calls = [self.call(operation, channel, group) for channel in range(ncclx.channels)]
+                try:
+                    graphs = [[own.steps(call, rank) for rank in range(len(group))] for call in calls]
+                    check(calls, graphs, ncclx.slice_bytes, ncclx.steps // ncclx.slice_steps)
+                except GraphError as error:
+                    yield operation, str(error)
 
     def _nominal(self, operation: Operation) -> Operation:
         size = _NOMINAL_BYTES * len(self.nodes) * self.ncclx.channels
@@ -169,7 +193,8 @@ def scheduled(
     scenario: Scenario, topology: Topology, number: int, gpus: Sequence[int], workload: CollectiveWorkload
 ) -> Schedule:
     """The schedule of a benchmark. ScenarioError if an algorithm of the user's is no such collective."""
-    ranks = len(gpus)
+    groups = workload.groups(len(gpus))
+    ranks = max(map(len, groups))
     operations = benchmark(
         workload.op,
         workload.known_algorithm,
@@ -187,7 +212,7 @@ def scheduled(
             for one in operations
         )
     nodes = [topology.host_of(gpu) for gpu in gpus]
-    schedule = Schedule(scenario.ncclx, operations, nodes, workload.graph)
+    schedule = Schedule(scenario.ncclx, operations, nodes, workload.graph, groups)
     for operation, fault in schedule.faults():
         key = f"jobs[{number}].workload.algorithm"
         reason = f"{workload.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"

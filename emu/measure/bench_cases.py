@@ -101,11 +101,19 @@ def _feature(feature: str, title: str, sections: dict[str, Any]) -> Case:
     return Case(f"{feature}-64", f"the same over 64 hosts, {title}", scenario)
 
 
-def _ring(ranks: int) -> Case:
-    workload = {"kind": "collective", "op": "all_reduce", "sizes": ["16MiB"]}
+def _ring(ranks: int, size: str = "16MiB") -> Case:
+    workload = {"kind": "collective", "op": "all_reduce", "sizes": [size]}
     name = f"ring-{ranks}"
     return Case(
-        name, f"ring all_reduce of 16MiB over {ranks} ranks", lambda: _scenario(name, ranks, workload)
+        name, f"ring all_reduce of {size} over {ranks} ranks", lambda: _scenario(name, ranks, workload)
+    )
+
+
+def _all_to_all(ranks: int) -> Case:
+    workload = {"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["16MiB"]}
+    name = f"all-to-all-{ranks}"
+    return Case(
+        name, f"direct all_to_all of 16MiB over {ranks} ranks", lambda: _scenario(name, ranks, workload)
     )
 
 
@@ -218,6 +226,8 @@ def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
 FEATURES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
+        _ring(256, "64MiB"),
+        _all_to_all(64),
         _with("with-receive", "a way to memory of 63GB/s", {"nic": {"receive": {"enabled": True}}}),
         _with("with-arbiter", "weighted arbiters", {"nic": {"arbiter": {"policy": "weighted"}}}),
         _with("with-hpcc", "HPCC", {"transport": {"congestion_control": {"algorithm": "hpcc"}}}),

@@ -180,6 +180,9 @@ class CollectiveWorkload(Section):
     """Rank that broadcast and scatter start from, and reduce and gather end at."""
     counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
     """For all_to_allv: what each rank has for each, in proportion, row by row; or one row for all."""
+    split: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """A colour for each rank: ranks of one colour are a communicator of their own, in their order, and all do
+    the collective at once (ncclCommSplit). Empty: one communicator."""
     graph: GraphSection | None = None
     """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
     iterations: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -215,6 +218,13 @@ class CollectiveWorkload(Section):
             yield Refusal(("counts",), reason, "a list of rows, only with all_to_allv")
         elif self.counts and not any(map(sum, self.counts)):
             yield Refusal(("counts",), "all of them are 0", "at least one above 0")
+
+    def groups(self, ranks: int) -> list[list[int]]:
+        """The ranks of each communicator, by colour as they first come."""
+        of_colour: dict[int, list[int]] = {}
+        for rank, colour in enumerate(self.split or (0,) * ranks):
+            of_colour.setdefault(colour, []).append(rank)
+        return list(of_colour.values())
 
     @property
     def known_algorithm(self) -> str:

@@ -280,7 +280,7 @@ def _job(
     flows: tuple[Flow, ...] = ()
     if isinstance(job.workload, CollectiveWorkload):
         servers = [topology.host_of(topology.gpus[gpu]) for gpu in chosen]
-        problems = list(_collective(scenario, index, job.workload, servers))
+        problems = list(_split(scenario, index, job.workload, servers))
         if problems:
             raise ScenarioError(problems)
     if isinstance(job.workload, FlowsWorkload):
@@ -310,6 +310,23 @@ def _job(
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
+
+
+def _split(
+    scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
+) -> Iterator[Problem]:
+    """What in a collective does not fit its communicators."""
+    where = ("jobs", index, "workload", "split")
+    if len(workload.split) not in (0, len(servers)):
+        reason = f"{len(workload.split)} colours for {len(servers)} ranks"
+        yield _problem(scenario, where, reason, f"{len(servers)} colours, or none")
+        return
+    groups = workload.groups(len(servers))
+    if min(map(len, groups)) < 2:
+        yield _problem(scenario, where, "a colour has one rank", "at least 2 ranks of each colour")
+        return
+    found = (_collective(scenario, index, workload, [servers[one] for one in group]) for group in groups)
+    yield from dict.fromkeys(problem for problems in found for problem in problems)
 
 
 def _collective(

@@ -15,6 +15,7 @@ from emu.errors import ScenarioError
 from emu.measure.summary import Collective
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import TunerSection
+from tests.ncclx.toy import Toy, scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -142,3 +143,34 @@ def test_the_model_is_base_and_hops_and_bytes() -> None:
     assert choose(tuner, "all_reduce", 8, equal * 98 // 100, rate_bps) == "recursive_doubling"
     assert choose(tuner, "all_reduce", 8, equal * 102 // 100, rate_bps) == "ring"
     assert choose(tuner, "all_to_all", 8, 1024, rate_bps) == "direct"
+
+
+def split(op: str, algorithm: str, colours: tuple[int, ...]) -> Toy:
+    workload = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": ("60KiB",), "split": colours}
+    return Toy(scenario([{"name": "bench", "workload": workload}], hosts=len(colours))).run()
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "direct", "recursive_doubling", "double_binary_tree"])
+def test_communicators_of_a_split_job_take_the_time_of_one_alone(algorithm: str) -> None:
+    """Each colour talks to itself only, all at once; nothing of the toy fabric is shared."""
+    both = split("all_reduce", algorithm, (0, 1, 1, 0, 1, 0))
+    alone = split("all_reduce", algorithm, (0, 0, 0))
+    assert abs(both.operation_ps() - alone.operation_ps()) <= 1000
+    ranks = both.ranks()
+    for program in ranks:
+        own = [0, 3, 5] if program.rank in (0, 3, 5) else [1, 2, 4]
+        assert {int(end.peer) for end in program.sends} <= set(own)
+        assert {int(end.peer) for end in program.receives} <= set(own)
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"), [("[0, 1]", "2 colours for 4 ranks"), ("[0, 0, 0, 1]", "one rank")]
+)
+def test_colours_that_do_not_fit_are_refused(split: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(text("all_reduce", "ring").replace("sizes:", f"split: {split}, sizes:"))
+    with pytest.raises(ScenarioError) as caught:
+        api.run(path, local=True)
+    (problem,) = caught.value.problems
+    assert problem.key == "jobs[0].workload.split"
+    assert reason in problem.reason
