@@ -33,6 +33,8 @@ KILLS = 200 if SOAK else 5
 NAME = "incast"
 WORKERS = 2
 RECOVERED_WITHIN_S = 10.0
+PACED_S = 1
+"""A disturbed run takes this long at least, so that what is drawn hits it."""
 PIDFD_GETFD = 438
 """The number of the system call, on every architecture."""
 
@@ -91,6 +93,7 @@ def disturbed(vandal: Vandal, directory: Path | None = None, sockets: str = "aut
         snapshot_every_s=0.05,
         directory=directory,
         sockets=sockets,
+        pace_ps=quiet()[0].virtual_ps // PACED_S,
     )
     return run_scenario(plan.scenario, plan.topology, options, vandal)
 
