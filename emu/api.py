@@ -30,6 +30,7 @@ from actors.runtime.steering import Steering
 from actors.runtime.stepping import Stepped
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
+from emu.measure.flight_recorder import flight_files
 from emu.measure.results import summarise
 from emu.measure.run_directory import RunDirectory
 from emu.measure.samples import sample_before
@@ -246,7 +247,8 @@ def run_prepared(
         samples=record.kept(outcome),
     )
     if directory is not None:
-        directory.write_results(summary, topology, outcome.devices)
+        flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
+        directory.write_results(summary, topology, outcome.devices, flights)
     return Result(summary, outcome, directory.path if directory is not None else None)
 
 

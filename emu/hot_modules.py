@@ -88,6 +88,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.ring",
     "actors.ncclx.posting",
     "actors.ncclx.waits",
+    "actors.ncclx.recorder",
     "actors.ncclx.ends",
     "actors.ncclx.channel",
     "actors.ncclx.ring_channel",

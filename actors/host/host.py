@@ -312,19 +312,24 @@ class Host(Device):
         return total
 
     def results(self) -> dict[str, list[list[int]]]:
-        """The flows that were posted here (job, flow, start_ps, completed_ps, status), and the waits of
-        clear-to-sends (job, operation, wait_ps, how many); and the steps of scripts, if any.
+        """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
+        failures; and the steps of scripts, if any. See `actors.host.program`.
         """
         rows: list[list[int]] = []
         waits: list[list[int]] = []
+        flights: list[list[int]] = []
+        failures: list[list[int]] = []
         steps: list[list[int]] = []
         for program in self.programs:
             rows += program.flow_rows()
             waits += program.cts_rows()
+            flights += program.flight_rows()
+            failures += program.failure_rows()
             steps += program.step_rows()
+        tables = {"flows": rows, "cts_waits": waits, "flights": flights, "failures": failures}
         if steps:
-            return {"flows": rows, "cts_waits": waits, "steps": steps}
-        return {"flows": rows, "cts_waits": waits}
+            tables["steps"] = steps
+        return tables
 
     def save(self) -> list[Plain]:
         """The host's state: links, proxies, programs."""

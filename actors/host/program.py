@@ -77,6 +77,16 @@ class Program:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
         return []
 
+    def flight_rows(self) -> list[list[int]]:
+        """Rows for the table `flights`: job, rank, operation, begun_ps, end_ps (-1 while it runs)."""
+        return []
+
+    def failure_rows(self) -> list[list[int]]:
+        """Rows for the table `failures`: job, rank, operation, status, what it waited for, peer, host's port,
+        queue pair's number, at_ps.
+        """
+        return []
+
     def cts_rows(self) -> list[list[int]]:
         """Rows for the table `cts_waits`: job, operation, wait_ps, how many clear-to-sends."""
         return []

@@ -31,6 +31,7 @@ from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
+from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import is_ring
@@ -39,6 +40,7 @@ from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Topology
+from emu.workload.operations import Operation
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -118,7 +120,9 @@ def _add_rank(
     assert job.schedule is not None, job.name
     group = job.schedule.members[work.rank]
     graphed = [not is_ring(one) for one in job.operations]
-    operations = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in job.operations]
+    called = _called(scenario, job, work.rank)
+    schedule = job.schedule.with_operations(called)
+    operations = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in called]
     rings: list[Channel] = []
     graphs: list[Channel] = []
     sends: list[SendEnd] = []
@@ -156,18 +160,44 @@ def _add_rank(
             rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations))
         if any(graphed):
             tasks = partial(
-                job.schedule.tasks,
+                schedule.tasks,
                 channel=number,
                 rank=work.rank,
                 sends=[(end.peer, end.lane) for end in ends.sends],
                 receives=[(end.peer, end.lane) for end in ends.receives],
             )
             graphs.append(GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks))
-    program = RankProgram(job.job, job.start_ps, work.rank, rings, graphs, graphed, sends, receives, waits)
+    section = scenario.jobs[job.job]
+    recorder = Recorder(ncclx.flight_recorder)
+    watchdog, absent = ncclx.watchdog_ps or 0, work.rank in section.absent
+    program = RankProgram(
+        job.job,
+        job.start_ps,
+        work.rank,
+        rings,
+        graphs,
+        graphed,
+        sends,
+        receives,
+        waits,
+        recorder,
+        watchdog,
+        absent,
+    )
     host.add(program)
     program.settle()
     for port, index, context in bound:
         host.bind(port, index, int(program.number), context)
+        nic = topology.ports(work.host)[port].peer
+        program.qpns[port << 20 | index] = plan.pairs[nic][index].qpn
+
+
+def _called(scenario: Scenario, job: JobWork, rank: int) -> tuple[Operation, ...]:
+    """The operations as this rank calls them: one that is mistaken calls another size."""
+    mismatch = scenario.jobs[job.job].mismatch
+    if mismatch is None or mismatch.rank != rank:
+        return job.operations
+    return tuple(one._replace(size_bytes=mismatch.size_bytes) for one in job.operations)
 
 
 def make_sender(

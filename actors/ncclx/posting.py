@@ -176,6 +176,13 @@ class Sender:
         """Whether all of a slice was; it must have been sent, and be the last in its slot."""
         return self.slot_pieces[number % self.slots] == 0
 
+    def waiting_place(self) -> i64:
+        """The place of the first queue pair with something outstanding; 0 if none has."""
+        for place, messages in enumerate(self.pair_messages):
+            if messages > 0:
+                return place
+        return 0
+
     def _split(self, host: Host, program: i64, number: i64, size: i64) -> None:
         pairs: i64 = len(self.pairs)
         piece: i64 = (size + pairs - 1) // pairs

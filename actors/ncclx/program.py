@@ -10,7 +10,8 @@ acknowledged. What stream 0 did is kept for each step: its computing, and its wa
 
 Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`).
 
-Not modelled: priorities between streams, SMs that communication takes from computing, cost of a launch.
+Not modelled: a watchdog over its collectives, priorities between streams, SMs that communication takes from
+computing, cost of a launch.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from actors.host.host import Host
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.rank import RankProgram
+from actors.ncclx.recorder import Recorder
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
@@ -59,7 +61,11 @@ class ScriptProgram(RankProgram):
         streams: list[list[tuple[int, int, int]]],
         events: int,
     ) -> None:
-        super().__init__(job, start_ps, rank, channels, [], [False] * steps, sends, receives, waits)
+        graphed = [False] * steps
+        recorder = Recorder(0)
+        super().__init__(
+            job, start_ps, rank, channels, [], graphed, sends, receives, waits, recorder, 0, absent=False
+        )
         self.groups: list[list[int]] = groups
         self.streams: list[list[tuple[int, int, int]]] = streams
         self.places: list[int] = [0] * len(streams)

@@ -32,11 +32,19 @@ from actors.ncclx.ends import (
     ReceiveEnd,
     SendEnd,
 )
+from actors.ncclx.recorder import (
+    FAILED,
+    WAITS_ACKNOWLEDGEMENT,
+    WAITS_CTS,
+    WAITS_DATA,
+    WAITS_NOTHING,
+    Recorder,
+)
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.event import Message
-from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS
+from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 _FIELDS: Final = ("operation", "running", "copying", "begun_ps", "end_ps", "status")
 
@@ -59,6 +67,9 @@ class RankProgram(Program):
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
         waits: Waits,
+        recorder: Recorder,
+        watchdog_ps: int,
+        absent: bool,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
@@ -71,6 +82,13 @@ class RankProgram(Program):
         self.receives: list[ReceiveEnd] = receives
         self.waits: Waits = waits
         """Of the clear-to-sends that came to its ends."""
+        self.recorder: Recorder = recorder
+        self.watchdog_ps: i64 = watchdog_ps
+        """How long an operation may take before it is given up; 0 for ever."""
+        self.qpns: dict[int, int] = {}
+        """Numbers of its queue pairs by (host's port << 20) | index."""
+        self.absent: bool = absent
+        """Whether it never joins: its process hangs, or was never started."""
         self.operation: i64 = -1
         self.running: bool = False
         self.copying: bool = False
@@ -93,8 +111,13 @@ class RankProgram(Program):
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
             return
+        if self.absent:
+            return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
+        self.recorder.begin(operation, now)
+        if self.watchdog_ps > 0:
+            host.set_timer(self.number, now + self.watchdog_ps, operation + 1)
         self.running = True
         self.copying = True
         self.begun_ps = now
@@ -109,7 +132,7 @@ class RankProgram(Program):
         role: i64 = context % ROLES
         if message.d == COMPLETED_SEND:
             if message.e != STATUS_SUCCESS:
-                self._fail(host, message.e, now)
+                self._on_error(host, context, message, now)
             elif role == SEND_DATA:
                 self._on_acknowledged(host, self.sends[context // ROLES], message, now)
             else:
@@ -170,10 +193,50 @@ class RankProgram(Program):
                 return
         self.running = False
         self.waits.close(self.job, self.operation)
+        self.recorder.end(self.end_ps)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
 
-    def _fail(self, host: Host, status: i64, now: i64) -> None:
+    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+        """The watchdog: the operation should be over."""
+        if not self.running or self.operation != subject - 1:
+            return
+        why, peer, port, pair = self.waiting()
+        self._fail(host, STATUS_TIMED_OUT, why, peer, port, pair, now)
+
+    def waiting(self) -> tuple[i64, i64, i64, i64]:
+        """What the rank waits for first: what it is, the peer, the host's port and the queue pair."""
+        for receive in self.receives:
+            if receive.ready < receive.expected:
+                return WAITS_DATA, receive.peer, receive.nic_port, receive.control
+        for send in self.sends:
+            sender = send.sender
+            if send.freed < send.posted:
+                place: i64 = sender.waiting_place()
+                return (
+                    WAITS_ACKNOWLEDGEMENT,
+                    send.peer,
+                    sender.ports[place // sender.each],
+                    sender.pairs[place],
+                )
+            if send.admitted and send.posted < send.filled and send.posted == send.granted:
+                return WAITS_CTS, send.peer, sender.ports[0], send.control
+        return WAITS_NOTHING, -1, -1, -1
+
+    def _on_error(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A queue pair is in error."""
+        if context % ROLES == SEND_DATA:
+            send = self.sends[context // ROLES]
+            place: i64 = message.b % len(send.sender.pairs)
+            port: i64 = send.sender.ports[place // send.sender.each]
+            self._fail(host, message.e, FAILED, send.peer, port, message.a, now)
+        else:
+            receive = self.receives[context // ROLES]
+            self._fail(host, message.e, FAILED, receive.peer, receive.nic_port, message.a, now)
+
+    def _fail(self, host: Host, status: i64, why: i64, peer: i64, port: i64, pair: i64, now: i64) -> None:
         self.status = status
+        qpn: i64 = self.qpns.get((port << 20) | pair, -1)
+        self.recorder.failures.append([self.operation, status, why, peer, port, qpn, now])
         if self.running:
             self.running = False
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
@@ -192,14 +255,29 @@ class RankProgram(Program):
         """Rows for the table `cts_waits`."""
         return self.waits.rows(self.job, self.operation)
 
+    def flight_rows(self) -> list[list[int]]:
+        """Rows for the table `flights`."""
+        return [[self.job, self.rank, *row] for row in self.recorder.flights]
+
+    def failure_rows(self) -> list[list[int]]:
+        """Rows for the table `failures`."""
+        return [[self.job, self.rank, *row] for row in self.recorder.failures]
+
     def save(self) -> list[Plain]:
         channels: list[Plain] = [channel.save() for channel in self.rings + self.graphs]
         sends: list[Plain] = [send.save() for send in self.sends]
         receives: list[Plain] = [receive.save() for receive in self.receives]
-        return [save_fields(self, _FIELDS), channels, sends, receives, self.waits.save()]
+        return [
+            save_fields(self, _FIELDS),
+            channels,
+            sends,
+            receives,
+            self.waits.save(),
+            self.recorder.save(),
+        ]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, waits = state
+        fields, channels, sends, receives, waits, recorder = state
         load_fields(self, _FIELDS, fields)
         if self.operation >= 0:
             self.channels = self.graphs if self.graphed[self.operation] else self.rings
@@ -210,3 +288,4 @@ class RankProgram(Program):
         for receive, saved in zip(self.receives, as_list(receives), strict=True):
             receive.load(saved)
         self.waits.load(waits)
+        self.recorder.load(recorder)

@@ -14,6 +14,7 @@ algorithm knows ranks by their place in their communicator; what leaves here has
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import Final
 
 from actors.ncclx.algorithms.given import Given
@@ -68,6 +69,14 @@ class Schedule:
         self._own: dict[str, Algorithm] = {} if graph is None else {GRAPH: Given(graph)}
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
+
+    def with_operations(self, operations: Sequence[Operation]) -> Schedule:
+        """The same ranks with other operations; this one if they are the same."""
+        if tuple(operations) == self.operations:
+            return self
+        other = copy(self)
+        other.operations = tuple(operations)
+        return other
 
     def neighbours(self, rank: int) -> tuple[int, int]:
         """Of a rank in the ring of its communicator: the one before and the one after."""

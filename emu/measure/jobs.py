@@ -32,6 +32,7 @@ from emu.wire.message import (
     STATUS_RETRY_EXCEEDED,
     STATUS_RNR_RETRY_EXCEEDED,
     STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
 )
 
 SUCCESS: Final = "success"
@@ -48,6 +49,7 @@ STATUS_NAMES: Final = {
     STATUS_REMOTE_INVALID: "remote_invalid_request",
     STATUS_REMOTE_ACCESS: "remote_access_error",
     STATUS_REMOTE_OPERATION: "remote_operation_error",
+    STATUS_TIMED_OUT: "timed_out",
 }
 
 
@@ -242,6 +244,8 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None
         else None,
+        failures=[],
+        suspects=[],
     )
 
 

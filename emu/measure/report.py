@@ -254,4 +254,5 @@ def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
         undone = sum(part.status != "success" for part in parts)
         counted = f"; {undone} of {len(parts)} not done" if parts and job.status != "disabled" else ""
         lines.append(f"# {name}: {job.status}{counted}")
+        lines += [f"  {line}" for line in job.suspects]
     return lines

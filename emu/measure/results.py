@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from emu.faults.events import Fault
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
+from emu.measure.flight_recorder import told
 from emu.measure.jobs import job_rows
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.unfired import never_fired
@@ -83,7 +84,8 @@ def summarise(
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
     effects = fault_rows(fault_plans(scenario, topology), LinkLosses(topology, records, samples), virtual_ps)
-    rows = job_rows(jobs, records)
+    rows = told(scenario, topology, jobs, job_rows(jobs, records), records)
+    timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(
         version=version,
         compiled=compiled,
@@ -96,7 +98,7 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
-        never_fired=never_fired(scenario, fabric, effects, counts, virtual_ps),
+        never_fired=never_fired(scenario, fabric, effects, counts, virtual_ps, timed_out=timed_out),
         expectations=[],
     )
     return summary.model_copy(update={"expectations": evaluate(scenario.expect, summary.plain())})

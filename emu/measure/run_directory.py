@@ -239,14 +239,25 @@ class RunDirectory:
         """Whose mixes are written."""
         self._names = [node.name for node in topology.nodes]
 
-    def write_results(self, summary: Summary, topology: Topology, records: Sequence[DeviceRecord]) -> None:
-        """What the samples count, the tables, and the summary last: where it is, all is."""
+    def write_results(
+        self,
+        summary: Summary,
+        topology: Topology,
+        records: Sequence[DeviceRecord],
+        flight_files: Mapping[str, str],
+    ) -> None:
+        """What the samples count, the tables, flight recorders by their place, and the summary last: where it
+        is, all is.
+        """
         series = {record.number: record.series for record in records}
         self._append("samples.jsonl", series_line(series))
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
+        for place, text in flight_files.items():
+            (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.path / place, text)
         write_whole(self.path / "summary.json", summary.json_text())
 
     def sync(self) -> None:

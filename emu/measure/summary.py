@@ -128,6 +128,27 @@ class Flow(Part):
     """`success`, `unfinished`, or the status of the completion."""
 
 
+class RankFailure(Part):
+    """What ended an operation at one rank."""
+
+    rank: int
+    """Which."""
+    operation: int
+    """Its number in the job, warm-ups counted."""
+    status: str
+    """`timed_out` by the watchdog, or the status of a completion."""
+    waits_for: str
+    """`data`, `clear_to_send`, `acknowledgement`, `nothing`, or `error` where the queue pair is in error."""
+    peer: int | None
+    """The rank at the other end; null where it waits for nobody."""
+    nic: str | None
+    """The NIC whose queue pair it is."""
+    qpn: int | None
+    """The queue pair's number; null where data is waited for without clear-to-sends."""
+    at_ps: int
+    """When."""
+
+
 class Job(Part):
     """One job."""
 
@@ -146,6 +167,11 @@ class Job(Part):
     """By number."""
     training: TrainingResult | None
     """Null unless its workload is `training`."""
+    failures: list[RankFailure]
+    """Of ranks of collectives, earliest first; at most 64."""
+    suspects: list[str]
+    """Of a job that did not end well: which rank never joined, called another size, or lost whom; a line
+    each."""
 
 
 class Drops(Part):

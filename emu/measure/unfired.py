@@ -131,13 +131,15 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
         yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 
-def _library(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
+def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator[Unfired]:
     """What the collective library was told beyond its defaults."""
     ncclx = scenario.ncclx
     if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
+    if ncclx.watchdog_ps is not None and not timed_out:
+        yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
 
 
 def never_fired(
@@ -146,6 +148,8 @@ def never_fired(
     effects: Sequence[FaultEffect],
     counts: Counts,
     virtual_ps: int,
+    *,
+    timed_out: bool = False,
 ) -> list[Unfired]:
     """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
@@ -153,7 +157,7 @@ def never_fired(
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
     elif collective:
-        found += _library(scenario, counts)
+        found += _library(scenario, counts, timed_out=timed_out)
     for at, section in enumerate(scenario.jobs):
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"

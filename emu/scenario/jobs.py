@@ -245,6 +245,15 @@ WORKLOADS: Final = OneOf(
 )
 
 
+class MismatchSection(Section):
+    """One rank that calls every operation with another size than the rest."""
+
+    rank: Annotated[int, Field(ge=0)]
+    """Which."""
+    size_bytes: PositiveSizeBytes
+    """What it asks for."""
+
+
 class JobSection(Section):
     """One job."""
 
@@ -269,6 +278,10 @@ class JobSection(Section):
     submitted: bool = False
     """Whether its operations wait to be submitted, one by one, by a program that steps the run
     (`emu.stepped`)."""
+    absent: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
+    """Ranks of its collectives that never join: their processes hang, or were not started."""
+    mismatch: MismatchSection | None = None
+    """A rank that calls its collectives with another size."""
     workload: Annotated[Section, WORKLOADS]
     """What it does."""
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from emu.scenario.nccl_names import EnvMapping
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import AutoPositiveSizeBytes, PositiveSizeBytes, TimePs
+from emu.scenario.values import AutoPositiveSizeBytes, AutoPositiveTimePs, PositiveSizeBytes, TimePs
 from emu.units import parse_size, parse_time
 
 
@@ -97,6 +97,12 @@ class NcclxSection(Section):
 
     tuner: TunerSection = TunerSection()
     """How `algorithm: auto` picks."""
+    watchdog_ps: AutoPositiveTimePs = None
+    """How long an operation may take before its ranks give it up with status `timed_out`; PyTorch gives NCCL
+    10 min. `auto`: no watchdog, a hang ends the run at `run.stall_after`."""
+    flight_recorder: Annotated[int, Field(ge=0, le=10_000)] = 16
+    """Operations that each rank remembers (TORCH_NCCL_TRACE_BUFFER_SIZE); written into the run directory when
+    a job of collectives does not end well."""
     env: EnvMapping = Field(default_factory=dict)
     """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`: translated into the keys above, into
     those of `transport`, and into `algorithm` of jobs. See `docs/data_path.md`."""

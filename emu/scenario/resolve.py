@@ -333,6 +333,14 @@ def _collective(
     scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
 ) -> Iterator[Problem]:
     """What in a collective does not fit the number of its ranks, or where they are."""
+    job = scenario.jobs[index]
+    named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
+    if job.mismatch is not None:
+        named.append((("mismatch", "rank"), job.mismatch.rank))
+    for location, rank in named:
+        if rank >= len(servers):
+            reason = f"there is no rank {rank} among {len(servers)}"
+            yield _problem(scenario, ("jobs", index, *location), reason, f"0 to {len(servers) - 1}")
     where = ("jobs", index, "workload")
     ranks = len(servers)
     counts = [servers.count(server) for server in dict.fromkeys(servers)]

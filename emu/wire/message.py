@@ -95,6 +95,8 @@ STATUS_REMOTE_ACCESS: Final[i64] = 10
 """The responder does not allow it (IBV_WC_REM_ACCESS_ERR)."""
 STATUS_REMOTE_OPERATION: Final[i64] = 11
 """The responder failed to do it (IBV_WC_REM_OP_ERR)."""
+STATUS_TIMED_OUT: Final[i64] = 110
+"""A collective that its watchdog gave up (ETIMEDOUT)."""
 STATUS_INVALID: Final[i64] = 22
 """A state that may not follow the present one (EINVAL)."""
 STATUS_FLUSHED: Final[i64] = 5
