@@ -295,7 +295,7 @@ class _RayRun:
             for worker, (place, one) in enumerate(zip(self._places, prepared, strict=True))
         )
         if self._options.directory is not None:
-            write_workers(self._options.directory, self._records)
+            write_workers(self._options.directory, self._records, self._plan.scenario.name)
         targets = [(record.worker, record.metrics_address) for record in self._records]
         if self._discovery is not None:
             self._discovery.set_targets(targets)

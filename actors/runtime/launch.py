@@ -97,7 +97,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         names = tuple(node.name for node in topology.nodes)
         workers = (WorkerRecord(0, os.getpid(), socket.gethostname(), "", metrics, names),)
         if options.directory is not None:
-            write_workers(options.directory, workers)
+            write_workers(options.directory, workers, scenario.name)
         observer.workers_up(workers, discovery.url if discovery is not None else "")
         with Interruption() as interruption:
             watch = _Watch(options, observer, scrape, samplers, merger, interruption, saving)

@@ -121,6 +121,16 @@ def _response(status: str, content_type: str, body: bytes) -> bytes:
     return head.encode("ascii") + body
 
 
+def target_list(run: str, targets: Iterable[tuple[int, str]]) -> str:
+    """What Prometheus reads of a run's workers, from a page or a file: JSON."""
+    return json.dumps(
+        [
+            {"targets": [address], "labels": {"run": run, "role": "worker", "worker": str(worker)}}
+            for worker, address in targets
+        ]
+    )
+
+
 class Discovery:
     """The page that lists the workers of a run for Prometheus' `http_sd_configs`: `http://ADDRESS/sd`.
 
@@ -139,11 +149,7 @@ class Discovery:
 
     def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:
         """List these workers from now on."""
-        groups = [
-            {"targets": [address], "labels": {"run": self.run, "role": "worker", "worker": str(worker)}}
-            for worker, address in targets
-        ]
-        self._body = json.dumps(groups).encode()
+        self._body = target_list(self.run, targets).encode()
 
     def body(self) -> bytes:
         """The list, as JSON."""

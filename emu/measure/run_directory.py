@@ -51,6 +51,8 @@ SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
 SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`actors.runtime.control_socket`)."""
+TARGETS: Final = "targets.json"
+"""Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 PART: Final = ".part"
 DEFAULT_ROOT: Final = Path("runs")
@@ -87,7 +89,7 @@ def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, SNAPSHOTS, SOCKET, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
     return not names or ("journal.jsonl" in names and all(name in known for name in names))
 
 

@@ -62,3 +62,24 @@ def test_every_alert_says_what_to_do() -> None:
     assert len(alerts) >= 6
     for alert in alerts:
         assert set(alert["annotations"]) == {"summary", "action"}
+
+
+def test_the_compose_file_mounts_what_is_there_and_listens_on_loopback_alone() -> None:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    assert set(services) == {"prometheus", "grafana"}
+    for service in services.values():
+        assert service["network_mode"] == "host"
+        assert ":" in service["image"]
+        mounts = [volume.split(":") for volume in service["volumes"]]
+        assert all((DEPLOY / mount[0]).exists() for mount in mounts if mount[0].startswith("."))
+        assert all(mount[2:] == ["ro"] for mount in mounts if mount[0].startswith("."))
+    assert "--web.listen-address=127.0.0.1:9090" in services["prometheus"]["command"]
+    assert services["grafana"]["environment"]["GF_SERVER_HTTP_ADDR"] == "127.0.0.1"
+    provisioning = DEPLOY / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text("utf-8"))[
+        "datasources"
+    ]
+    assert source["url"] == "http://127.0.0.1:9090"
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "emu.yaml").read_text("utf-8"))["providers"]
+    mounted = [volume.split(":")[1] for volume in services["grafana"]["volumes"]]
+    assert f"{provider['options']['path']}/emu.json" in mounted

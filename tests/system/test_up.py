@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -68,6 +69,9 @@ def ended() -> Iterator[tuple[Up, list[int], str]]:
         ]
         while ask(run.out, {"do": "list"})["virtual_ps"] < 8 * 10**9:
             time.sleep(0.05)
+        listed = json.loads((run.out / "targets.json").read_text("utf-8"))
+        with urlopen(run.said[-1].split()[-1], timeout=10) as answer:
+            assert listed == json.loads(answer.read())
         mode = stat.S_IMODE((run.out / "control.sock").stat().st_mode)
         assert (mode, stat.S_IMODE(run.out.stat().st_mode)) == (0o600, 0o700)
         took_s, out, err = run.end()
