@@ -23,7 +23,9 @@ from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.going_on import reopen
 from emu.measure.collected import Sample
-from emu.measure.run_directory import RunDirectory
+from emu.measure.junit import junit_text
+from emu.measure.run_directory import RunDirectory, write_whole
+from emu.scenario.fault_draws import accelerations
 
 
 @click.command()
@@ -73,6 +75,9 @@ from emu.measure.run_directory import RunDirectory
     help="Go on with the run in DIR, which broke off, from its last snapshot.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@click.option(
+    "--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for build servers."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
@@ -91,6 +96,7 @@ def command(
     recovery: Mapping[str, Any],
     resume: Path | None,
     out: Path | None,
+    junit: Path | None,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -125,13 +131,15 @@ def command(
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
-            return show_run(again.prepared, again.directory, options, words, as_json, quiet, again.broken)
+            return show_run(
+                again.prepared, again.directory, options, words, as_json, quiet, again.broken, junit
+            )
     if scenario is None:
         raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
     prepared = prepare(load_scenario(scenario, assignments, seed))
     words = _repeat(scenario, assignments, seed, options)
     with RunDirectory.create(prepared.scenario.name, out) as directory:
-        return show_run(prepared, directory, options, words, as_json, quiet)
+        return show_run(prepared, directory, options, words, as_json, quiet, junit=junit)
 
 
 def show_run(
@@ -142,6 +150,7 @@ def show_run(
     as_json: bool,
     quiet: bool,
     warnings: Sequence[str] = (),
+    junit: Path | None = None,
 ) -> int:
     """Run what was prepared, and show it; the exit status."""
     terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
@@ -154,6 +163,8 @@ def show_run(
         terminal.finish(result.summary, shown.operations, str(directory.path), shlex.join(repeat))
     finally:
         terminal.close()
+    if junit is not None:
+        write_whole(junit, junit_text(result.summary, result.exit_status))
     if as_json:
         click.echo(result.summary.json_text(), nl=False)
     _explain(result, terminal)
@@ -215,6 +226,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     return (
         f"{counts}; seed {prepared.scenario.seed}",
         f"run {where}; packet path {emu.compiled_state()}",
+        *accelerations(prepared.scenario.faults),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),

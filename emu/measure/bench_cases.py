@@ -198,6 +198,8 @@ CASES: Final[dict[str, Case]] = {
         Case("incast-16", "16:1 incast of 16MiB", _incast),
         _ring(64),
         _ring(128),
+        _ring(256, "64MiB"),
+        _all_to_all(64),
         _verb("send"),
         _verb("read"),
         _lossy("go_back_n"),
@@ -226,8 +228,6 @@ def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
 FEATURES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
-        _ring(256, "64MiB"),
-        _all_to_all(64),
         _with("with-receive", "a way to memory of 63GB/s", {"nic": {"receive": {"enabled": True}}}),
         _with("with-arbiter", "weighted arbiters", {"nic": {"arbiter": {"policy": "weighted"}}}),
         _with("with-hpcc", "HPCC", {"transport": {"congestion_control": {"algorithm": "hpcc"}}}),

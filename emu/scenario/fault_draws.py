@@ -19,7 +19,7 @@ table 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
@@ -113,7 +113,7 @@ class RandomFaults(FaultSection):
     classes: Annotated[tuple[FailureClass, ...], Field(max_length=64)] = ()
     """What breaks how often."""
     acceleration: PerHour
-    """Hours of real life in an hour of virtual time; printed with the results."""
+    """Hours of real life in an hour of virtual time; printed when a run begins."""
     within_ps: PositiveTimePs = parse_time("10ms")
     """For how long, from `at` on, things break."""
     repaired_after_ps: PositiveTimePs | None = None
@@ -141,6 +141,15 @@ class RandomFaults(FaultSection):
     def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
         """None: what does not exist does not break."""
         yield from ()
+
+
+def accelerations(faults: Iterable[FaultSection]) -> list[str]:
+    """A line for each section that draws failures: how much faster than in life they come."""
+    return [
+        f"faults[{at}]: failures come {float(section.acceleration):g} times as often as in life"
+        for at, section in enumerate(faults)
+        if isinstance(section, RandomFaults)
+    ]
 
 
 def aim_of(one: FailureClass) -> Aim:

@@ -18,14 +18,7 @@ from emu.faults.events import Fault
 from emu.faults.timeline import LinkChange, LinkFault, link_changes
 from emu.scenario.fault_links import Miscabling
 from emu.scenario.fault_plan import scripted
-from emu.scenario.flows import (
-    LONGEST_MESSAGE_BYTES,
-    FlowList,
-    FlowsWorkload,
-    Incast,
-    Permutation,
-    Poisson,
-)
+from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation, Poisson
 from emu.scenario.jobs import BLOCKWISE, BY_SERVER, CollectiveWorkload, JobSection
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Section

@@ -28,8 +28,8 @@ def run_and_check(seed: int, lossless: tuple[int, ...] = (3, 6), varied: bool = 
     assert fabric.total("port_dropped_frames", "headroom_overrun") == 0, f"seed {seed}"
     if nothing_lossy and not varied:
         assert fabric.total("nic_out_of_sequence") == fabric.total("nic_duplicate_request") == 0
-    if fabric.scenario.nic.corrupt_every and given_up(fabric):
-        return  # a fixed rhythm of losses can meet one packet eight times: no congestion, and no delivery
+    if (fabric.scenario.nic.corrupt_every or not nothing_lossy) and given_up(fabric):
+        return  # losses in a rhythm, or a class without pauses, can meet one packet eight times
     assert sum(nic.delivered_bytes for nic in fabric.nics) == fabric.posted_bytes, f"seed {seed}"
     assert sum(size for nic in fabric.nics for _, _, _, size in nic.deliveries) == fabric.posted_bytes
 

@@ -11,97 +11,17 @@ from typing import Any
 
 import pytest
 
-from actors.control.controller import Controller
 from actors.gpu.gpu import Gpu
 from actors.link import Port
 from actors.nic.nic import Nic
 from actors.nic.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
 from actors.nic.states import modify
-from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.stepping import Stepped
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from emu import api
 from emu.scenario.faults import FAULTS
-from emu.wire.event import ARRIVAL, key_device, key_kind
-from emu.wire.frame import Frame
 from emu.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
-from tests.fabric.invariants import broken
-from tests.faults.scripts import devices_of, pending_of
-
-US = 10**6
-FLOWS: dict[str, Any] = {
-    "kind": "flows",
-    "pattern": "list",
-    "qps": 8,
-    "flows": [{"src": at, "dst": at + 4, "size": "2MiB"} for at in range(4)],
-}
-RING: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 20}
-
-
-def without_none(mapping: dict[str, Any]) -> dict[str, Any]:
-    """The keys that are given."""
-    return {key: value for key, value in mapping.items() if value is not None}
-
-
-class Broken:
-    """A run with faults, stepped from look to look."""
-
-    def __init__(self, *faults: dict[str, Any], workload: dict[str, Any] = FLOWS, **more: Any) -> None:
-        mapping = {
-            "name": "kinds",
-            "seed": 4,
-            "topology": {
-                "kind": "ai_zone",
-                "racks": 2,
-                "hosts_per_rack": 2,
-                "gpus_per_host": 2,
-                "spines": 2,
-                "link": "100G",
-            },
-            "routing": {"policy": "e_ecmp", "convergence": "5us"},
-            "transport": {"timeout": 3},
-            "jobs": [{"name": "job", "workload": workload}],
-            "faults": [
-                {
-                    key: value
-                    for key, value in ({"at": "20us", "for": "40us"} | fault).items()
-                    if value is not None
-                }
-                for fault in faults
-            ],
-        }
-        prepared = api.prepare(mapping | more)
-        self.topology = prepared.topology
-        self.run = Stepped(spread(blueprint_of(prepared.scenario, prepared.topology), 1))
-
-    def to(self, us: int) -> None:
-        self.run.advance(us * US)
-        assert broken(self.topology, devices_of(self.run), pending_of(self.run)) == []
-
-    def device(self, name: str) -> Any:
-        number = self.topology.node_named(name).number
-        return next(one for one in devices_of(self.run) if one.number == number)
-
-    def port(self, name: str, peer: str) -> Any:
-        device = self.device(name)
-        ports = list(device.ports) if isinstance(device, Switch) else device.ports()
-        ends = self.topology.ports(device.number)
-        other = self.topology.node_named(peer).number
-        return next(port for port, end in zip(ports, ends, strict=False) if end.peer == other)
-
-    def flights_ps(self, name: str) -> list[int]:
-        """From the first bit to the arrival, of what flies towards a device."""
-        number = self.topology.node_named(name).number
-        return [
-            one.time_ps - one.sent_ps
-            for one in pending_of(self.run)
-            if isinstance(one, Frame) and key_kind(one.key) == ARRIVAL and key_device(one.key) == number
-        ]
-
-    def status(self) -> int:
-        controller = next(one for one in devices_of(self.run) if isinstance(one, Controller))
-        return int(controller.jobs[0].status)
+from tests.faults.watched import FLOWS, RING, US, Broken
 
 
 def held_in(nic: Nic) -> int:

@@ -25,6 +25,8 @@ HOSTS = {
     "incast-16": 64,
     "ring-64": 64,
     "ring-128": 128,
+    "ring-256": 256,
+    "all-to-all-64": 64,
     "send-64": 64,
     "read-64": 64,
     "lossy-go-back-n-64": 64,

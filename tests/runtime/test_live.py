@@ -2,11 +2,13 @@
 
 import json
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from actors.runtime.pace import QUANTUM_S
 from emu import api
 from emu.errors import UsageError
 from emu.kernel.mixing import Stream
@@ -110,16 +112,17 @@ def test_a_live_run_on_workers_replays_in_one_process(tmp_path: Path, kept_worke
     assert again.outcome.digest == live.outcome.digest
 
 
-@pytest.mark.parametrize("pace_ps", [10**11, 10**10])
+@pytest.mark.parametrize("pace_ps", [10**10, 5 * 10**9])
 def test_pace_does_not_change_the_answer(pace_ps: int) -> None:
     overrides = {"run.repeat": True, "run.max_time": "2ms"}
     prepared = api.prepare(TINY, overrides)
     plain = api.run(TINY, overrides=overrides, local=True)
     for parts in (1, 2):
         options = api.RunOptions(local=True, parts=parts, metrics=False, pace_ps=pace_ps)
+        begun_s = time.monotonic()
         paced = api.run_prepared(prepared, options)
         assert paced.outcome.digest == plain.outcome.digest
-        assert paced.outcome.engine.wall_s >= 1.9e9 / pace_ps
+        assert time.monotonic() - begun_s >= 2e9 / pace_ps - QUANTUM_S
 
 
 def test_the_journal_names_every_change_with_its_time_and_survives_a_cut_line(tmp_path: Path) -> None:

@@ -88,17 +88,16 @@ def test_what_bit_errors_cost_is_sent_again() -> None:
     assert fabric.broken(at_rest=True) == []
 
 
-def test_links_without_bit_errors_have_no_counter_of_them() -> None:
-    errors = {"bit_errors": [{"link": "nic-0:switch", "rate": "1/1000000"}]}
-    fabric = Fabric(scenario(star(2), link=errors))
+def test_every_port_counts_what_it_spoils() -> None:
+    fabric = Fabric(scenario(star(2)))
     rows = [
         (device.number, series.port)
         for device in fabric.devices()
         for series in device.series()
         if series.reason == "corrupt"
     ]
-    nic, switch = fabric.topology.nics[0], fabric.topology.switches[0]
-    assert sorted(rows) == sorted([(switch, 0), (nic, 0)])
+    switch = fabric.topology.switches[0]
+    assert sorted(rows) == sorted([(switch, 0), (switch, 1), *((nic, 0) for nic in fabric.topology.nics)])
 
 
 def test_a_full_lossy_queue_a_dead_link_and_a_route_to_nowhere_have_reasons_of_their_own() -> None:
