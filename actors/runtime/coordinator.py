@@ -136,6 +136,8 @@ class _RayRun:
         self._incarnation = 0
         self._refusals: list[str] = []
         self._reached_ps = 0
+        self._heard_ps: dict[int, int] = {}
+        """By worker, the last sampling point whose share has come here in this attempt."""
         """How far any attempt got, as far as is known."""
 
     def run(self) -> Outcome:
@@ -218,6 +220,7 @@ class _RayRun:
         self._ensemble.send_back()
         snapshot = self._keeper.found()
         self._merger.restart()
+        self._heard_ps.clear()
         self._incarnation += 1
         where = "to the start" if snapshot is None else f"to {format_time(snapshot.sync_ps)}"
         self._observer.noted(f"{why.splitlines()[0]}; the run goes back {where}")
@@ -342,10 +345,14 @@ class _RayRun:
 
     def _look(self, workers: list[int]) -> None:
         """Ask workers how far they are and tell the observer; who does not answer in time is skipped."""
-        answers = self._ensemble.ask(lambda _, actor: actor.progress.remote(), workers)
-        for _, shares, _ in answers.values():
+        heard_ps = self._heard_ps
+        answers = self._ensemble.ask(
+            lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers
+        )
+        for worker, (_, shares, _) in answers.items():
             for share in shares:
                 self._merger.add(share)
+                heard_ps[worker] = share.time_ps
         for worker, (_, _, saved) in answers.items():
             for one in saved:
                 self._keeper.take(worker, one)

@@ -48,6 +48,15 @@ class Sampler:
             shares.append(self._shares.popleft())
         return shares
 
+    def unheard(self, heard_ps: int) -> list[Share]:
+        """The shares after `heard_ps`; older ones are forgotten, as somebody has them.
+
+        So a share outlives an answer that came too late to be taken.
+        """
+        while self._shares and self._shares[0].time_ps <= heard_ps:
+            self._shares.popleft()
+        return list(self._shares.copy())
+
 
 class Merger:
     """Puts the shares of all workers together, in device order, and tells the observer.

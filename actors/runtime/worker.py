@@ -205,15 +205,17 @@ class Worker:
             hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)
 
-    async def progress(self) -> tuple[Progress, list[Share], list[Saved]]:
-        """How far this worker is, and the shares of samples and of snapshots taken since the last call."""
+    async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved]]:
+        """How far this worker is, its shares of samples after `heard_ps`, and of snapshots since the last
+        call.
+        """
         assert self._hosted is not None, "prepare comes first"
         # In this order: whoever hears of a snapshot has then heard of every sample before it.
         saved = self._hosted.saver.drain()
         refusals = () if self._peers is None else self._peers.drain_refusals()
         lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
         progress = replace(self._hosted.scrape.progress(), refusals=lines)
-        return progress, self._hosted.sampler.drain(), saved
+        return progress, self._hosted.sampler.unheard(heard_ps), saved
 
     async def snapshot(self) -> None:
         """Have a snapshot taken as soon as possible; worker 0 only."""

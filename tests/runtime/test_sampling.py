@@ -42,3 +42,13 @@ def test_sample_equals_the_counters_of_every_device_also_while_a_class_is_paused
         assert share.counters == {one.number: tuple(one.counters()) for one in partition.devices}, at_us
         paused += sum(not device.steady() for device in partition.devices)
     assert paused > 0, "nothing was paused: the scenario no longer tests what it is for"
+
+
+def test_a_share_is_kept_until_somebody_has_heard_of_it() -> None:
+    blueprint = draw(load_mapping(INCAST).scenario)
+    kernel, outboxes = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
+    sampler = Sampler(Partition(0, kernel, outboxes, BatchReader([], 2047, 4096)))
+    for at_ps in (100, 200, 300):
+        sampler.act(SyncPoint(at_ps, sample=True, stall_check=False, requested=False))
+    heard = [[share.time_ps for share in sampler.unheard(heard_ps)] for heard_ps in (-1, -1, 100, 300)]
+    assert heard == [[100, 200, 300], [100, 200, 300], [200, 300], []]
