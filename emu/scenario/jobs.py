@@ -8,7 +8,7 @@ for all_to_all, of what the rank sends that sends most for all_to_allv).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]
 
-OPERATIONS: Final = (
+Operation = Literal[
     "all_reduce",
     "all_gather",
     "reduce_scatter",
@@ -36,7 +36,8 @@ OPERATIONS: Final = (
     "scatter",
     "sendrecv",
     "barrier",
-)
+]
+OPERATIONS: Final[tuple[str, ...]] = get_args(Operation)
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 ALGORITHMS: Final = {
     "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
@@ -157,19 +158,7 @@ class CollectiveWorkload(Section):
 
     kind: Literal["collective"] = "collective"
     """A collective benchmark."""
-    op: Literal[
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all",
-        "all_to_allv",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-        "sendrecv",
-        "barrier",
-    ]
+    op: Operation
     """The operation."""
     algorithm: AlgorithmChoice = DEFAULT
     """How it is done. `default`: ring where there is one, else direct. `auto`: what the model of
