@@ -109,7 +109,11 @@ class Port:
         self.suspect: bool = False
         """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
         self.measuring: bool = False
-        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), or credits."""
+        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), credits, or a TTL
+        or DSCP of the NIC's own."""
+        self.uneven: bool = False
+        """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
+        something holds them up."""
         self.ever_down: bool = False
         self.up: bool = True
         self.serve_pending: bool = False
@@ -157,6 +161,7 @@ class Port:
         self.ps_per_byte = exact // rate_bps if exact % rate_bps == 0 else 0
         if self.wire.cut_through:
             self.head_ps = serialisation_ps(HEAD_WIRE_BYTES, rate_bps)
+            self.uneven = True
 
     def serialisation(self, wire_bytes: i64) -> i64:
         """How long a frame of this size occupies the link, ps."""
@@ -176,16 +181,21 @@ class Port:
         self.sent_data_bytes += frame.payload_bytes
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
-        if self.head_ps > 0:
-            frame.time_ps = now + self.head_ps + self.flight_ps
-        if self.straying is not None:
-            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now)
+        if self.uneven:
+            self._fly(frame, now, done)
         frame.key = self.peer_key
         outbox = self.outbox
         if outbox is None:
             self.queue.push(frame)
         else:
             outbox.add_frame(frame)
+
+    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
+        """When a frame arrives that left now and occupies the link until `done`, where that is uneven."""
+        if self.head_ps > 0:
+            frame.time_ps = now + self.head_ps + self.flight_ps
+        if self.straying is not None:
+            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now)
 
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
@@ -259,18 +269,29 @@ class Port:
         if (self.waiting & ~self.blocked) != 0 or self.control_pending:
             self.arm()
 
-    def accept(self, frame: Frame, now: i64) -> bool:
-        """Count a frame that arrived here; False if it is lost: the link was down at any moment of its
-        flight, or bits of it are wrong."""
-        if self.suspect:
-            if self._spoilt(frame, now):
-                return False
-            tap = self.tap
-            if tap is not None:
-                tap.saw(frame, now)
-        self.received_frames += 1
-        self.received_bytes += frame.wire_bytes
-        return True
+    def spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
+        moment of its flight, or bits of it are wrong."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return True
+        errors = self.errors
+        if errors is not None and errors.spoils(frame.wire_bytes):
+            frame.corrupt = 1
+        if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
+            self.corrupted += 1
+            return True
+        if self.tap is not None:
+            self.tap.saw(frame, now)
+        return False
+
+    def stray(self) -> Straying:
+        """What makes frames take longer than this link; there is one from now on."""
+        straying = self.straying
+        if straying is None:
+            straying = self.straying = Straying()
+            self.uneven = True
+        return straying
 
     def set_tap(self, tap: Tap) -> None:
         """Show a tap every frame that arrives here whole; without one a port pays nothing."""
@@ -285,18 +306,6 @@ class Port:
     def check_fcs(self) -> None:
         """Frames that arrive here may have a wrong FCS."""
         self.suspect = True
-
-    def _spoilt(self, frame: Frame, now: i64) -> bool:
-        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lost_link_down += 1
-            return True
-        errors = self.errors
-        if errors is not None and errors.spoils(frame.wire_bytes):
-            frame.corrupt = 1
-        if frame.corrupt == 0 or self.cuts:  # the FCS comes last: who cuts through knows too late
-            return False
-        self.corrupted += 1
-        return True
 
     def tail_spoilt(self, frame: Frame, now: i64) -> bool:
         """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
@@ -375,5 +384,4 @@ class Port:
             self.errors = self.errors or BitErrors(0, Stream(0, 0, 0))
             self.errors.stream.counter = as_int(drawn)
         if straying is not None:
-            self.straying = Straying()
-            self.straying.load(straying)
+            self.stray().load(straying)

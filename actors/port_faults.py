@@ -13,7 +13,6 @@ from mypy_extensions import i64
 from actors.bit_errors import BitErrors
 from actors.link import Port
 from actors.pfc import ALL_CLASSES
-from actors.straying import Straying
 from emu.kernel.mixing import Stream
 from emu.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 
@@ -31,9 +30,7 @@ def afflict_port(port: Port, op: int, values: list[int] | None, now: i64) -> boo
     elif op == ERRORS:
         _spoil(port, values)
     elif op == DELAY:
-        straying = port.straying
-        if straying is None:
-            straying = port.straying = Straying()
+        straying = port.stray()
         if values is None:
             straying.set(0, 0, None)
         else:

@@ -190,8 +190,10 @@ class Nic(Device):
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
         port = self._ports[port_number]
-        if not port.accept(frame, now):
+        if port.suspect and port.spoilt(frame, now):
             return
+        port.received_frames += 1
+        port.received_bytes += frame.wire_bytes
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1

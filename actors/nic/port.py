@@ -74,13 +74,14 @@ class NicPort(Port):
         self.ttl = ttl
         self.dscp_of = vec[i64](dscp_of)
         self.stamping = True
+        self.measuring = True
 
-    def transmit(self, frame: Frame, now: i64) -> None:
-        """Send a frame now, with the TTL and DSCP that this NIC gives."""
+    def tell(self, frame: Frame, now: i64) -> None:
+        """A frame leaves now: it gets the TTL and DSCP that this NIC gives."""
         if self.stamping:
             frame.ttl = self.ttl
             frame.dscp = self.dscp_of[frame.priority]
-        super().transmit(frame, now)
+        super().tell(frame, now)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""

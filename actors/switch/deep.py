@@ -6,10 +6,13 @@ its ingress, egress and class (`actors.switch.voq`), crosses on credit to its eg
 its ingress until its transmission begins. Routing, classes, PFC, scheduling and drops are those of every
 switch.
 
+The egress queue is short, so congestion shows in the VOQs: RED marks a frame as it leaves its VOQ, by that
+VOQ's depth; adaptive routing, telemetry (INT) and the watchdog see what waits in all VOQs of an egress with
+what waits in its queues. What a watchdog drops, it drops there too.
+
 Timers of credit are serve events of the egress port, told apart by their subject.
 
-Not modelled: marking by the depth of VOQs (RED sees the egress queue, which is short); watchdog and
-adaptive routing see the egress queue alone; cut-through.
+Not modelled: cut-through.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES
+from actors.pfc import ALL_CLASSES
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.groups import Routes
@@ -28,7 +32,7 @@ from emu.kernel.device import Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
 from emu.vectors import append, vec
-from emu.wire.event import LINK_STATE, SERVE, Message
+from emu.wire.event import LINK_STATE, SERVE, WATCHDOG, Message
 from emu.wire.fault import CREDITS
 from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
@@ -117,6 +121,7 @@ class DeepSwitch(Switch):
     def add_port(self, port: SwitchPort) -> None:
         super().add_port(port)
         port.apart = True
+        port.behind_voqs = True
         for _ in range(PRIORITIES):
             self._lines.append([])
         self._next_grant_ps = append(self._next_grant_ps, 0)
@@ -140,6 +145,7 @@ class DeepSwitch(Switch):
         frame.ingress = place
         voq = self._voq(out.number, (port.number << 3) | priority)
         voq.append(frame)
+        out.voq_bytes[priority] += frame.wire_bytes
         if voq.queued_bytes > self.voq_peak_bytes[out.number]:
             self.voq_peak_bytes[out.number] = voq.queued_bytes
         voq.unreported_bytes += frame.wire_bytes
@@ -167,8 +173,11 @@ class DeepSwitch(Switch):
         if kind != SERVE:
             super().on_timer(kind, port, subject)
             now: i64 = self.queue.now_ps
-            if kind == LINK_STATE and not self.ports[port].up:
-                self._drop_for(port, now)
+            out = self.ports[port]
+            if kind == LINK_STATE and not out.up:
+                out.lost_link_down += self._drop_for(port, ALL_CLASSES, now)
+            elif kind == WATCHDOG and out.discarding != 0:
+                out.dropped[WATCHDOG_DROP] += self._drop_for(port, out.discarding, now)
             self._grant(port, now)
         elif subject == 0:
             super().on_timer(kind, port, subject)
@@ -240,8 +249,12 @@ class DeepSwitch(Switch):
         crossed: i64 = 0
         head = voq.head
         while head is not None and head.wire_bytes <= voq.credit_bytes:
+            depth: i64 = voq.queued_bytes
             frame = voq.pop()
             size: i64 = frame.wire_bytes
+            out.voq_bytes[voq.priority] -= size
+            if (out.marking >> voq.priority) & 1:
+                out.mark(frame, voq.priority, depth)
             voq.credit_bytes -= size
             voq.unused_bytes -= size
             crossed += size
@@ -259,19 +272,22 @@ class DeepSwitch(Switch):
         if not out.serve_pending:
             out.kick(now)
 
-    def _drop_for(self, egress: i64, now: i64) -> None:
-        """What waits for a link that went down is dropped, as in its egress queue."""
-        out = self.ports[egress]
+    def _drop_for(self, egress: i64, classes: i64, now: i64) -> i64:
+        """Drop what waits for an egress in VOQs of these classes (a mask); returns how many frames."""
+        dropped: i64 = 0
         for voq in self.voqs.values():
-            if voq.egress == egress:
+            if voq.egress == egress and (classes >> voq.priority) & 1:
                 while voq.head is not None:
                     frame = voq.pop()
                     self.buffer.release(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
-                    out.lost_link_down += 1
+                    dropped += 1
                 voq.forget(self.initial_credit_bytes)
                 voq.standing = False
         for priority in range(PRIORITIES):
-            self._lines[(egress << 3) | priority] = []
+            if (classes >> priority) & 1:
+                self._lines[(egress << 3) | priority] = []
+                self.ports[egress].voq_bytes[priority] = 0
+        return dropped
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
         if op == CREDITS:
@@ -316,7 +332,9 @@ class DeepSwitch(Switch):
         for saved in as_list(voqs):
             values = as_list(saved)
             place, egress = as_int(values[0]), as_int(values[1])
-            self._voq(egress, place).load(values)
+            voq = self._voq(egress, place)
+            voq.load(values)
+            self.ports[egress].voq_bytes[voq.priority] += voq.queued_bytes
         for at, places in enumerate(as_list(lines)):
             line = [self.voqs[((at >> 3) << 14) | as_int(place)] for place in as_list(places)]
             for voq in line:

@@ -44,6 +44,10 @@ class SwitchPort(Port):
         """The priorities whose queues mark frames."""
         self.reds: list[Red] = []
         """By priority, if any queue marks."""
+        self.behind_voqs: bool = False
+        """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
+        self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
+        """What waits there, by priority, on the wire."""
         self._heads: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
 
@@ -84,17 +88,17 @@ class SwitchPort(Port):
         else:
             frame.queue_next = None
         size: i64 = frame.wire_bytes
-        if (self.marking >> priority) & 1:
-            self._mark(frame, priority)
+        if (self.marking >> priority) & 1 and not self.behind_voqs:
+            self.mark(frame, priority, self.queued_bytes[priority])
         self.queued_bytes[priority] -= size
         self.buffer.release(frame.ingress, size - PREAMBLE_GAP_BYTES, now)
         return frame
 
-    def _mark(self, frame: Frame, priority: i64) -> None:
+    def mark(self, frame: Frame, priority: i64, waiting_bytes: i64) -> None:
         """Mark a frame that leaves by what waits, itself included; not one that is lost with its link."""
         if not self.up or frame.ecn != ECN_CAPABLE:
             return
-        if self.reds[priority].marks(self.queued_bytes[priority]):
+        if self.reds[priority].marks(waiting_bytes):
             frame.ecn = ECN_CONGESTED
 
     def tell(self, frame: Frame, now: i64) -> None:
@@ -103,11 +107,17 @@ class SwitchPort(Port):
         tail = frame.tail
         if tail is None or frame.payload_bytes == 0:
             return
-        waiting: i64 = 0
-        for queued in self.queued_bytes:
-            waiting += queued
         place: i64 = (self.owner.number << 11) | self.number
-        frame.tail = with_hop(tail, place, now, waiting, self.sent_bytes, self.rate_bps)
+        frame.tail = with_hop(tail, place, now, self.backlog_bytes(), self.sent_bytes, self.rate_bps)
+
+    def backlog_bytes(self) -> i64:
+        """All that waits for this port, on the wire: in its queues, and at its ingress."""
+        waiting: i64 = 0
+        priority: i64 = 0
+        while priority < PRIORITIES:
+            waiting += self.queued_bytes[priority] + self.voq_bytes[priority]
+            priority += 1
+        return waiting
 
     def link_lost(self, now: i64) -> None:
         """Frames that wait for a link that went down are dropped."""
@@ -169,6 +179,7 @@ class SwitchPort(Port):
         self._tails = vec[Frame | None]([None] * PRIORITIES)
         self.queued_bytes = vec[i64]([0] * PRIORITIES)
         self.queue_peak_bytes = vec[i64]([0] * PRIORITIES)
+        self.voq_bytes = vec[i64]([0] * PRIORITIES)
         for frames in as_list(queues):
             for frame in as_list(frames):
                 self.enqueue(load_frame(frame))

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
 from actors.switch.groups import Group
 from actors.switch.policy import RoutingPolicy, SwitchView
 from emu.kernel.device import Plain
@@ -50,11 +49,7 @@ class LeastLoaded(RoutingPolicy):
             at: i64 = (self._turn + 1 + step) % count
             number: i64 = group.ports[at]
             port = self.switch.ports[number]
-            waiting: i64 = 0
-            priority: i64 = 0
-            while priority < PRIORITIES:
-                waiting += port.queued_bytes[priority]
-                priority += 1
+            waiting: i64 = port.backlog_bytes()
             load_ps: i64 = port.serialisation(waiting) if waiting > 0 else 0
             if port.free_ps > now:
                 load_ps += port.free_ps - now

@@ -121,8 +121,10 @@ class Switch(Device):
         if port.cuts and frame.ingress < 0:
             self._tail_came(frame, port, now)
             return
-        if not port.accept(frame, now):
+        if port.suspect and port.spoilt(frame, now):
             return
+        port.received_frames += 1
+        port.received_bytes += frame.wire_bytes
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1

@@ -72,7 +72,7 @@ class PauseWatch:
             due_ps: i64 = self.pfc.since_ps[priority] + self.detection_ps
             if due_ps > now:
                 self._look_again(priority, due_ps)
-            elif (self.port.waiting & bit) != 0:
+            elif (self.port.waiting & bit) != 0 or self.port.voq_bytes[priority] > 0:
                 self._storm(priority, now)
             else:
                 self._look_again(priority, now + self.detection_ps)

@@ -16,11 +16,14 @@ from actors.runtime.waiting import explain, waits_of
 from actors.switch.deep import DeepSwitch
 from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping
+from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
 
 US = 1_000_000
+FULL_WIRE = 4194
+"""A WRITE_ONLY of 4,096 B on the wire."""
 
 
 def deep(nics: int, **more: Any) -> Fabric:
@@ -228,6 +231,71 @@ def test_what_cannot_work_is_refused_by_name(section: dict[str, Any], said: str)
     with pytest.raises(ScenarioError) as caught:
         Fabric(scenario(zone(2, 1, 1), switch={"deep_buffer": {"where": "spines", **section}}))
     assert said in str(caught.value)
+
+
+def test_a_frame_is_marked_by_the_depth_of_the_virtual_output_queue_that_it_leaves() -> None:
+    ecn = {"enabled": True, "scaled": False, "kmin": f"{4 * FULL_WIRE}B", "kmax": f"{4 * FULL_WIRE}B"}
+    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    fabric = Fabric(scenario(star(3), switch={"deep_buffer": section, "ecn": ecn}))
+    frames = [frame_arrives(fabric, 5 * US + turn, turn % 2, 2) for turn in range(20)]
+    for frame in frames:
+        frame.ecn = ECN_CAPABLE
+    fabric.run()
+    # Ten wait at either ingress; the first crosses alone, and leaves nine behind it with itself counted.
+    for ingress in (0, 1):
+        marked = [frame.ecn == ECN_CONGESTED for frame in frames[ingress::2]]
+        assert marked == [True] * 6 + [False] * 4
+    assert fabric.total("queue_marked_frames") == 12
+
+
+def test_a_storm_is_seen_where_all_that_waits_is_in_virtual_output_queues_and_drops_it_there() -> None:
+    watchdog = {"enabled": True, "detection": "10us", "restoration": "20us"}
+    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    fabric = Fabric(scenario(star(3), switch={"deep_buffer": section, "pfc": {"watchdog": watchdog}}))
+    pause_arrives(fabric, 1 * US, 1, stop=1 << 3)
+    for turn in range(10):
+        frame_arrives(fabric, 2 * US + turn, 0, 1)
+    other = frame_arrives(fabric, 2 * US + 100, 0, 1, priority=6)
+    fabric.run(10 * US)
+    assert len(modular(fabric).waiting_frames()) == 10
+    late = frame_arrives(fabric, 15 * US, 0, 1)
+    fabric.run(16 * US)
+    assert modular(fabric).waiting_frames() == []
+    assert fabric.total("port_dropped_frames", "watchdog") == 11
+    assert fabric.total("pfc_storms") == 1
+    assert (late.sent_ps, other.sent_ps) == (14 * US + 500_000, 4 * US + 100)
+    assert modular(fabric).buffer.held_bytes == 0
+    assert list(modular(fabric).ports[1].voq_bytes) == [0] * 8
+
+
+def test_what_waits_for_a_port_counts_its_virtual_output_queues() -> None:
+    fabric = deep(3)
+    for turn in range(6):
+        frame_arrives(fabric, 5 * US + turn, turn % 2, 2, priority=3 + turn % 3)
+    fabric.run(6 * US)
+    port = modular(fabric).ports[2]
+    assert list(port.voq_bytes) == [0, 0, 0, 2 * FULL_WIRE, 2 * FULL_WIRE, 2 * FULL_WIRE, 0, 0]
+    assert port.backlog_bytes() == 6 * FULL_WIRE
+    loaded = deep(3)
+    loaded.load(fabric.save())
+    assert modular(loaded).ports[2].backlog_bytes() == 6 * FULL_WIRE
+    fabric.run()
+    assert port.backlog_bytes() == 0
+
+
+def test_adaptive_routing_avoids_the_port_that_virtual_output_queues_wait_for() -> None:
+    routing = {"policy": "adaptive", "granularity": "packet", "allow_reordering": True}
+    section = {"where": "listed", "switches": ["rtsw-0"], "credit_delay": "1us"}
+    fabric = Fabric(scenario(zone(2, 2, 2), switch={"deep_buffer": section}, routing=routing))
+    leaf = fabric.switch("rtsw-0")
+    assert isinstance(leaf, DeepSwitch)
+    pause_arrives(fabric, 1 * US, 2, stop=1 << 3, node="rtsw-0")
+    for turn in range(6):
+        frame_arrives(fabric, (2 + 4 * turn) * US, 0, 2, switch="rtsw-0")
+    fabric.run(30 * US)
+    # Of the two uplinks, ports 2 and 3, the stopped one gets a frame once, which waits in a VOQ.
+    assert [port.sent_frames for port in leaf.ports] == [0, 0, 0, 5]
+    assert list(leaf.ports[2].voq_bytes) == [0, 0, 0, FULL_WIRE, 0, 0, 0, 0]
 
 
 def test_a_stall_names_the_frames_that_wait_in_virtual_output_queues() -> None:
