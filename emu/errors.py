@@ -82,6 +82,25 @@ class ScenarioError(EmuError):
         return "\n".join(str(problem) for problem in self.problems)
 
 
+class FormatError(EmuError):
+    """A file of another tool that is not of its form: at which line (or message, counted from 1), why, and
+    what would have been read.
+    """
+
+    exit_status: ClassVar[int] = 2
+    unit: ClassVar[str] = "line"
+    """What `line` counts."""
+
+    def __init__(self, line: int, reason: str, accepted: str) -> None:
+        super().__init__(line, reason, accepted)
+        self.line = line
+        self.reason = reason
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"{self.unit} {self.line}: {self.reason}; accepted: {self.accepted}"
+
+
 class StallError(EmuError):
     """The fabric stalled, or a collective did not end in time. The text names who waits for whom."""
 

@@ -1,4 +1,4 @@
-"""Write again every file that is made from the code: golden texts, tables of the pages, schema, dashboard.
+"""Write again every file that is made from the code: texts, tables of the pages, schema, dashboard, traces.
 
     make golden
 
@@ -13,6 +13,7 @@ from emu.measure import dashboard, metrics, summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
+from tests.workload import chakra_files
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -46,6 +47,8 @@ def main() -> None:
         rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
     rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())
+    for rank in range(4):
+        (ROOT / f"scenarios/chakra.{rank}.et").write_bytes(chakra_files.shown(rank))
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def _facts(workload: TrainingWorkload | TraceWorkload, plan: ScriptPlan) -> Trai
     if isinstance(workload, TrainingWorkload):
         assert isinstance(plan, TrainingPlan), plan
         return facts_of(workload.steps, plan.training, workload.shape())
-    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), workload.scale)
+    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), workload.scale, plan.reasons)
 
 
 def _data_priority(scenario: Scenario, job: int) -> int:

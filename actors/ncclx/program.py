@@ -36,7 +36,6 @@ CALL: Final[i64] = 1
 WAIT: Final[i64] = 2
 RECORD: Final[i64] = 3
 
-REASONS: Final[i64] = 5
 PIECE_PS: Final[i64] = 1_000_000_000
 
 _FIELDS: Final = ("waiting_since_ps", "compute_ps")
@@ -60,6 +59,7 @@ class ScriptProgram(RankProgram):
         groups: list[list[int]],
         streams: list[list[tuple[int, int, int]]],
         events: int,
+        reasons: int,
     ) -> None:
         graphed = [False] * steps
         recorder = Recorder(0)
@@ -78,7 +78,7 @@ class ScriptProgram(RankProgram):
         self.waiting_since_ps: i64 = -1
         """Since when stream 0 waits for an event."""
         self.compute_ps: i64 = 0
-        self.waited_ps: list[int] = [0] * REASONS
+        self.waited_ps: list[int] = [0] * reasons
         self.rows: list[list[int]] = []
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
@@ -90,7 +90,7 @@ class ScriptProgram(RankProgram):
         self.places = [0] * len(self.streams)
         self.recorded = [False] * len(self.recorded)
         self.compute_ps = 0
-        self.waited_ps = [0] * REASONS
+        self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
 
     def on_timer(self, host: Host, subject: i64, now: i64) -> None:

@@ -114,6 +114,7 @@ class ScriptBuilder:
         self._topology = topology
         self._host = host
         self._groups = plan.groups
+        self._reasons = len(plan.reasons)
         self._script: Script = plan.scripts[rank]
         self._rank = rank
         self._gpu_port = self._port_to(gpu)
@@ -149,6 +150,7 @@ class ScriptBuilder:
             self._of_group,
             [list(stream) for stream in script.streams],
             script.events,
+            self._reasons,
         )
         self._host.add(program)
         program.settle()

@@ -40,8 +40,9 @@ class TrainingResult(Part):
     compute: float | None
     """Share of computing."""
     exposed: dict[str, float]
-    """Share of waiting for communication, by dimension (`tp`, `cp`, `pp`, `dp`, `ep`); of `pp` what goes
-    beyond the bubble."""
+    """Share of waiting for communication, by dimension (`tp`, `cp`, `pp`, `dp`, `ep`; of `pp` what goes
+    beyond the bubble), or by what a trace names: its process groups (`world` for all ranks), transfers
+    (`p2p`), the CPU (`cpu`)."""
     bubble: float | None
     """Share of waiting for the pipeline, at the end of a step too, up to (p - 1) / v times what a micro-batch
     takes."""

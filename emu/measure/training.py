@@ -27,7 +27,7 @@ from emu.workload.gpu_script import REASONS
 from emu.workload.models import Model
 from emu.workload.training import Training
 
-PP = REASONS.index("pp")
+PIPELINE = "pp"
 
 
 class TrainingFacts(NamedTuple):
@@ -44,6 +44,8 @@ class TrainingFacts(NamedTuple):
     """E.g. "tp 2 x cp 1 x pp 2 x dp 2, tp innermost"."""
     shrunk: str
     """What is smaller than the model, with its factor; empty if nothing is."""
+    reasons: tuple[str, ...] = REASONS
+    """What a rank can wait for."""
 
 
 def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
@@ -65,7 +67,7 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
     )
 
 
-def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction) -> TrainingFacts:
+def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction, reasons: tuple[str, ...]) -> TrainingFacts:
     """What the results need to know of a trace, which says nothing of FLOPs and has no pipeline."""
     return TrainingFacts(
         steps=steps,
@@ -75,6 +77,7 @@ def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction) -> TrainingFa
         bubble_ideal=0.0,
         cut=cut,
         shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
+        reasons=reasons,
     )
 
 
@@ -102,18 +105,20 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
     total_ps = sum(times_ps)
     spent_ps = total_ps * ranks
     compute_ps = 0
-    waited_ps = [0] * len(REASONS)
+    waited_ps = [0] * len(facts.reasons)
+    pipeline = facts.reasons.index(PIPELINE) if PIPELINE in facts.reasons else -1
     bubble_ps = 0
     for ranked in whole:
         end_ps = max(row[3] for row in ranked)
         for row in ranked:
             compute_ps += row[4]
-            for place in range(len(REASONS)):
+            for place in range(len(waited_ps)):
                 waited_ps[place] += row[5 + place]
-            budget_ps = facts.bubble_ps[row[0]]
-            idle_ps = min(row[5 + PP], budget_ps)
-            waited_ps[PP] -= idle_ps
-            bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
+            if pipeline >= 0:
+                budget_ps = facts.bubble_ps[row[0]]
+                idle_ps = min(row[5 + pipeline], budget_ps)
+                waited_ps[pipeline] -= idle_ps
+                bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
     flops = facts.step_flops * len(whole) * 10**12
     other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
     return TrainingResult(
@@ -124,7 +129,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops else None,
         tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops else None,
         compute=_share(compute_ps, spent_ps),
-        exposed={name: _share(waited_ps[place], spent_ps) for place, name in enumerate(REASONS)},
+        exposed={name: _share(waited_ps[place], spent_ps) for place, name in enumerate(facts.reasons)},
         bubble=_share(bubble_ps, spent_ps),
         bubble_ideal=facts.bubble_ideal,
         other=_share(other_ps, spent_ps),

@@ -17,7 +17,7 @@ from emu.scenario.graph import GraphSection
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
-from emu.scenario.trace import TraceWorkload
+from emu.scenario.trace import TRACES
 from emu.scenario.training import TrainingWorkload
 from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
 
@@ -229,7 +229,7 @@ WORKLOADS: Final = OneOf(
         "collective": CollectiveWorkload,
         "flows": PATTERNS,
         "training": TrainingWorkload,
-        "trace": TraceWorkload,
+        "trace": TRACES,
     },
 )
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from emu.errors import EmuError
+from emu.errors import FormatError
 
 FORMATS: Final = ("ns3", "simai")
 MOST_NODES: Final = 65536
@@ -33,19 +33,8 @@ MOST_LINKS: Final = 262144
 _LONGEST_WORD: Final = 64
 
 
-class EdgeListError(EmuError):
-    """A file that is no such list. `line` counts from 1."""
-
-    exit_status = 2
-
-    def __init__(self, line: int, reason: str, accepted: str) -> None:
-        super().__init__(line, reason, accepted)
-        self.line = line
-        self.reason = reason
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}; accepted: {self.accepted}"
+class EdgeListError(FormatError):
+    """A file that is no such list."""
 
 
 class ReadNode(NamedTuple):

@@ -12,26 +12,15 @@ import csv
 import io
 from typing import Final, NamedTuple
 
-from emu.errors import EmuError
+from emu.errors import FormatError
 
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
 MAX_ROWS: Final = 2**20
 
 
-class FlowTableError(EmuError):
-    """A table that cannot be read, at a line counted from 1."""
-
-    exit_status = 2
-
-    def __init__(self, line: int, reason: str, accepted: str) -> None:
-        super().__init__(line, reason, accepted)
-        self.line = line
-        self.reason = reason
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}; accepted: {self.accepted}"
+class FlowTableError(FormatError):
+    """A table that cannot be read."""
 
 
 class FlowRow(NamedTuple):

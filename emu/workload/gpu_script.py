@@ -10,7 +10,7 @@ integers:
 
 Groups are numbered over the job. Kinds: `ring` (every member calls the same collectives in the same order),
 `line` (the first member sends to the second), `mesh` (every member exchanges equal shares with every other).
-A group is called by one stream alone, so its calls have an order.
+A group is called by one stream alone, so its calls have an order; a stream may call several groups.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LINE: Final = "line"
 MESH: Final = "mesh"
 
 REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
-"""What stream 0 can wait for; a reason is a place here."""
+"""What stream 0 can wait for in a training step; a reason is a place here, or in the plan's own `reasons`."""
 
 Instruction = tuple[int, int, int]
 
@@ -56,46 +56,65 @@ class Script:
     rank: int
     groups: list[int] = field(default_factory=list)
     calls: list[list[GroupCall]] = field(default_factory=list)
+    stream_of: list[int] = field(default_factory=list)
+    """By group, the stream that calls it."""
     streams: list[list[Instruction]] = field(default_factory=lambda: [[]])
-    """Stream 0 computes; stream g + 1 is that of group g."""
+    """Stream 0 computes."""
     events: int = 0
 
-    def join(self, group: int) -> int:
-        """Take part in a group of the job; returns its place here."""
+    def stream(self) -> int:
+        """A new stream."""
+        self.streams.append([])
+        return len(self.streams) - 1
+
+    def join(self, group: int, stream: int | None = None) -> int:
+        """Take part in a group of the job, on a stream of its own unless one is given; returns its place
+        here.
+        """
         self.groups.append(group)
         self.calls.append([])
-        self.streams.append([])
+        self.stream_of.append(self.stream() if stream is None else stream)
         return len(self.groups) - 1
 
-    def compute(self, duration_ps: int) -> None:
-        """Compute, on stream 0."""
+    def compute(self, duration_ps: int, stream: int = 0) -> None:
+        """Compute."""
         if duration_ps > 0:
-            self.streams[0].append((COMPUTE, duration_ps, 0))
+            self.streams[stream].append((COMPUTE, duration_ps, 0))
 
-    def record(self, stream: int = 0) -> int:
-        """A new event, recorded when the stream gets there."""
-        event = self.events
+    def event(self) -> int:
+        """A new event, which nothing records yet."""
         self.events += 1
-        self.streams[stream].append((RECORD, event, 0))
-        return event
+        return self.events - 1
 
-    def wait(self, event: int, reason: int) -> None:
-        """Let stream 0 wait for an event."""
-        self.streams[0].append((WAIT, event, reason))
+    def record(self, stream: int = 0, event: int | None = None) -> int:
+        """Record an event, a new one unless it is given, when the stream gets there."""
+        recorded = self.event() if event is None else event
+        self.streams[stream].append((RECORD, recorded, 0))
+        return recorded
+
+    def wait(self, event: int, reason: int, stream: int = 0) -> None:
+        """Let a stream wait for an event."""
+        self.streams[stream].append((WAIT, event, reason))
 
     def call(self, place: int, op: str, size_bytes: int, after: Iterable[int] = ()) -> int:
         """Call a group, on its stream, after some events; returns the event of its end."""
         for event in after:
-            self.streams[place + 1].append((WAIT, event, 0))
+            self.wait(event, 0, self.stream_of[place])
+        self.add_call(place, op, size_bytes)
+        return self.record(self.stream_of[place])
+
+    def add_call(self, place: int, op: str, size_bytes: int) -> None:
+        """Call a group, on its stream."""
         self.calls[place].append(GroupCall(op, size_bytes))
-        self.streams[place + 1].append((CALL, place, len(self.calls[place]) - 1))
-        return self.record(place + 1)
+        self.streams[self.stream_of[place]].append((CALL, place, len(self.calls[place]) - 1))
 
 
 class ScriptPlan:
     """The groups of a job and the script of each rank."""
 
     def __init__(self) -> None:
+        self.reasons: tuple[str, ...] = REASONS
+        """What stream 0 can wait for."""
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}

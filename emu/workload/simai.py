@@ -26,7 +26,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from emu.errors import EmuError
+from emu.errors import FormatError
 from emu.workload.gpu_script import MESH, REASONS, RING, Group, Script, ScriptPlan
 
 KINDS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
@@ -44,19 +44,8 @@ _WORDS: Final = 12
 _ACCEPTED: Final = "name, id, three times time, collective and bytes, update time"
 
 
-class SimaiError(EmuError):
-    """A text that is no such workload, at a line counted from 1."""
-
-    exit_status = 2
-
-    def __init__(self, line: int, reason: str, accepted: str) -> None:
-        super().__init__(line, reason, accepted)
-        self.line = line
-        self.reason = reason
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.reason}; accepted: {self.accepted}"
+class SimaiError(FormatError):
+    """A text that is no such workload."""
 
 
 class Piece(NamedTuple):
