@@ -99,6 +99,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "ArbiterSection",
         "CongestionSection",
         "QosMaps",
+        "TraceWorkload",
     }
     declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}
     assert declared - bases == {part.model.__name__ for part in parts()}
