@@ -14,10 +14,11 @@ Everything that a user can get wrong raises an `EmuError` that says what to do; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import emu
 from actors.ncclx.plan import job_plans
@@ -33,12 +34,14 @@ from emu.measure.collected import JobPlan, Sample
 from emu.measure.flight_recorder import flight_files
 from emu.measure.results import summarise
 from emu.measure.run_directory import RunDirectory
-from emu.measure.samples import sample_before
+from emu.measure.samples import SampleSpool, sample_before
 from emu.measure.summary import Summary
 from emu.measure.summary import json_schema as summary_schema
 from emu.scenario.changes import Change
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
+from emu.scenario.expect_series import SeriesExpectation
+from emu.scenario.expect_span import check_devices
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.load import load as load_file
 from emu.scenario.overrides import override_with
@@ -157,6 +160,7 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     try:
         topology = build_topology(scenario)
         blueprint = blueprint_of(scenario, topology)
+        check_devices(scenario, topology)
         for switch in topology.switches:
             shared_pool_bytes(scenario, topology, switch)
     except ScenarioError as error:
@@ -218,9 +222,16 @@ def run_prepared(
     directory: RunDirectory | None = None,
 ) -> Result:
     """Run what was prepared, write it into `directory`, and judge its expectations."""
+    record = _Record(prepared, observer or Observer(), directory, options.steering)
+    with closing(record):
+        return _run_recorded(prepared, options, directory, record)
+
+
+def _run_recorded(
+    prepared: Prepared, options: RunOptions, directory: RunDirectory | None, record: _Record
+) -> Result:
     scenario, topology = prepared.scenario, prepared.topology
     steering = options.steering
-    record = _Record(prepared, observer or Observer(), directory, steering)
     if directory is not None:
         if options.resume_ps < 0 or not directory.resumed:
             _begin(directory, prepared)
@@ -245,6 +256,7 @@ def run_prepared(
         ending=outcome.ending.value,
         virtual_ps=outcome.virtual_ps,
         samples=record.kept(outcome),
+        history=record.history,
     )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
@@ -273,6 +285,8 @@ class _Record(Observer):
         self._directory = directory
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
         self._last: Sample | None = None
+        follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
+        self._spool = SampleSpool() if directory is None and follows else None
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Pass it on."""
@@ -300,6 +314,8 @@ class _Record(Observer):
                 self._before[at_ps] = sample
         if self._directory is not None:
             self._directory.sample(sample, digests)
+        elif self._spool is not None:
+            self._spool.add(sample)
         self._observer.sampled(sample, digests)
 
     def noted(self, line: str) -> None:
@@ -311,6 +327,18 @@ class _Record(Observer):
         if self._directory is not None:
             self._directory.sync()
         self._observer.settle()
+
+    def history(self) -> Iterator[Mapping[str, Any]]:
+        """Every sample of the run so far, as `samples.jsonl` has them."""
+        if self._spool is not None:
+            yield from self._spool
+        elif self._directory is not None:
+            yield from self._directory.samples()
+
+    def close(self) -> None:
+        """Forget the samples."""
+        if self._spool is not None:
+            self._spool.close()
 
     def kept(self, outcome: Outcome) -> Sequence[Sample]:
         """The samples that the summary is made with, each once, by time."""

@@ -8,7 +8,6 @@ so that a sum over workers counts them once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from actors.control.controller import Controller
 from actors.ncclx.plan import job_plans
@@ -21,7 +20,8 @@ from emu.faults.events import Fault
 from emu.kernel.device import Device
 from emu.measure.collected import CollectivePlan
 from emu.measure.jobs import bandwidth_bps, bus_factor
-from emu.topology.model import Topology
+from emu.measure.state_metrics import collective_name, size_range
+from emu.scenario.expect_span import direction_of
 from emu.wire.message import STATUS_SUCCESS
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
@@ -62,7 +62,7 @@ class StateReading:
             labels = (name, str(at))
             found["port_up"].append((labels, int(port.up)))
             peer = topology.ports(device.number)[at].peer
-            direction = direction_of(topology, device.number, peer)
+            direction = direction_of(topology.nodes[device.number], topology.nodes[peer])
             found["port_info"].append(((*labels, topology.nodes[peer].name, direction), 1))
             if isinstance(port, SwitchPort):
                 for priority, queued in enumerate(port.queued_bytes):
@@ -113,7 +113,7 @@ class StateReading:
             job.name,
             str(self._hosts[number]),
             str(job.ranks),
-            "".join(word.capitalize() for word in plan.op.split("_")),
+            collective_name(plan.op),
             size_range(plan.size_bytes),
             f"{plan.algorithm.upper()}_SIMPLE",
         )
@@ -142,22 +142,3 @@ def count_faults(faults: Sequence[Fault], now_ps: int) -> tuple[int, int]:
         )
         active += not mended and not 0 < fault.end_ps <= now_ps
     return len(begun), active
-
-
-_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
-
-
-def size_range(size_bytes: int) -> str:
-    """The range of powers of two that a size is in: 1_500_000 is "1-2MB"."""
-    power = max(size_bytes, 1).bit_length() - 1
-    unit = min(power // 10, len(_UNITS) - 1)
-    low = 1 << (power - 10 * unit)
-    return f"{low}-{2 * low}{_UNITS[unit]}"
-
-
-def direction_of(topology: Topology, node: int, peer: int) -> str:
-    """Where a port leads: a NIC is below every switch."""
-    own, other = topology.nodes[node].tier, topology.nodes[peer].tier
-    if own == other:
-        return "level"
-    return "up" if other > own else "down"

@@ -4,8 +4,8 @@ A sync point T is a time that every worker has reached: it has executed all befo
 it. Sampling, the stall check and the time limit have theirs on fixed grids that every worker knows from the
 scenario, so they need no announcement. Sync points never change what happens, only when one looks.
 
-* Sampling: multiples of `sample_every`. A stretch in which nothing happens is stepped over: its samples
-  would all equal the one before it.
+* Sampling: multiples of `sample_every`, and the ends of spans that expectations are about. A stretch in
+  which nothing happens is stepped over: its samples would all equal the one before it.
 * Stall check: multiples of `stall_after`, none left out, since nothing happening is what it looks for. A
   run stalls at the first of them where nothing but upkeep is pending, or where no progress was made since
   the one before and nothing promises any: no copy is under way and no job has yet to begin.
@@ -13,6 +13,7 @@ scenario, so they need no announcement. Sync points never change what happens, o
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from emu.wire.event import NEVER_PS
@@ -38,6 +39,8 @@ class SyncGrid:
     sample_every_ps: int
     stall_after_ps: int
     max_time_ps: int = NEVER_PS
+    also_ps: tuple[int, ...] = ()
+    """Further sampling points, in order: the ends of spans over which series are judged."""
     open_ended: bool = False
     """Whether jobs go on for ever, so that a run that reaches `max_time_ps` has come to its end."""
 
@@ -47,7 +50,9 @@ class SyncGrid:
 
     def next_sample_ps(self, after_ps: int) -> int:
         """The first sampling point after a time."""
-        return _next_multiple(after_ps, self.sample_every_ps)
+        found = _next_multiple(after_ps, self.sample_every_ps)
+        at = bisect_right(self.also_ps, after_ps)
+        return found if at == len(self.also_ps) else min(found, self.also_ps[at])
 
     def next_stall_check_ps(self, after_ps: int) -> int:
         """The first stall check after a time."""

@@ -126,15 +126,18 @@ def _port_spots(text: str, topology: Topology) -> Iterator[Spot]:
         yield Spot(text, (), node.number, (int(port),))
         return
     chosen = [
-        node
-        for node in topology.nodes
-        if node.role in (Role.NIC, Role.SWITCH) and (node.name == text or _fits(node, text, topology))
+        node for node in topology.nodes if node.role in (Role.NIC, Role.SWITCH) and fits(node, text, topology)
     ]
     if not chosen:
         hint = nearest(text, [node.name for node in topology.nodes])
         raise TopologyError([Fault((), f"{text!r} is no port", hint or 'a port, like "rtsw-0/3"')])
     for node in chosen:
         yield Spot(node.name, (), node.number, fabric_ports(topology, node.number))
+
+
+def fits(node: Node, text: str, topology: Topology) -> bool:
+    """Whether a device has the name, fits the pattern, or is of the role."""
+    return node.name == text or _fits(node, text, topology)
 
 
 def _fits(node: Node, text: str, topology: Topology) -> bool:

@@ -23,6 +23,7 @@ from emu.measure.summary import (
 )
 from emu.measure.summary_training import TrainingResult
 from emu.scenario.expect import quantity
+from emu.scenario.expect_series import RELATIONS
 from emu.units import format_size, format_time
 
 WORST: Final = 5
@@ -185,7 +186,8 @@ def _like(bound: object, actual: object) -> str:
 def expectation_line(one: Expectation) -> str:
     """PASS or FAIL, what was expected, and what it is."""
     verdict = "PASS" if one.passed else "FAIL"
-    found = f"is {_like(one.expected, one.actual)}" if one.passed else one.reason
+    shown = str(one.actual) if one.relation in RELATIONS else f"is {_like(one.expected, one.actual)}"
+    found = shown if one.passed else one.reason
     return f"{verdict} {one.value} {one.relation} {one.expected}: {found}"
 
 

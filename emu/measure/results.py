@@ -14,8 +14,12 @@ from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, 
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.flight_recorder import told
 from emu.measure.jobs import job_rows
+from emu.measure.series_verdict import History, judge_series
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.unfired import never_fired
+from emu.scenario.expect import Expectation
+from emu.scenario.expect_series import SeriesExpectation
+from emu.scenario.expect_span import fault_times
 from emu.scenario.fault_plan import scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.verdict import evaluate
@@ -76,10 +80,12 @@ def summarise(
     ending: Ending,
     virtual_ps: int,
     samples: Iterable[Sample] = (),
+    history: History = lambda: (),
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
-    `samples` are those of sync points; only the ones at the beginning of faults matter here.
+    `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
+    all of them; it is asked for only if an expectation is about a series.
     """
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
@@ -101,4 +107,18 @@ def summarise(
         never_fired=never_fired(scenario, fabric, effects, counts, virtual_ps, timed_out=timed_out),
         expectations=[],
     )
-    return summary.model_copy(update={"expectations": evaluate(scenario.expect, summary.plain())})
+    values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
+    series = iter(
+        judge_series(
+            [one for one in scenario.expect if isinstance(one, SeriesExpectation)],
+            history,
+            records,
+            topology,
+            summary.jobs,
+            fault_times(scenario, scripted(scenario, topology)),
+            virtual_ps,
+            scenario.run.sample_every_ps,
+        )
+    )
+    verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
+    return summary.model_copy(update={"expectations": verdicts})

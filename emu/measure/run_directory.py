@@ -23,7 +23,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
@@ -49,6 +49,8 @@ FILES: Final = (
 )
 SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`actors.runtime.snapshot_files`)."""
+FLIGHTS: Final = "flight_recorder"
+"""The directory of flight recorders (`emu.measure.flight_recorder`)."""
 SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`actors.runtime.control_socket`)."""
 TARGETS: Final = "targets.json"
@@ -89,7 +91,7 @@ def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, SNAPSHOTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, FLIGHTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
     return not names or ("journal.jsonl" in names and all(name in known for name in names))
 
 
@@ -155,7 +157,7 @@ class RunDirectory:
             earlier = list(out.iterdir())
             directory.replaces = bool(earlier)
             for entry in earlier:
-                if entry.name == SNAPSHOTS and entry.is_dir() and not entry.is_symlink():
+                if entry.name in (SNAPSHOTS, FLIGHTS) and entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 else:
                     entry.unlink()
@@ -279,6 +281,15 @@ class RunDirectory:
             self._append("digests.jsonl", digest_header((number, self._names[number]) for number in numbers))
         self._append("digests.jsonl", digest_line(sample.virtual_ps, [digests[one] for one in numbers]))
         self._append("samples.jsonl", self._samples.text(sample))
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Every sample of the run so far, those before a fork included."""
+        if not self.resumed:
+            yield from self.earlier
+        path = self.path / "samples.jsonl"
+        if path.exists():
+            with path.open("rb") as lines:
+                yield from (record for text in lines if (record := _record(text)) is not None)
 
     def _append(self, name: str, text: str) -> None:
         file = self._lines.get(name)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 from emu.errors import UsageError
@@ -134,6 +135,27 @@ class SampleReader:
                 for at in range(0, len(flat), 2):
                     of_device[flat[at]] = flat[at + 1]
             yield Sample(record["virtual_ps"], {number: list(now) for number, now in values.items()})
+
+
+class SampleSpool:
+    """The samples of a run that has no directory, in a file without a name; its lines can be read again."""
+
+    def __init__(self) -> None:
+        self._writer = SampleWriter()
+        self._file = TemporaryFile("w+", encoding="ascii")  # noqa: SIM115  closed by `close`
+
+    def add(self, sample: Sample) -> None:
+        """Write one down."""
+        self._file.write(self._writer.text(sample))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self._file.seek(0)
+        for text in self._file:
+            yield json.loads(text)
+
+    def close(self) -> None:
+        """The file is gone then."""
+        self._file.close()
 
 
 class Mixes(NamedTuple):

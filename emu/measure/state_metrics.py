@@ -59,3 +59,18 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
     gauge("faults_active", "faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
 )
 """In the order in which families are rendered."""
+
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+
+
+def size_range(size_bytes: int) -> str:
+    """The range of powers of two that a size is in: 1_500_000 is "1-2MB"."""
+    power = max(size_bytes, 1).bit_length() - 1
+    unit = min(power // 10, len(_UNITS) - 1)
+    low = 1 << (power - 10 * unit)
+    return f"{low}-{2 * low}{_UNITS[unit]}"
+
+
+def collective_name(op: str) -> str:
+    """An operation as NCCL spells it: all_reduce is "AllReduce"."""
+    return "".join(word.capitalize() for word in op.split("_"))

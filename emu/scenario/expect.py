@@ -1,15 +1,16 @@
 """What must be true of a run's results? Section `expect`: a place in the summary, and a bound.
 
 A place is a path of keys and indices, `jobs.bench.collectives[-1].busbw`; a path that does not begin at the
-top of the summary is looked up under `fabric`. A bound is a number, a text, true or false, or a quantity
-with its unit. How they are compared is in `emu.scenario.verdict`.
+top of the summary is looked up under `fabric`. A bound is a number, a text, true or false, or a quantity with
+its unit. How they are compared is in `emu.scenario.verdict`; series over time are in
+`emu.scenario.expect_series`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, Protocol
 
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.spelling import shown
@@ -84,6 +85,47 @@ SummaryPath = Annotated[
 BoundValue = Annotated[Bound, _BOUND]
 
 
+class Bounded(Protocol):
+    """Whatever has the four comparisons, of which one is given."""
+
+    @property
+    def equals(self) -> Bound | None:
+        """The value is exactly this."""
+
+    @property
+    def at_least(self) -> Bound | None:
+        """The value is this or more."""
+
+    @property
+    def at_most(self) -> Bound | None:
+        """The value is this or less."""
+
+    @property
+    def between(self) -> tuple[Bound, Bound] | None:
+        """The value is the first or more, and the second or less."""
+
+
+def given_bound(section: Bounded) -> Comparison:
+    """Which of the four comparisons it has."""
+    return next(name for name in COMPARISONS if getattr(section, name) is not None)
+
+
+def check_bounds(section: Bounded) -> Iterator[Refusal]:
+    """Refuse none or several comparisons, and bounds without an order."""
+    given = [name for name in COMPARISONS if getattr(section, name) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) if given else "no comparison"
+        yield Refusal((), f"has {found}", f"exactly one of {', '.join(COMPARISONS)}")
+    for name in given:
+        bounds = section.between if name == "between" and section.between else (getattr(section, name),)
+        for bound in bounds:
+            orderable = not isinstance(bound, bool) and (
+                not isinstance(bound, str) or quantity(bound) is not None
+            )
+            if name != "equals" and not orderable:
+                yield Refusal((name,), f"{bound!r} has no order", "a number, or a quantity with its unit")
+
+
 class Expectation(Section):
     """One thing that must be true; a run ends with exit status 1 if it is not."""
 
@@ -100,20 +142,9 @@ class Expectation(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse none or several comparisons, and bounds without an order."""
-        given = [name for name in COMPARISONS if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = " and ".join(given) if given else "no comparison"
-            yield Refusal((), f"has {found}", f"exactly one of {', '.join(COMPARISONS)}")
-        for name in given:
-            bounds = self.between if name == "between" and self.between else (getattr(self, name),)
-            for bound in bounds:
-                orderable = not isinstance(bound, bool) and (
-                    not isinstance(bound, str) or quantity(bound) is not None
-                )
-                if name != "equals" and not orderable:
-                    yield Refusal((name,), f"{bound!r} has no order", "a number, or a quantity with its unit")
+        yield from check_bounds(self)
 
     @property
     def comparison(self) -> Comparison:
         """Which of the four it is."""
-        return next(name for name in COMPARISONS if getattr(self, name) is not None)
+        return given_bound(self)

@@ -81,7 +81,7 @@ def _accepted(shape: Shape) -> str:
     if isinstance(shape, Reading):
         return shape.accepted
     if isinstance(shape, OneOf):
-        return f"a mapping with {shape.key}: one of {listed(shape.table)}"
+        return shape.accepted
     if isinstance(shape, ListOf):
         return "a list"
     return f"a mapping with {listed(fields(shape))}" if isinstance(shape, type) else ""
@@ -109,7 +109,7 @@ def _unknown_key(key: str, shape: Shape) -> Explained:
 def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
     kinds = listed(choice.table)
     if not isinstance(value, dict):
-        return location, (f"{shown(value)} is not a mapping", f"a mapping with {choice.key}: one of {kinds}")
+        return location, (f"{shown(value)} is not a mapping", choice.accepted)
     location = (*location, choice.key)
     if value.get(choice.key) is None:
         return location, ("is required", kinds)

@@ -46,7 +46,7 @@ def _parts_of(shape: Shape, path: str, required: tuple[str, ...]) -> Iterator[Pa
             keys = required if kind == shape.default else (*required, shape.key)
             separator = ", " if path.endswith(")") else " ("
             heading = (
-                f"{path.removesuffix(')') if separator == ', ' else path}{separator}{shape.key}: {kind})"
+                f"{path.removesuffix(')') if separator == ', ' else path}{separator}{shape.heading(kind)})"
             )
             if isinstance(choice, OneOf):
                 yield from _parts_of(choice, heading, keys)

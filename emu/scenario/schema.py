@@ -6,11 +6,13 @@ The sections are in modules of their own, one per subject; kinds, policies and p
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import Field
 
 from emu.scenario.expect import Expectation, path_steps
+from emu.scenario.expect_series import EXPECTATIONS, SeriesExpectation, deadline
 from emu.scenario.faults import FAULTS, FaultSection
 from emu.scenario.host import GpuSection, HostSection
 from emu.scenario.jobs import JobSection
@@ -67,7 +69,9 @@ class Scenario(Section):
     """What runs on it."""
     faults: Annotated[tuple[Annotated[FaultSection, FAULTS], ...], Field(max_length=65536)] = ()
     """What breaks."""
-    expect: Annotated[tuple[Expectation, ...], Field(max_length=4096)] = ()
+    expect: Annotated[
+        tuple[Annotated[Expectation | SeriesExpectation, EXPECTATIONS], ...], Field(max_length=4096)
+    ] = ()
     """What must be true of the results."""
 
     def check(self) -> Iterator[Refusal]:
@@ -97,16 +101,30 @@ class Scenario(Section):
                 "a transport.recovery that takes packets out of order, or routing.allow_reordering: true"
             )
             yield Refusal(("routing", "policy"), reason, accepted)
+        yield from self._check_expectations(names)
+
+    def _check_expectations(self, names: list[str]) -> Iterator[Refusal]:
+        """Refuse what speaks of jobs and faults that the scenario has not."""
+        count = len(self.faults)
         for index, expectation in enumerate(self.expect):
+            if isinstance(expectation, SeriesExpectation):
+                within = expectation.within
+                if within is not None and deadline(within).fault >= count:
+                    reason = f"there is no fault {deadline(within).fault}: the scenario has {count}, from 0"
+                    yield Refusal(("expect", index, "within"), reason, "a fault by its place in faults")
+                wanted = expectation.where.comm_name
+                if wanted is not None and not any(fnmatchcase(name, wanted) for name in names):
+                    reason = f"there is no job {wanted!r}{did_you_mean(wanted, names)}"
+                    yield Refusal(("expect", index, "where", "comm_name"), reason, listed(names))
+                continue
             steps = path_steps(expectation.value)
             if steps[0] == "jobs" and len(steps) > 1 and steps[1] not in names:
                 reason = f"there is no job {steps[1]!r}{did_you_mean(str(steps[1]), names)}"
                 yield Refusal(("expect", index, "value"), reason, f"jobs.NAME with {listed(names)}")
-            if steps[0] == "faults" and len(steps) > 1 and isinstance(steps[1], int):
-                count = len(self.faults)
-                if not -count <= steps[1] < count:
-                    reason = f"there is no fault {steps[1]}: the scenario has {count}"
-                    yield Refusal(("expect", index, "value"), reason, "an index into faults")
+            place = steps[1] if steps[0] == "faults" and len(steps) > 1 else None
+            if isinstance(place, int) and not -count <= place < count:
+                reason = f"there is no fault {place}: the scenario has {count}"
+                yield Refusal(("expect", index, "value"), reason, "an index into faults")
 
     @property
     def classified(self) -> bool:

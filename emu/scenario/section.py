@@ -20,6 +20,8 @@ from typing import Any, Final, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from emu.scenario.spelling import listed
+
 UNIT_SUFFIXES: Final = ("_ps", "_bytes", "_bps")
 
 Location = tuple[str | int, ...]
@@ -112,6 +114,15 @@ class OneOf:
             return choice.model(choice.chosen(value), value)
         return choice
 
+    def heading(self, kind: str) -> str:
+        """How a kind is told from the others, as the reference has it."""
+        return f"{self.key}: {kind}"
+
+    @property
+    def accepted(self) -> str:
+        """What it takes, in words."""
+        return f"a mapping with {self.key}: one of {listed(self.table)}"
+
     def _tag(self, value: object) -> str | None:
         if not isinstance(value, (dict, Section)):
             return None
@@ -128,3 +139,34 @@ class OneOf:
             },
             discriminator=self._tag,
         )
+
+
+class OneOfKeys(OneOf):
+    """The type of a section whose kinds are told apart by a key that the others do not have.
+
+    `table` maps that key to the model; the first kind is meant where none of the keys is given.
+    """
+
+    def __init__(self, table: Mapping[str, type[Section]]) -> None:
+        first, *others = table
+        super().__init__(others[-1], table, first)
+
+    def chosen(self, value: object) -> str:
+        """The kind whose key is there."""
+        keys = (
+            value
+            if isinstance(value, dict)
+            else type(value).model_fields
+            if isinstance(value, Section)
+            else ()
+        )
+        return next((kind for kind in self.table if kind in keys), self.default)
+
+    def heading(self, kind: str) -> str:
+        """The key is all that tells."""
+        return f"with {kind}"
+
+    @property
+    def accepted(self) -> str:
+        """Either key."""
+        return f"a mapping with {' or '.join(self.table)}"

@@ -4,9 +4,10 @@ from actors.runtime.changes import Changes
 from actors.runtime.local import InProcess
 from actors.runtime.participant import Participant
 from actors.runtime.plan import RunPlan, blueprint_of, spread
-from actors.runtime.state_reading import Rows, StateReading, size_range
+from actors.runtime.state_reading import Rows, StateReading
 from emu import api
 from emu.measure.exposition import state_text
+from emu.measure.state_metrics import size_range
 from tests.measure.test_exposition import check_format
 
 US = 10**6

@@ -240,3 +240,12 @@ def test_large_groups_talk_along_a_tree_and_to_neighbours_only() -> None:
     assert group[4].peers == [1, 3, 5]
     assert group[1].peers == [0, 2, 3, 4]
     assert [len(machine.peers) for machine in machines(line(4, 10), 4)] == [3, 3, 3, 3]
+
+
+def test_a_run_samples_at_further_points_besides_its_grid() -> None:
+    grid = SyncGrid(1000, 0, also_ps=(300, 1000, 1700))
+    points = [0]
+    while points[-1] < 3000:
+        points.append(grid.next_sample_ps(points[-1]))
+    assert points == [0, 300, 1000, 1700, 2000, 3000]
+    assert SyncGrid(0, 0, also_ps=(300,)).next_sample_ps(300) == NEVER_PS
