@@ -24,6 +24,7 @@ from typing import Any, Final, cast
 from actors.runtime.build import Blueprint
 from actors.runtime.ensemble import Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
+from actors.runtime.homes import Homes
 from actors.runtime.interruption import Interruption
 from actors.runtime.judgement import can_be_repeated, judge
 from actors.runtime.keeper import Keeper
@@ -42,6 +43,7 @@ from actors.runtime.sampling import Merger
 from actors.runtime.simulation import Fault, Report
 from actors.runtime.snapshot import Snapshot, to_bytes
 from actors.runtime.snapshot_files import write_file
+from actors.runtime.vault import SecondCopy
 from actors.runtime.waiting import Wait
 from actors.runtime.worker import Place, Prepared, WorkerSpec, host_identity
 from actors.runtime.workers_file import write_workers
@@ -115,7 +117,6 @@ class _RayRun:
         begin_s: float,
     ) -> None:
         self._plan = plan
-        self._homes = homes
         self._options = options
         self._observer = observer
         self._interruption = interruption
@@ -123,7 +124,7 @@ class _RayRun:
         self._build_s = 0.0
         self._wall_s = 0.0
         self._merger = Merger(plan.workers, observer)
-        self._ensemble = Ensemble(plan.workers, interruption)
+        self._ensemble = Ensemble(plan.workers, interruption, Homes(homes, observer.noted, interruption))
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
         self._discovery = discovery
@@ -131,7 +132,9 @@ class _RayRun:
         self._run = secrets.token_hex(8)
         self._secret = secrets.token_bytes(32)
         self._keeper = Keeper(plan.scenario, options, plan.workers, observer)
-        self._keeper.fetch = self._fetch
+        self._keeper.spread = self._spread
+        self._copy = SecondCopy(self._keeper.files)
+        self._keeper.files.mend = self._copy.mend
         self._patience = Patience(options.recoveries)
         self._incarnation = 0
         self._refusals: list[str] = []
@@ -172,6 +175,7 @@ class _RayRun:
         for worker in sorted(self._ensemble.gone):
             self._sweep_up_after(worker)
         self._ensemble.close(keep=ending is not Ending.FAILED)
+        self._copy.close()
         self._keeper.end(ending)
 
     def _outcome(
@@ -233,7 +237,7 @@ class _RayRun:
 
     def _start(self, snapshot: Snapshot | None) -> None:
         ensemble = self._ensemble
-        ensemble.hire(self._homes)
+        ensemble.hire()
         self._places = ensemble.all(lambda _, actor: actor.where.remote(), "start")
         shipped = b""
         if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
@@ -369,12 +373,16 @@ class _RayRun:
             if self._keeper.due():
                 self._ensemble.actors[0].snapshot.remote()
 
-    def _fetch(self, sync_ps: int) -> None:
-        """Bring the shares here that were kept on other nodes. Raises OSError."""
+    def _spread(self, sync_ps: int, digests: Sequence[bytes]) -> None:
+        """Bring the shares here that were kept on other hosts, and a copy of all to another node.
+
+        Raises OSError.
+        """
         far = [worker for worker in self._ensemble.living if not self._is_near(worker)]
         shares = self._ensemble.ask(lambda _, actor: actor.share.remote(sync_ps), far)
         for worker, share in shares.items():
             write_file(self._keeper.files.path_of(sync_ps, worker), share)
+        self._copy.put(sync_ps, digests)
 
     def _collect(self) -> tuple[list[DeviceRecord], int]:
         """What the devices of living workers leave behind, in device order; and the workers' peak memory."""

@@ -7,10 +7,11 @@ The actors of a run, by worker. Every call waits with a limit, notices who died 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from actors.runtime.crew import crew_of_session
+from actors.runtime.homes import Homes
 from actors.runtime.interruption import Interruption
 from actors.runtime.worker import Worker
 from emu.errors import EmuError, RuntimeFailure
@@ -18,6 +19,8 @@ from emu.errors import EmuError, RuntimeFailure
 START_S: Final = 300.0
 """How long actors may take to start, to build, and to connect, each."""
 LOOK_S: Final = 0.2
+PROBE_S: Final = 2.0
+"""How often the nodes of actors that do not answer are asked whether they are there."""
 ASK_S: Final = 5.0
 SMALL_SHARE: Final = 0.001
 
@@ -40,30 +43,35 @@ class WorkerGone(RuntimeFailure):
 class Ensemble:
     """The actors of one run."""
 
-    def __init__(self, workers: int, interruption: Interruption) -> None:
+    def __init__(self, workers: int, interruption: Interruption, homes: Homes) -> None:
         self.workers = workers
+        self.homes = homes
         self.actors: list[Any] = []
         self.gone: dict[int, str] = {}
         """Which actors are gone, and why."""
         self._interruption = interruption
 
-    def hire(self, homes: Sequence[str] = ()) -> None:
+    def hire(self) -> None:
         """Have an actor for every worker: new ones in place of those that are gone.
 
-        `homes` is the Ray node of each worker, where it is still there; without it Ray spreads them.
+        They live on their homes; where there are none, Ray spreads them. Who comes in place of another takes
+        no CPU of its own: those of a node that was lost are gone. Raises RuntimeFailure if no node is left.
         """
         import ray  # noqa: PLC0415  Ray only where it is needed
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
 
+        self.homes.rehouse(self.gone)
+        homes = self.homes.of
         crew = crew_of_session()
         fresh = not self.actors
         share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
+        share = share if fresh else 0.0
         remote = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
 
         def begin(worker: int) -> Any:
             if not homes:
                 return remote.remote()
-            home = NodeAffinitySchedulingStrategy(homes[worker], soft=True)
+            home = NodeAffinitySchedulingStrategy(homes[worker], soft=fresh)
             return remote.options(scheduling_strategy=home).remote()
 
         if fresh:
@@ -90,11 +98,17 @@ class Ensemble:
         of = {ref: worker for worker, ref in enumerate(refs)}
         answers: dict[int, Any] = {}
         deadline_s = time.monotonic() + START_S
+        probe_s = time.monotonic() + PROBE_S
         waiting = list(refs)
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
             for ref in done:
                 answers[of[ref]] = self.answer(of[ref], ref)
+            if waiting and time.monotonic() > probe_s:
+                probe_s = time.monotonic() + PROBE_S
+                lost = self.homes.lost(of[ref] for ref in waiting)
+                self.gone.update(dict.fromkeys(lost, "its node is lost"))
+                waiting = [ref for ref in waiting if of[ref] not in lost]
             if self.gone and when_gone is not None:
                 for worker in self.living:
                     when_gone(worker, self.actors[worker])
@@ -115,7 +129,7 @@ class Ensemble:
 
         try:
             return ray.get(ref)
-        except ray.exceptions.RayActorError as error:
+        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
             self.gone.setdefault(worker, _reason(error))
             return None
 
@@ -132,7 +146,7 @@ class Ensemble:
         for ref in done:
             try:
                 answers[of[ref]] = ray.get(ref)
-            except ray.exceptions.RayActorError:
+            except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
                 continue
         return dict(sorted(answers.items()))
 

@@ -9,7 +9,8 @@ snapshots, and the last one that counts still does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from actors.runtime.outcome import Ending, Observer, RunOptions
@@ -22,17 +23,20 @@ from emu.scenario.schema import Scenario
 from emu.units import format_time
 
 
-def _nothing(sync_ps: int) -> None:
-    """Every share is here already."""
+def _nothing(sync_ps: int, digests: Sequence[bytes]) -> None:
+    """Every share is here already, and one copy is enough."""
 
 
 class Keeper:
-    """The snapshots of one run. `fetch` is called before one counts, to bring shares here that are not."""
+    """The snapshots of one run. `spread` is called before one counts, and brings all shares in place."""
 
     def __init__(self, scenario: Scenario, options: RunOptions, workers: int, observer: Observer) -> None:
         self.until_passed = False
         """Whether the snapshot after which the run was to end counts."""
-        self.fetch: Callable[[int], None] = _nothing
+        self.spread: Callable[[int, Sequence[bytes]], None] = _nothing
+        """Raises OSError if it cannot."""
+        self.copy: Callable[[int, Sequence[bytes]], None] = _nothing
+        """Called with what the run goes back to: the second copy may be lost. Raises OSError."""
         self._observer = observer
         self._options = options
         self._own = private_directory() if options.directory is None else None
@@ -60,6 +64,9 @@ class Keeper:
         snapshot = self.files.newest()
         for line in self.files.broken[broken:]:
             self._observer.noted(f"{line}; an older snapshot is used, if there is one")
+        if snapshot is not None:
+            with suppress(OSError):  # the run has it here; the next one that counts is told of
+                self.copy(snapshot.sync_ps, self.files.digests(snapshot.sync_ps))
         return snapshot
 
     def due(self) -> bool:
@@ -84,7 +91,7 @@ class Keeper:
 
     def _count(self, sync_ps: int, digests: list[bytes]) -> None:
         try:
-            self.fetch(sync_ps)
+            self.spread(sync_ps, digests)
             self._observer.settle()
             self.files.count(sync_ps, digests, pinned=sync_ps in self.at_ps)
         except OSError as error:

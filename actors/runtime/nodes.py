@@ -2,8 +2,8 @@
 
 Workers are numbered along the fabric: neighbours in number host neighbouring racks. So they go onto the nodes
 in order, each node getting its share by its CPUs, and few links cross from node to node. Nodes are ordered by
-address and name, which nothing in a result depends on. Should a node be gone when a worker is to be started
-again, Ray puts it elsewhere.
+address and name, which nothing in a result depends on. Where the workers of a lost node go:
+`actors.runtime.homes`.
 
 *Pins* are the user's: `ctsw-*=10.0.0.7` wants every device of that name on that node, told by its address,
 its name or its place in the order. A pinned device moves to the worker of that node that has least to do, if
@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from actors.runtime.grpc_probe import speaks_grpc
 from emu.errors import UsageError
 from emu.topology.model import Topology
+
+ANSWER_S: Final = 2.0
 
 
 class Node(NamedTuple):
@@ -28,6 +31,8 @@ class Node(NamedTuple):
     cpus: int
     ident: str
     """As Ray calls it."""
+    port: int = 0
+    """Where its raylet listens."""
 
 
 class Pin(NamedTuple):
@@ -45,8 +50,8 @@ def pin_of(text: str) -> Pin:
     return Pin(devices, node)
 
 
-def cluster_nodes() -> list[Node]:
-    """The nodes that are alive and have CPUs, in order."""
+def cluster_nodes(idle: bool = False) -> list[Node]:
+    """The nodes that Ray believes to be alive and have CPUs, in order; with `idle` also those without."""
     import ray  # noqa: PLC0415  Ray only where it is needed
 
     found = [
@@ -55,11 +60,27 @@ def cluster_nodes() -> list[Node]:
             str(node.get("NodeName", "")),
             int(node["Resources"].get("CPU", 0)),
             str(node["NodeID"]),
+            int(node["NodeManagerPort"]),
         )
         for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
-    return sorted(node for node in found if node.cpus > 0)
+    return sorted(node for node in found if node.cpus > 0 or idle)
+
+
+def answering(node: Node) -> bool:
+    """Whether a node's raylet answers: Ray itself notices the loss of a node after 10 to 30 s.
+
+    From a machine that is no node of the cluster (`ray://`) raylets need not be reached: Ray is believed.
+    """
+    from ray.util.client import ray as client  # noqa: PLC0415  as above
+
+    if client.is_connected():  # type: ignore[no-untyped-call]
+        return True
+    try:
+        return speaks_grpc(node.address, node.port, ANSWER_S)
+    except OSError:
+        return False
 
 
 def share_out(workers: int, cpus: Sequence[int]) -> list[int]:

@@ -19,18 +19,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from actors.runtime.grpc_probe import speaks_grpc
 from actors.runtime.short_paths import private_directory, remove_private
 from emu.errors import RuntimeFailure, UsageError
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""
 REACH_S: Final = 5.0
-HTTP2_HEADER_BYTES: Final = 9
-HTTP2_SETTINGS: Final = 4
-HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, HTTP2_SETTINGS, 0, 0, 0, 0, 0])
-"""What a client says first, with empty settings (RFC 9113, 3.4)."""
 UNPROTECTED: Final = (
     "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
     "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
@@ -86,7 +83,8 @@ def ray_session(
         os.umask(umask)
         if address is not None and not unprotected and not _has_token():
             _check_at_home(address)
-        yield
+        with _quiet_standard_output():
+            yield
     finally:
         os.umask(umask)
         ray.shutdown()
@@ -112,6 +110,23 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
         logging_level=logging.ERROR,
         _temp_dir=str(directory),
     )
+
+
+@contextmanager
+def _quiet_standard_output() -> Iterator[None]:
+    """Keep Ray from printing what it notices of nodes where results are printed: the run says it itself."""
+    from ray._private import worker  # noqa: PLC0415  as above; there is no public way
+
+    printing = worker.print_to_stdstream
+    worker.print_to_stdstream = _print_nothing
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing
+
+
+def _print_nothing(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """In place of Ray's `print_to_stdstream`."""
 
 
 @contextmanager
@@ -180,26 +195,12 @@ def _check_reachable(address: str) -> None:
             f"{address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"
         )
     try:
-        with socket.create_connection((host, int(port)), timeout=REACH_S) as connection:
-            speaks = "RAY_USE_TLS" in os.environ or _speaks_http2(connection)
+        speaks = speaks_grpc(host, int(port), REACH_S)
     except OSError as error:
         reason = error.strerror or str(error) or "no answer"
         raise RuntimeFailure(f"no Ray cluster at {address}: {reason}") from None
     if not speaks:
         raise RuntimeFailure(f"no Ray cluster at {address}: something else listens there")
-
-
-def _speaks_http2(connection: socket.socket) -> bool:
-    """Whether the other end opens HTTP/2, as every gRPC server does: with a SETTINGS frame."""
-    connection.settimeout(REACH_S)
-    connection.sendall(HTTP2_PREFACE)
-    header = b""
-    while len(header) < HTTP2_HEADER_BYTES:
-        more = connection.recv(HTTP2_HEADER_BYTES - len(header))
-        if not more:
-            return False
-        header += more
-    return header[3] == HTTP2_SETTINGS
 
 
 def _first_line(error: Exception) -> str:

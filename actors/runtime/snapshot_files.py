@@ -13,6 +13,8 @@ for at a time (`pinned`) besides.
 The coordinator writes `whole` only after all that was sampled before the sync point is on disk with the
 results, so whoever goes on from it continues those files without a gap.
 
+A second copy on another node: `actors.runtime.vault`.
+
 Not covered: the loss of the disk. The run directory belongs on storage that outlives the driver's node.
 """
 
@@ -21,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +130,8 @@ class SnapshotFiles:
         self._scenario = scenario
         self.broken: list[str] = []
         """Why generations that should count do not, as found by `newest`."""
+        self.mend: Callable[[int, Sequence[bytes]], bool] = _no_copy
+        """Writes what has changed since a generation was counted once more, given its digests."""
 
     def path_of(self, sync_ps: int, worker: int) -> Path:
         """Where a worker's share goes."""
@@ -160,7 +164,7 @@ class SnapshotFiles:
             if sync_ps > not_after_ps:
                 continue
             try:
-                return self.read(sync_ps)
+                return self._mended(sync_ps)
             except BrokenFile as error:
                 self.broken.append(str(error))
         return None
@@ -189,12 +193,7 @@ class SnapshotFiles:
 
     def read(self, sync_ps: int) -> Snapshot:
         """The snapshot of a sync point. Raises BrokenFile if it does not count."""
-        generation = self._generation(sync_ps)
-        _, whole = read_file(generation / WHOLE)
-        if not isinstance(whole, dict) or set(whole) != _WHOLE_KEYS or whole["sync_ps"] != sync_ps:
-            raise BrokenFile(f"{generation / WHOLE}: not what makes a snapshot whole")
-        if whole["scenario"] != self._scenario:
-            raise BrokenFile(f"{generation}: of another scenario")
+        whole = self._whole(sync_ps)
         shares: list[Plain] = []
         machine: list[int] = []
         for worker, digest in enumerate(whole["digests"]):
@@ -205,6 +204,30 @@ class SnapshotFiles:
             shares.append(share["share"])
             machine = share["machine"]
         return Snapshot(self._scenario, sync_ps, machine, shares)
+
+    def _mended(self, sync_ps: int) -> Snapshot:
+        """The snapshot of a sync point, from a second copy if there is one. Raises BrokenFile."""
+        try:
+            return self.read(sync_ps)
+        except BrokenFile:
+            if not self.mend(sync_ps, self.digests(sync_ps)):
+                raise
+        return self.read(sync_ps)
+
+    def _whole(self, sync_ps: int) -> dict[str, Any]:
+        """What makes a generation count. Raises BrokenFile if it does not."""
+        generation = self._generation(sync_ps)
+        _, whole = read_file(generation / WHOLE)
+        if not isinstance(whole, dict) or set(whole) != _WHOLE_KEYS or whole["sync_ps"] != sync_ps:
+            raise BrokenFile(f"{generation / WHOLE}: not what makes a snapshot whole")
+        if whole["scenario"] != self._scenario:
+            raise BrokenFile(f"{generation}: of another scenario")
+        return whole
+
+    def digests(self, sync_ps: int) -> list[bytes]:
+        """The digest of every share of a generation that counts. Raises BrokenFile."""
+        found: list[bytes] = self._whole(sync_ps)["digests"]
+        return found
 
     def _prune(self) -> None:
         """Keep the newest that count, and those that are pinned."""
@@ -233,6 +256,11 @@ class SnapshotFiles:
 
     def _generation(self, sync_ps: int) -> Path:
         return self.directory / f"{sync_ps:0{TIME_DIGITS}}"
+
+
+def _no_copy(_sync_ps: int, _digests: Sequence[bytes]) -> bool:
+    """There is no second copy."""
+    return False
 
 
 def _is_pinned(whole: Path) -> bool:

@@ -1,0 +1,144 @@
+"""A Ray cluster of three nodes on this machine that loses two of them under one run.
+
+Run as a program by `test_lost_node`; prints a line of JSON: what was found. Three raylets, the coordinator's
+without a CPU. Each is killed with every process that it started:
+
+* at a third of the run, the third; at the same time a share of each snapshot on disk is spoilt;
+* at two thirds, the second, which has the copies of the snapshots: then no node has a CPU, until the run says
+  that it waits for one, and gets one.
+"""
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
+from emu.measure.collected import Sample
+from tests.runtime.spread_runs import plan_of
+
+PACED_S = 4
+
+
+class Witness(Observer):
+    """Does harm at virtual times, and notes what is heard of the run."""
+
+    def __init__(self, harms: Sequence[tuple[int, Callable[[], None]]], relief: Callable[[], object]) -> None:
+        self.nodes: list[list[str]] = []
+        self.samples: list[int] = []
+        self.notes: list[str] = []
+        self.took_s: list[float] = []
+        self._harms = list(harms)
+        self._relief = relief
+        self._harmed_s = 0.0
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        if ray.is_initialized():
+            names = {one["NodeID"]: one["NodeName"] for one in ray.nodes()}  # type: ignore[no-untyped-call]
+            self.nodes.append([names[worker.ray_node] for worker in workers])
+        if self._harmed_s:
+            self.took_s.append(round(time.monotonic() - self._harmed_s, 1))
+
+    def progressed(self, progress: Progress) -> None:
+        if self._harms and progress.virtual_ps >= self._harms[0][0]:
+            _, harm = self._harms.pop(0)
+            self._harmed_s = time.monotonic()
+            harm()
+
+    def sampled(self, sample: Sample, digests: object) -> None:
+        self.samples.append(sample.virtual_ps)
+
+    def noted(self, line: str) -> None:
+        self.notes.append(line)
+        if "the run waits" in line:
+            self._relief()
+
+
+def kill(raylet: int) -> None:
+    """Kill a raylet and every process that it started."""
+    for pid in [raylet, *children_of(raylet)]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started, at any depth."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text("ascii").split():
+            found += [int(child), *children_of(int(child))]
+    return found
+
+
+def spoil(snapshots: Path) -> None:
+    """Change a byte of a share of every snapshot that counts."""
+    for whole in snapshots.glob("*/whole"):
+        share = whole.with_name("worker-0")
+        content = bytearray(share.read_bytes())
+        content[len(content) // 2] ^= 1
+        share.write_bytes(content)
+
+
+def main() -> None:
+    """Run a scenario alone, and then on the cluster that loses nodes."""
+    warnings.simplefilter("ignore")
+    plan = plan_of("incast", 1)
+    quiet = Witness((), lambda: None)
+    alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False), quiet)
+    end_ps = alone.virtual_ps
+    with tempfile.TemporaryDirectory(prefix="emu-", dir="/tmp") as directory:
+        common: dict[str, Any] = {"object_store_memory": 80 << 20, "include_dashboard": False}
+        head = {**common, "num_cpus": 0, "temp_dir": directory, "node_name": "first"}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+
+        def add(name: str) -> int:
+            node = cluster.add_node(**common, num_cpus=1, node_name=name, wait=False)
+            return int(node.all_processes["raylet"][0].process.pid)
+
+        try:
+            second, third = add("second"), add("third")
+            cluster.wait_for_nodes()
+            os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "3"
+            options = RunOptions(
+                address=cluster.address,
+                sockets="tcp",
+                metrics=False,
+                directory=Path(directory),
+                progress_every_s=0.02,
+                snapshot_every_s=0.2,
+                pace_ps=end_ps // PACED_S,
+            )
+
+            def first_harm() -> None:
+                spoil(Path(directory) / "snapshots")
+                kill(third)
+
+            harms = [(end_ps // 3, first_harm), (end_ps * 2 // 3, lambda: kill(second))]
+            witness = Witness(harms, lambda: add("fourth"))
+            outcome = run_scenario(plan.scenario, plan.topology, options, witness)
+        finally:
+            cluster.shutdown()  # type: ignore[no-untyped-call]
+    found = {
+        "ending": outcome.ending,
+        "message": outcome.message,
+        "agree": outcome.digest == alone.digest,
+        "samples": witness.samples == quiet.samples,
+        "recoveries": outcome.engine.recoveries,
+        "nodes": witness.nodes,
+        "took_s": witness.took_s,
+        "notes": witness.notes,
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()
