@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from actors.runtime.build import Blueprint
-from actors.runtime.ensemble import Ensemble, WorkerGone, cluster_cpus, without_errors
+from actors.runtime.ensemble import START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
 from actors.runtime.homes import Homes
 from actors.runtime.interruption import Interruption
@@ -330,6 +330,9 @@ class _RayRun:
                 for worker in waiting.values():
                     actors[worker].stop.remote()
             self._look([worker for worker in waiting.values() if worker not in gone])
+            self._ensemble.note_silent(waiting.values(), self._options.liveness_s)
+            for ref in [ref for ref, worker in waiting.items() if worker in gone]:
+                reports[waiting.pop(ref)] = None
         for worker in waiting.values():
             gone.setdefault(worker, f"it did not end within {GRACE_S:.0f} s")
             reports[worker] = None
@@ -386,7 +389,7 @@ class _RayRun:
 
     def _collect(self) -> tuple[list[DeviceRecord], int]:
         """What the devices of living workers leave behind, in device order; and the workers' peak memory."""
-        answers = self._ensemble.ask(lambda _, actor: actor.collect.remote())
+        answers = self._ensemble.ask(lambda _, actor: actor.collect.remote(), within_s=START_S)
         for worker in self._ensemble.living:
             if worker not in answers:
                 self._ensemble.gone[worker] = "it could not be collected from"

@@ -49,6 +49,8 @@ class Ensemble:
         self.actors: list[Any] = []
         self.gone: dict[int, str] = {}
         """Which actors are gone, and why."""
+        self._heard_s: dict[int, float] = {}
+        """When each answered last."""
         self._interruption = interruption
 
     def hire(self) -> None:
@@ -128,27 +130,38 @@ class Ensemble:
         import ray  # noqa: PLC0415  as above
 
         try:
-            return ray.get(ref)
+            answer = ray.get(ref)
         except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
             self.gone.setdefault(worker, _reason(error))
             return None
+        self._heard_s[worker] = time.monotonic()
+        return answer
 
-    def ask(self, call: Call, workers: Iterable[int] | None = None) -> dict[int, Any]:
-        """What the living of these workers answer within `ASK_S`, by worker."""
+    def ask(
+        self, call: Call, workers: Iterable[int] | None = None, within_s: float = ASK_S
+    ) -> dict[int, Any]:
+        """What the living of these workers answer in time, by worker."""
         import ray  # noqa: PLC0415  as above
 
         asked = self.living if workers is None else [one for one in workers if one not in self.gone]
         of = {call(worker, self.actors[worker]): worker for worker in asked}
         done: list[Any] = []
         if of:
-            done, _ = ray.wait(list(of), num_returns=len(of), timeout=ASK_S)
+            done, _ = ray.wait(list(of), num_returns=len(of), timeout=within_s)
         answers: dict[int, Any] = {}
         for ref in done:
             try:
                 answers[of[ref]] = ray.get(ref)
             except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
                 continue
+            self._heard_s[of[ref]] = time.monotonic()
         return dict(sorted(answers.items()))
+
+    def note_silent(self, workers: Iterable[int], limit_s: float) -> None:
+        """Note those of these workers as gone that were asked and gave no sign of life for so long."""
+        for worker in workers:
+            if time.monotonic() - self._heard_s[worker] > limit_s:
+                self.gone.setdefault(worker, f"it gave no sign of life for {limit_s:.0f} s")
 
     def send_back(self) -> None:
         """Have the living forget their incarnation; who does not in time is ended, and gone."""

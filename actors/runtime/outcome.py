@@ -65,6 +65,8 @@ class RunOptions:
     progress_every_s: float = 0.25
     recoveries: int = 5
     """On Ray: how often in a row the run goes back to a snapshot without getting farther than before."""
+    liveness_s: float = 60.0
+    """On Ray: how long a worker may give no sign of life before it is ended, and another takes its place."""
     snapshot_every_s: float | None = None
     """Wall time between snapshots; None for what their cost allows, 0 for none."""
     snapshot_at_ps: tuple[int, ...] = ()

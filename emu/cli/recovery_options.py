@@ -16,20 +16,30 @@ AUTO: Final = "auto"
 
 
 def recovering(function: Command) -> Command:
-    """Add `--recoveries`, `--snapshot-every` and `--snapshot-at`, as `recovery`: fields of RunOptions."""
+    """Add `--recoveries`, `--liveness`, `--snapshot-every` and `--snapshot-at`.
+
+    They are given as `recovery`: fields of RunOptions.
+    """
 
     @functools.wraps(function)
     def command(
-        *, recoveries: int | None, snapshot_every: str, snapshot_at: tuple[str, ...], **others: Any
+        *,
+        recoveries: int | None,
+        liveness: str | None,
+        snapshot_every: str,
+        snapshot_at: tuple[str, ...],
+        **others: Any,
     ) -> Any:
-        if recoveries is not None and others.get("local"):
-            raise UsageError("--recoveries is for Ray; with --local there is no worker to lose")
+        if (recoveries is not None or liveness is not None) and others.get("local"):
+            raise UsageError("--recoveries and --liveness are for Ray; with --local no worker is lost")
         recovery: dict[str, Any] = {
             "snapshot_every_s": _every_s(snapshot_every),
             "snapshot_at_ps": tuple(sorted({_at_ps(text) for text in snapshot_at})),
         }
         if recoveries is not None:
             recovery["recoveries"] = recoveries
+        if liveness is not None:
+            recovery["liveness_s"] = _at_ps(liveness, "--liveness") / PS_PER_S
         return function(recovery=recovery, **others)
 
     command = click.option(
@@ -43,6 +53,11 @@ def recovering(function: Command) -> Command:
         default=AUTO,
         metavar="TIME",
         help="Wall time between snapshots, or off [auto: as often as 3% of the time allows].",
+    )(command)
+    command = click.option(
+        "--liveness",
+        metavar="TIME",
+        help="How long a worker may give no sign of life before another takes its place [60s].",
     )(command)
     return click.option(
         "--recoveries",

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import os
 import re
+import resource
 import signal
 import socket
 import threading
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,7 @@ WORKERS = 2
 RECOVERED_WITHIN_S = 10.0
 PACED_S = 1
 """A disturbed run takes this long at least, so that what is drawn hits it."""
+FULL_BYTES = 4096
 PIDFD_GETFD = 438
 """The number of the system call, on every architecture."""
 
@@ -84,16 +87,16 @@ def quiet() -> tuple[Outcome, list[int]]:
     return run_scenario(plan.scenario, plan.topology, options, heard), heard.samples
 
 
-def disturbed(vandal: Vandal, directory: Path | None = None, sockets: str = "auto") -> Outcome:
+def disturbed(vandal: Vandal, sockets: str = "auto", **others: Any) -> Outcome:
     plan = plan_of(NAME, 1)
     options = RunOptions(
         workers=WORKERS,
         metrics=False,
         progress_every_s=0.01,
         snapshot_every_s=0.05,
-        directory=directory,
         sockets=sockets,
         pace_ps=quiet()[0].virtual_ps // PACED_S,
+        **others,
     )
     return run_scenario(plan.scenario, plan.topology, options, vandal)
 
@@ -133,6 +136,48 @@ def test_a_worker_that_stands_still_for_ten_seconds_changes_nothing() -> None:
     begun_s = time.monotonic()
     check(disturbed(vandal), vandal)
     assert time.monotonic() - begun_s > 10
+
+
+@pytest.mark.parametrize("worker", range(WORKERS if SOAK else 1))
+def test_a_worker_that_stands_still_for_good_is_ended_and_replaced(worker: int) -> None:
+    vandal = Vandal(lambda me: os.kill(me.workers[worker].pid, signal.SIGSTOP), [quiet()[0].virtual_ps // 3])
+    outcome = disturbed(vandal, liveness_s=3.0)
+    check(outcome, vandal)
+    (line,) = vandal.notes
+    assert f"worker {worker} (pid {vandal.pids[0][worker]}, " in line
+    assert " died: it gave no sign of life for 3 s; the run goes back to " in line
+    assert vandal.pids[0][1 - worker] == vandal.pids[1][1 - worker]
+    deadline_s = time.monotonic() + 30
+    while Path(f"/proc/{vandal.pids[0][worker]}").exists() and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{vandal.pids[0][worker]}").exists()
+
+
+def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_still_counts(
+    tmp_path: Path,
+) -> None:
+    """The disk is full for one worker from a third on; at two thirds the other is killed."""
+    full: list[int] = []
+
+    def harm(me: Vandal) -> None:
+        if full:
+            os.kill(me.workers[0].pid, signal.SIGKILL)
+        else:
+            full.append(me.workers[1].pid)
+            resource.prlimit(full[0], resource.RLIMIT_FSIZE, (FULL_BYTES, resource.RLIM_INFINITY))
+
+    end_ps = quiet()[0].virtual_ps
+    vandal = Vandal(harm, [end_ps // 3, end_ps * 2 // 3])
+    outcome = disturbed(vandal, directory=tmp_path)
+    check(outcome, vandal)
+    told, back = vandal.notes[:2]
+    standing = re.fullmatch(
+        r"a snapshot could not be written: .*/worker-1: File too large; "
+        r"the run goes on, and the one of (\S+) still counts",
+        told,
+    )
+    assert standing is not None, told
+    assert back.endswith(f"; the run goes back to {standing[1]}")
 
 
 @pytest.mark.parametrize("sockets", ["auto", "tcp"])

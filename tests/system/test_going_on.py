@@ -45,6 +45,10 @@ prepared = api.prepare(sys.argv[1])
 options = api.RunOptions(
     local=True, parts=2, metrics=False, progress_every_s=0.0, snapshot_every_s=0.0001
 )
+if sys.argv[5] == "ray":
+    options = api.RunOptions(
+        workers=2, metrics=False, progress_every_s=0.02, snapshot_every_s=0.1, pace_ps=100_000_000
+    )
 with RunDirectory.create("warm", Path(sys.argv[2])) as directory:
     result = api.run_prepared(prepared, options, Doomed(), directory)
 sys.exit(result.exit_status)
@@ -69,7 +73,9 @@ def summary(directory: Path) -> dict[str, object]:
     return read
 
 
-def drive(place: Path, out: str, ends: int, number: str, **limits: int) -> "subprocess.CompletedProcess[str]":
+def drive(
+    place: Path, out: str, ends: int, number: str, where: str = "here", **limits: int
+) -> "subprocess.CompletedProcess[str]":
     """A driver that ends as soon as it has looked after so many whole snapshots."""
 
     def limit() -> None:
@@ -77,7 +83,7 @@ def drive(place: Path, out: str, ends: int, number: str, **limits: int) -> "subp
             resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
 
     return subprocess.run(
-        [sys.executable, "-c", DRIVER, place / "warm.yaml", place / out, str(ends), number],
+        [sys.executable, "-c", DRIVER, place / "warm.yaml", place / out, str(ends), number, where],
         cwd=ROOT,
         preexec_fn=limit,
         capture_output=True,
@@ -107,6 +113,17 @@ def test_run_goes_on_where_its_driver_left_it(place: Path, ends: int, number: st
     assert not (place / out / "snapshots").exists()
     kinds = [json.loads(line)["kind"] for line in (place / out / "journal.jsonl").read_text().splitlines()]
     assert kinds == ["begin", "resume", "end"]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("kept_workers")
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_run_on_ray_goes_on_after_its_driver_was_killed(place: Path) -> None:
+    assert drive(place, "on-ray", 2, "SIGKILL", where="ray").returncode == -9
+    assert list((place / "on-ray" / "snapshots").glob("*/whole"))
+    assert emu("run", "--workers=2", "--resume", place / "on-ray") == 0
+    same_results(place, "on-ray")
 
 
 def test_run_goes_on_from_the_older_snapshot_if_the_newer_one_is_spoilt(
