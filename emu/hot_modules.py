@@ -77,6 +77,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.states",
     "actors.nic.reading",
     "actors.nic.responding",
+    "actors.route_change",
     "actors.nic.bond",
     "actors.nic.faults",
     "actors.nic.nic",

@@ -6,9 +6,14 @@ up, and send again what is not acknowledged, since the NIC knows that what was o
 timer needs to run out at this end. When the link comes back they go home. The context of a queue pair is
 the NIC's, so neither shows in verbs. Acknowledgements leave where the packet came in.
 
-Source: HPN (SIGCOMM'24), section 4: dual-ToR without stacking, queue pair context shared by both ports.
+Where nothing joins the planes of a fabric, a peer that lost its port on one plane cannot be reached from
+there. The NIC learns it with the switches, a convergence delay after the loss: a leaf that has no route to
+the peer's address is as good as a port that is down, for queue pairs to that peer.
 
-Not modelled: LACP, ARP and route announcements of the host (switches learn after `routing.convergence`).
+Source: HPN (SIGCOMM'24), section 4: dual-ToR without stacking, queue pair context shared by both ports. How
+its hosts learn of a remote loss the paper does not say; that they hear what their leaves know is ours.
+
+Not modelled: LACP, ARP and route announcements of the host.
 """
 
 from __future__ import annotations
@@ -19,10 +24,47 @@ from mypy_extensions import i64
 
 from actors.nic.notification import lost
 from actors.nic.port import NicPort
-from actors.nic.queue_pair import ERROR
+from actors.nic.queue_pair import ERROR, QueuePair
+from actors.route_change import SETTLED, learn
+from emu.wire.event import CONFIGURATION
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
+
+
+class Reach:
+    """What the leaves of a NIC know of its peers."""
+
+    def ports_to(self, addresses: list[int], down: list[int]) -> list[int]:
+        """For each address the ports (a mask) whose leaf has a route there without the links `down`."""
+        raise NotImplementedError
+
+
+class Bond:
+    """The ports of a NIC that has several, as routing knows them."""
+
+    def __init__(self, reach: Reach) -> None:
+        self.reach: Reach = reach
+        self.down: list[int] = []
+        """Links that routing knows to be out of use."""
+        self.settling: bool = False
+        """Whether queue pairs are to be moved at the end of this instant's changes."""
+        self._ports_to: dict[int, int] = {}
+        """By a peer's address, while anything is down."""
+
+    def converge(self, nic: Nic) -> None:
+        """Work out through which ports each peer is reached."""
+        self._ports_to = {}
+        if len(self.down) > 0:
+            peers: list[int] = list(dict.fromkeys([int(pair.remote_address) for pair in nic.pairs]))
+            for address, ports in zip(peers, self.reach.ports_to(peers, self.down), strict=True):
+                self._ports_to[address] = ports
+
+    def leads(self, pair: QueuePair, port: i64) -> bool:
+        """Whether a queue pair's peer is reached through a port, as far as routing knows."""
+        if len(self.down) == 0:
+            return True
+        return (self._ports_to[pair.remote_address] >> port) & 1 == 1
 
 
 def set_homes(nic: Nic, *, spread: bool) -> None:
@@ -33,15 +75,31 @@ def set_homes(nic: Nic, *, spread: bool) -> None:
         pair.port = pair.home_port
 
 
+def route_changed(nic: Nic, port: i64, subject: i64, now: i64) -> None:
+    """Routing takes a link out of use or back, or the changes of this instant are in."""
+    bond = nic.bond
+    assert bond is not None, nic.number
+    if port == SETTLED:
+        bond.settling = False
+        bond.converge(nic)
+        rebond(nic, now)
+        return
+    learn(bond.down, subject)
+    if not bond.settling:
+        bond.settling = True
+        nic.push_timer(now, CONFIGURATION, SETTLED, 0)
+
+
 def rebond(nic: Nic, now: i64) -> None:
-    """A port changed state: queue pairs that belong elsewhere now move, the others keep their turn."""
+    """A port or a route changed: queue pairs that belong elsewhere now move, the others keep their turn."""
     ports: list[NicPort] = nic.ports()
     count: i64 = len(ports)
-    if count == 1:
+    bond = nic.bond
+    if bond is None:
         return
     left: i64 = 0
     for pair in nic.pairs:
-        port: i64 = _best(ports, pair.home_port)
+        port: i64 = _best(ports, bond, pair)
         if port != pair.port:
             left |= 1 << pair.port
     if left == 0:
@@ -54,8 +112,9 @@ def rebond(nic: Nic, now: i64) -> None:
         number += 1
     for pair in nic.pairs:
         before: i64 = pair.port
-        pair.port = _best(ports, pair.home_port)
-        if pair.port != before and not ports[before].up and pair.state != ERROR:
+        pair.port = _best(ports, bond, pair)
+        dead: bool = not ports[before].up or not bond.leads(pair, before)
+        if pair.port != before and dead and pair.state != ERROR:
             nic.failovers += 1
             if pair.una_psn < pair.high_psn:
                 lost(nic, pair, now)
@@ -67,13 +126,21 @@ def rebond(nic: Nic, now: i64) -> None:
             nic.activate(pair, now)
 
 
-def _best(ports: list[NicPort], home: i64) -> i64:
-    """The home port if it is up, else the next that is, else the home port."""
+def _best(ports: list[NicPort], bond: Bond, pair: QueuePair) -> i64:
+    """From the home port on, the first that is up and leads to the peer; else that is up; else home."""
     count: i64 = len(ports)
-    step: i64 = 0
-    while step < count:
+    home: i64 = pair.home_port
+    best: i64 = home
+    step: i64 = count - 1
+    while step >= 0:
         number: i64 = (home + step) % count
         if ports[number].up:
+            best = number
+        step -= 1
+    step = 0
+    while step < count:
+        number = (home + step) % count
+        if ports[number].up and bond.leads(pair, number):
             return number
         step += 1
-    return home
+    return best

@@ -16,8 +16,8 @@ from mypy_extensions import i64
 from actors.nic.queue_pair import ERROR, QueuePair
 from actors.nic.timeout import flush
 from actors.port_faults import afflict_port
-from emu.wire.event import LINK_STATE
-from emu.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, RESET
+from emu.wire.event import CONFIGURATION, LINK_STATE
+from emu.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, RESET, ROUTE
 from emu.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ def afflict_nic(nic: Nic, op: int, place: int, values: list[int] | None) -> None
     """Let something of a NIC be as a fault wants it; None: as it was built."""
     if op == HOLD:
         nic.on_timer(LINK_STATE, place, 1 if values is None else 0)
+    elif op == ROUTE:
+        nic.on_timer(CONFIGURATION, 0, place * 2 + (1 if values is None else 0))
     elif op == RESET:
         if values is not None:
             for pair in nic.pairs:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from actors.host_link import MessagePort
-from actors.nic.bond import rebond
+from actors.nic.bond import Bond, rebond, route_changed
 from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
 from actors.nic.faults import afflict_nic, corrupts
 from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
@@ -45,6 +45,7 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.vectors import vec
 from emu.wire.event import (
+    CONFIGURATION,
     COPY_DONE,
     LINK_STATE,
     PAUSE_EXPIRY,
@@ -135,6 +136,8 @@ class Nic(Device):
         self.posted_bytes: i64 = 0
         self.unknown_qpn: i64 = 0
         self.deliveries: list[list[int]] = []
+        self.bond: Bond | None = None
+        """Of several ports; None where there is one."""
         self.receive: ReceiveBuffer | None = None
         """Where packets wait for a slow way to memory."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
@@ -335,6 +338,8 @@ class Nic(Device):
         elif kind == LINK_STATE:
             self._ports[port].set_link(subject == 1, now)
             rebond(self, now)
+        elif kind == CONFIGURATION:
+            route_changed(self, port, subject, now)
         else:
             pfc = self._ports[port].pfc
             assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
@@ -369,10 +374,13 @@ class Nic(Device):
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
         receive: Plain = None if self.receive is None else self.receive.save()
         fields = save_fields(self, STATE)
-        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive]
+        down: list[Plain] = []
+        if self.bond is not None:
+            down += self.bond.down
+        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, down]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free, receive = state
+        base, counters, pairs, ports, deliveries, host_free, receive, down = state
         super().load(as_list(base))
         load_fields(self, STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
@@ -381,6 +389,9 @@ class Nic(Device):
             port.load_round(saved, self.pairs)
         self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
         self.host.free_ps = as_int(host_free)
+        if self.bond is not None:
+            self.bond.down = [as_int(link) for link in as_list(down)]
+            self.bond.converge(self)
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:
             self.receive = maker()

@@ -20,7 +20,7 @@ from actors.nic.assembly import (
     recovery_of,
     thresholds_of,
 )
-from actors.nic.bond import set_homes
+from actors.nic.bond import Bond, set_homes
 from actors.nic.credit_nic import CreditNic
 from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn
@@ -38,6 +38,7 @@ from actors.runtime.fabric import (
     needed_headroom_bytes,
     wire_of,
 )
+from actors.runtime.graph_reach import GraphReach
 from emu.kernel.queue import EventQueue
 from emu.scenario.qos import SELECTED
 from emu.scenario.schema import Scenario
@@ -121,6 +122,8 @@ def build_nic(
         give_errors(port, scenario, topology, end)
         ports.append(port)
     nic.set_ports(ports)
+    if len(ports) > 1:
+        nic.bond = Bond(GraphReach(topology, number))
     nic.set_pairs(
         [
             QueuePair(

@@ -25,6 +25,7 @@ from mypy_extensions import i64
 
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_series
+from actors.route_change import SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
@@ -65,8 +66,6 @@ DROP_REASONS: Final = (
     "ttl",
 )
 """By number; 1, 2 and 4 are congestion. What a dead or bad link cost is counted by the port."""
-SETTLED: Final[i64] = 1
-"""In the place of a port of CONFIGURATION: the changes of this instant are in. Changes themselves have 0."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
 
@@ -282,16 +281,8 @@ class Switch(Device):
 
     def _route_change(self, subject: i64) -> None:
         """Routing learns that a link went down or came back: subject = link x 2 + up."""
-        link: int = subject >> 1
-        if subject & 1:
-            if link in self.down:
-                self.down.remove(link)
-        elif link not in self.down:
-            self.down.append(link)
-            self.down.sort()
+        learn(self.down, subject)
         if not self._settling:
-            # Last among the changes of this instant and before what arrives in it: a switch that goes down
-            # takes all its links at once, and groups are computed once.
             self._settling = True
             self.push_timer(self.queue.now_ps, CONFIGURATION, SETTLED, 0)
 

@@ -6,7 +6,8 @@ virtual time: what the scenario scripts before time begins, what somebody inject
 on. They carry all they need, so it does not matter who made them or where, and a snapshot holds them.
 
 Links: both ends lose the signal at the same time; every switch takes the link out of its groups a convergence
-delay later, and back in a convergence delay after the signal returned.
+delay later, and back in a convergence delay after the signal returned. NICs with several ports hear of it
+with the switches.
 """
 
 from __future__ import annotations
@@ -87,9 +88,9 @@ def events_of(fault: Fault, topology: Topology, convergence_ps: int) -> list[Fau
     assert 0 <= fault.number < MOST_FAULTS, fault.number
     changes = [(change, 0) for change in fault.changes]
     changes += [
-        (Change(ROUTE, switch, link), convergence_ps)
-        for switch in topology.switches
-        if switch != fault.unaware
+        (Change(ROUTE, device, link), convergence_ps)
+        for device in (*topology.switches, *topology.bonded_nics)
+        if device != fault.unaware
         for link in fault.avoided
     ]
     begun = REPAIR_FAULT if fault.repairs else BEGIN_FAULT

@@ -153,6 +153,7 @@ class Topology:
     __slots__ = (
         "__weakref__",
         "_address_of",
+        "_bonded_nics",
         "_by_link_name",
         "_by_name",
         "_links_at",
@@ -195,6 +196,17 @@ class Topology:
         self._prefix_nics: list[list[int]] = []
         self._give_addresses()
         self._by_link_name: dict[str, tuple[int, ...]] | None = None
+        self._bonded_nics: tuple[int, ...] | None = None
+
+    @property
+    def bonded_nics(self) -> tuple[int, ...]:
+        """The NICs with more than one fabric port, in order."""
+        if self._bonded_nics is None:
+            fabric = [link.kind == FABRIC for link in self.links]
+            self._bonded_nics = tuple(
+                nic for nic in self.nics if sum(fabric[link] for link in self._links_at[nic]) > 1
+            )
+        return self._bonded_nics
 
     @property
     def controller(self) -> int:

@@ -86,6 +86,11 @@ class Routes:
         """The prefixes this switch reaches, itself included, as a bit set."""
         return self._levels[-1][self._index[switch]] & ((1 << self._topology.prefixes) - 1)
 
+    def reaches(self, switch: int, address: int) -> bool:
+        """Whether this switch has a route to a NIC's address, or delivers it."""
+        destination = self._strays.get(address, address >> INDEX_BITS)
+        return bool(self._levels[-1][self._index[switch]] >> destination & 1)
+
     def all_reachable(self) -> bool:
         """Whether every switch with NICs reaches all prefixes that any of them does."""
         ends = dict.fromkeys(switch for below in self._below for switch in below)

@@ -29,7 +29,7 @@ REPAIR_FAULT: Final[i64] = 2
 HOLD: Final[i64] = 1
 """A port has no signal. Every fabric port."""
 ROUTE: Final[i64] = 2
-"""Routing takes a link (the place) out of use. Switches."""
+"""Routing takes a link (the place) out of use. Switches, and NICs with several ports."""
 RATE: Final[i64] = 3
 """A port sends at d bit/s."""
 ERRORS: Final[i64] = 4

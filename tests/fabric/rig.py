@@ -299,13 +299,13 @@ class Fabric:
             self.queue.push(Event(at_ps, pack_key(node, LINK_STATE, port, int(up))))
 
     def set_link(self, name: str, at_ps: int, up: bool, converge: bool = True) -> None:
-        """Set a link at both ends at one instant; switches learn it a convergence delay later."""
+        """Set a link at both ends at one instant; switches, and NICs with several ports, learn it later."""
         (number,) = self.topology.links_named(name)
         self.set_state(number, at_ps, up)
         if converge:
             learned_ps = at_ps + self.scenario.routing.convergence_ps
-            for switch in self.topology.switches:
-                self.queue.push(Event(learned_ps, pack_key(switch, CONFIGURATION, 0, 2 * number + up)))
+            for device in (*self.topology.switches, *self.topology.bonded_nics):
+                self.queue.push(Event(learned_ps, pack_key(device, CONFIGURATION, 0, 2 * number + up)))
 
     def run(self, until_ps: int = NEVER_PS) -> int:
         """Execute every event before `until_ps`; returns how many."""

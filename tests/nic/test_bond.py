@@ -103,3 +103,78 @@ def test_a_run_goes_on_from_its_state_while_failed_over() -> None:
     second.load(first.save())
     second.run()
     assert second.digest() == whole.digest()
+
+
+PLANES = [("nic-0", "left"), ("nic-0", "right"), ("nic-1", "left"), ("nic-1", "right")]
+
+
+def two_planes(pairs: int) -> Fabric:
+    """NICs 0 and 1 on two switches that nothing joins, with so many connections."""
+    known = {"convergence": "5us"}
+    return Fabric(scenario(graph(PLANES), routing=known, transport={"mtu": 1024}), [(0, 1)] * pairs)
+
+
+@pytest.mark.parametrize("at_us", [1, 10, 23])
+def test_a_port_that_the_peer_lost_on_one_plane_is_no_timeout_and_no_lost_message(at_us: int) -> None:
+    fabric = two_planes(4)
+    for connection in range(4):
+        for _ in range(8):
+            fabric.post(0, connection, 2**18)
+    fabric.set_link("nic-1:left", at_us * US, up=False)
+    fabric.run((at_us + 5) * US)
+    assert [pair.port for pair in fabric.nics[0].pairs] == [0, 1, 0, 1]
+    fabric.run((at_us + 5) * US + 1)
+    assert [pair.port for pair in fabric.nics[0].pairs] == [1, 1, 1, 1]
+    assert fabric.nics[0].failovers == 2
+    fabric.run()
+    for connection in range(4):
+        assert [d.size_bytes for d in fabric.deliveries(connection)] == [2**18] * 8
+        assert [done.status for done in fabric.completions(connection)] == [0] * 8
+    assert fabric.total("nic_local_ack_timeout_err") == 0
+    assert fabric.broken(at_rest=True) == []
+
+
+def test_queue_pairs_go_home_when_routing_knows_that_the_peers_port_is_back() -> None:
+    fabric = two_planes(2)
+    fabric.set_link("nic-1:left", 5 * US, up=False)
+    fabric.set_link("nic-1:left", 15 * US, up=True)
+    for connection in range(2):
+        for _ in range(16):
+            fabric.post(0, connection, 2**17)
+    ports = []
+    for at_us in (9, 11, 19, 21):
+        fabric.run(at_us * US)
+        ports.append([pair.port for pair in fabric.nics[0].pairs])
+    assert ports == [[0, 1], [1, 1], [1, 1], [0, 1]]
+    fabric.run()
+    assert [done.status for connection in range(2) for done in fabric.completions(connection)] == [0] * 32
+    assert fabric.broken(at_rest=True) == []
+
+
+def test_what_routing_knows_is_in_a_snapshot() -> None:
+    fabric, other = two_planes(4), two_planes(4)
+    for connection in range(4):
+        fabric.post(0, connection, 2**20)
+    fabric.set_link("nic-1:left", 1 * US, up=False)
+    fabric.run(8 * US)
+    other.load(fabric.save())
+    for one in (fabric, other):
+        one.set_link("nic-1:right", 9 * US, up=False)
+        one.set_link("nic-1:right", 10 * US, up=True)
+        one.run()
+    assert fabric.digest() == other.digest()
+    assert fabric.total("nic_local_ack_timeout_err") == 0
+
+
+def test_with_no_plane_left_queue_pairs_stay_where_they_are() -> None:
+    fabric = two_planes(2)
+    fabric.set_link("nic-1:left", 5 * US, up=False)
+    fabric.set_link("nic-1:right", 5 * US, up=False)
+    for connection in range(2):
+        fabric.post(0, connection, 2**20)
+    fabric.run(30 * US)
+    assert [pair.port for pair in fabric.nics[0].pairs] == [0, 1]
+    fabric.set_link("nic-1:left", 40 * US, up=True)
+    fabric.run()
+    assert [done.status for connection in range(2) for done in fabric.completions(connection)] == [0] * 2
+    assert [pair.port for pair in fabric.nics[0].pairs] == [0, 0]
