@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.nic.notification import lost
 from actors.nic.port import NicPort
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from actors.nic.nic import Nic
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reach:
     """What the leaves of a NIC know of its peers."""
 

@@ -7,7 +7,8 @@ them.
 
 Imbalance. A switch's uplinks are its ports to switches of a higher tier. The load of a member is the payload
 it sent; `max_over_mean` is the fullest member over the mean of all, idle ones included, so four flows on four
-of eight uplinks give 2. Acknowledgements are left out: they are small, and hashed on other fields.
+of eight uplinks give 2. Acknowledgements are left out: they are small, and hashed on other fields. Equal-cost
+groups that do not lead up (parallel links, ways down or across) are rows of their own.
 
 Utilisation counts preamble and inter-frame gap, but not PFC frames, which no counter of bytes includes.
 """
@@ -18,8 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary import Drops, Engineering, Fabric, FaultEffect, Link, Tier, Uplinks
+from emu.measure.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Link, Tier
 from emu.topology.model import Role, Topology
+from emu.topology.routing import routes
 from emu.units import BIT_PS_PER_BYTE
 
 
@@ -66,23 +68,42 @@ def uplink_ports(topology: Topology, switch: int) -> list[int]:
     ]
 
 
-def uplink_rows(topology: Topology, counts: Counts) -> Iterator[Uplinks]:
+def uplink_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
     """The imbalance of every switch with two uplinks or more."""
     for switch in topology.switches:
         ports = uplink_ports(topology, switch)
-        if len(ports) < 2:
+        if len(ports) > 1:
+            yield _load_of(topology, counts, switch, ports)
+
+
+def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
+    """The imbalance of every other equal-cost group that carried payload, by switch and first member."""
+    for switch in topology.switches:
+        loaded = {
+            port
+            for port in range(len(topology.ports(switch)))
+            if counts.port("port_sent_data_bytes", switch, port)
+        }
+        if not loaded:
             continue
-        loads = [counts.port("port_sent_data_bytes", switch, port) for port in ports]
-        total = sum(loads)
-        yield Uplinks(
-            switch=topology.nodes[switch].name,
-            members=len(loads),
-            idle=loads.count(0),
-            data_bytes=total,
-            max_over_mean=share(max(loads) * len(loads), total) if total else None,
-            towards=[topology.nodes[topology.ports(switch)[port].peer].name for port in ports],
-            loads=loads,
-        )
+        up = tuple(uplink_ports(topology, switch))
+        for ports in sorted(dict.fromkeys(routes(topology).groups(switch))):
+            if len(ports) > 1 and ports != up and not loaded.isdisjoint(ports):
+                yield _load_of(topology, counts, switch, ports)
+
+
+def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
+    loads = [counts.port("port_sent_data_bytes", switch, port) for port in ports]
+    total = sum(loads)
+    return GroupLoad(
+        switch=topology.nodes[switch].name,
+        members=len(loads),
+        idle=loads.count(0),
+        data_bytes=total,
+        max_over_mean=share(max(loads) * len(loads), total) if total else None,
+        towards=[topology.nodes[topology.ports(switch)[port].peer].name for port in ports],
+        loads=loads,
+    )
 
 
 def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
@@ -135,6 +156,7 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
         peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, virtual_ps)),
         uplinks=uplinks,
+        groups=list(other_group_rows(topology, counts)),
         tiers=tier_rows(topology, counts),
         worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
         idle_uplinks=sum(row.idle for row in used),

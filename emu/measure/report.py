@@ -16,10 +16,10 @@ from emu.measure.summary import (
     Fabric,
     FaultEffect,
     Flow,
+    GroupLoad,
     Job,
     Link,
     Summary,
-    Uplinks,
 )
 from emu.measure.summary_training import TrainingResult
 from emu.scenario.expect import quantity
@@ -27,7 +27,7 @@ from emu.scenario.expect_series import RELATIONS
 from emu.units import format_size, format_time
 
 WORST: Final = 5
-UPLINKS_PER_LINE: Final = 3
+GROUPS_PER_LINE: Final = 3
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -127,26 +127,26 @@ def most_paused_links(links: Sequence[Link]) -> list[Link]:
     return [links[at] for at in ranked[:WORST] if links[at].paused_ps]
 
 
-def uplink_lines(uplinks: Sequence[Uplinks]) -> list[str]:
-    """The imbalance of every switch's uplinks, several to a line."""
-    used = [row for row in uplinks if row.max_over_mean is not None]
+def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
+    """The imbalance of groups of equal ports, several to a line."""
+    used = [row for row in groups if row.max_over_mean is not None]
     if not used:
         return []
     cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in used]
-    cells += [""] * (-len(cells) % UPLINKS_PER_LINE)
+    cells += [""] * (-len(cells) % GROUPS_PER_LINE)
     width = max(len(cell) for cell in cells)
     lines = [
-        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + UPLINKS_PER_LINE]).rstrip()
-        for at in range(0, len(cells), UPLINKS_PER_LINE)
+        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + GROUPS_PER_LINE]).rstrip()
+        for at in range(0, len(cells), GROUPS_PER_LINE)
     ]
     worst = max(used, key=lambda row: row.max_over_mean or 0.0)
     members = sorted(range(worst.members), key=lambda at: (-worst.loads[at], at))
     ends = [f"{worst.towards[at]} {about_size(worst.loads[at])}" for at in (members[0], members[-1])]
     lines.append(f"  most uneven {worst.switch}: most to {ends[0]}, least to {ends[1]}")
-    idle = len(uplinks) - len(used)
+    idle = len(groups) - len(used)
     if idle:
         lines.append(f"  no payload on the uplinks of {idle} more")
-    return ["uplinks, payload of the fullest over the mean", *lines]
+    return [f"{title}, payload of the fullest over the mean", *lines]
 
 
 def fabric_line(fabric: Fabric) -> str:
@@ -212,7 +212,8 @@ def closing_lines(summary: Summary) -> list[str]:
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
-        uplink_lines(summary.fabric.uplinks),
+        balance_lines("uplinks", summary.fabric.uplinks),
+        balance_lines("other groups of equal ports", summary.fabric.groups),
         [fabric_line(summary.fabric), *fault_lines(summary.faults)],
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [expectation_line(one) for one in summary.expectations],

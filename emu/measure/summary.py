@@ -207,15 +207,14 @@ class Link(Part):
     """The same as a time."""
 
 
-class Uplinks(Part):
-    """How a switch's hash spread payload over the links that lead up from it."""
+class GroupLoad(Part):
+    """How a switch spread payload over ports that are equal to it."""
 
     switch: str
-    """A leaf, or a switch of a higher tier that has two uplinks or more."""
     members: int
-    """Uplinks."""
+    """Ports."""
     idle: int
-    """Uplinks that carried no payload."""
+    """Ports that carried no payload."""
     data_bytes: int
     """Payload over all."""
     max_over_mean: float | None
@@ -283,8 +282,11 @@ class Fabric(Part):
     """Where."""
     links: list[Link]
     """Every fabric link, both directions, in the order of the topology."""
-    uplinks: list[Uplinks]
-    """Every switch with two uplinks or more."""
+    uplinks: list[GroupLoad]
+    """The links that lead up, of every switch with two of them or more."""
+    groups: list[GroupLoad]
+    """Every other routing group of two members or more that carried payload: links that run in parallel, ways
+    down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
     """Of every tier of switches from the lowest on."""
     worst_max_over_mean: float | None

@@ -3,6 +3,8 @@
 from emu.kernel.device import Series
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault
+from emu.scenario.resolve import build_topology
+from tests.fabric.sections import graph, scenario
 from tests.measure.handmade import Counter, fabric, record
 
 MS_PS = 10**9
@@ -72,6 +74,25 @@ def test_imbalance_counts_idle_members() -> None:
 def test_imbalance_of_silent_uplinks_is_unknown() -> None:
     rows = fabric_of(fabric(), Counts([]), MS_PS).uplinks
     assert [row.max_over_mean for row in rows] == [None, None]
+
+
+def test_groups_that_do_not_lead_up_are_listed_where_they_carried_payload() -> None:
+    cables = [("nic-0", "left"), ("nic-1", "right"), ("left", "right"), ("left", "right"), ("left", "right")]
+    topology = build_topology(scenario(graph(cables)))
+    counters: list[Counter] = [("port_sent_data_bytes", port, -1, "", port * 1000) for port in (0, 1, 2)]
+    found = fabric_of(topology, Counts([record(topology, "left", counters)]), MS_PS)
+    (row,) = found.groups
+    assert (row.switch, row.members, row.idle) == ("left", 3, 1)
+    assert (row.loads, row.towards) == ([1000, 2000, 0], ["right"] * 3)
+    assert (row.data_bytes, row.max_over_mean) == (3000, 2.0)
+    assert found.uplinks == []
+
+
+def test_uplinks_are_no_other_group() -> None:
+    topology = fabric()
+    counters: list[Counter] = [("port_sent_data_bytes", port, -1, "", 1000) for port in UP]
+    found = fabric_of(topology, Counts([record(topology, "rtsw-0", counters)]), MS_PS)
+    assert found.groups == []
 
 
 def test_peak_buffer_names_its_switch() -> None:
