@@ -241,6 +241,16 @@ FEATURES: Final[dict[str, Case]] = {
                 },
             },
         ),
+        _with("with-ecn", "RED marking", {"switch": {"ecn": {"enabled": True}}}),
+        _with("with-watchdog", "PFC watchdogs", {"switch": {"pfc": {"watchdog": {"enabled": True}}}}),
+        _with(
+            "with-hybrid",
+            "round trip and ECN together",
+            {
+                "switch": {"ecn": {"enabled": True}},
+                "transport": {"congestion_control": {"algorithm": "hybrid"}},
+            },
+        ),
         _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
     )
