@@ -82,6 +82,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.faults",
     "actors.nic.nic",
     "actors.nic.credit_nic",
+    "actors.gpu.nvlink",
     "actors.gpu.gpu",
     "actors.host.program",
     "actors.host.host",

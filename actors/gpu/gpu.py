@@ -3,7 +3,7 @@
 A host asks for a copy (COPY) and hears when it is done (COPIED). All copies of a GPU share its memory
 (HBM): they are served one after the other, in the order in which they were asked for, each taking bytes /
 `copy_rate`. On top of that every copy has a fixed latency, which does not occupy the memory, so latencies
-of copies overlap.
+of copies overlap. What goes over NVLink to the other GPUs of the server is in `actors.gpu.nvlink`.
 
 Served in order, the end of a copy is known when it is asked for, and nothing that comes later can move it.
 So the answer is put on the host link at once, stamped with the time at which it leaves: a copy costs the
@@ -16,7 +16,8 @@ Source: the copy in and out of channel buffers by GPU threads is NCCL's Simple p
 (`src/device/prims_simple.h`); HBM3 of an H100 moves about 3 TB/s.
 
 Faults. A slow GPU takes a multiple of the time; one that hangs does what it is asked for only when it goes
-on; one that is lost forgets it, and nobody hears. A copy that was asked for before ends as it would have.
+on, transfers in both directions as well; one that is lost forgets it, and nobody hears. A copy that was asked
+for before ends as it would have.
 
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), streams with
 priorities, compute that competes for memory, SMs taken by channels.
@@ -28,14 +29,18 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
 from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain
+from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.units import serialisation_ps
 from emu.wire.event import Message
 from emu.wire.fault import HUNG, LOST, SLOW
-from emu.wire.message import COPIED, COPY
+from emu.wire.message import COPIED, COPY, POST, TRANSFER
+
+NVLINK_PORT: Final = 1
+"""A GPU's port 0 leads to its host, the other to its NVSwitch."""
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
@@ -51,6 +56,8 @@ class Gpu(Device):
         self.host: MessagePort = host
         self.copy_rate_bps = copy_rate_bps
         self.copy_latency_ps: i64 = copy_latency_ps
+        self.domain: Domain | None = None
+        """Its part in the NVSwitch domain; None where its server has none."""
         self.free_ps: i64 = 0
         """When the last copy asked for so far leaves the memory free."""
         self.slowness: i64 = 1000
@@ -61,16 +68,22 @@ class Gpu(Device):
         """What a GPU that hangs was asked for."""
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
-        return message.op != COPY or message.b <= MOST_COPY_BYTES
+        if message.op == COPY:
+            return message.b <= MOST_COPY_BYTES
+        domain = self.domain
+        if domain is None or message.c < 0 or message.c > MOST_TRANSFER_BYTES:
+            return False
+        if message.op == POST:
+            return message.a < len(domain.pairs)
+        return message.op == TRANSFER and 0 <= message.b < len(domain.pairs)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
-        assert message.op == COPY, (self.number, port, subject, message.op)
         if self.lost:
             return
         if self.hung:
             self._waiting.append(message)
             return
-        self._copy(message)
+        self._do(message)
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
         if op == SLOW:
@@ -84,9 +97,21 @@ class Gpu(Device):
                 waiting = self._waiting
                 self._waiting = []
                 for message in waiting:
-                    self._copy(message)
+                    self._do(message)
         else:
             super().afflict(op, place, values)
+
+    def _do(self, message: Message) -> None:
+        if message.op == COPY:
+            self._copy(message)
+            return
+        domain = self.domain
+        assert domain is not None, (self.number, message.op)
+        if message.op == POST:
+            domain.post(message, self.queue.now_ps)
+        else:
+            assert message.op == TRANSFER, (self.number, message.op)
+            domain.arrive(message, self.queue.now_ps)
 
     def _copy(self, message: Message) -> None:
         now: i64 = self.queue.now_ps
@@ -105,17 +130,31 @@ class Gpu(Device):
         """How long something takes that would take so long."""
         return time_ps if self.slowness == 1000 else time_ps * self.slowness // 1000
 
+    def series(self) -> list[Series]:
+        if self.domain is None:
+            return []
+        return [Series(name, NVLINK_PORT) for name in NVLINK_SERIES]
+
+    def counters(self) -> list[int]:
+        domain = self.domain
+        return [] if domain is None else domain.link.counters()
+
     def save(self) -> list[Plain]:
         """The GPU's state."""
         waiting: list[Plain] = [save_event(message) for message in self._waiting]
-        return [super().save(), self.free_ps, self.host.free_ps, self.hung, self.lost, waiting]
+        domain = self.domain
+        inside: Plain = None if domain is None else domain.save()
+        return [super().save(), self.free_ps, self.host.free_ps, self.hung, self.lost, waiting, inside]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free_ps, host_free_ps, hung, lost, waiting = state
+        base, free_ps, host_free_ps, hung, lost, waiting, inside = state
         super().load(as_list(base))
         self.free_ps = as_int(free_ps)
         self.host.free_ps = as_int(host_free_ps)
         self.hung, self.lost = hung is True, lost is True
         self._waiting = [cast(Message, load_event(message)) for message in as_list(waiting)]
+        domain = self.domain
+        if domain is not None:
+            domain.load(inside)
         self.suffer()

@@ -6,8 +6,8 @@ management network is one more port. A completion finds its program through a ta
 
 Every program has a *proxy*, the CPU thread that serves it. Where the scenario gives an operation of the
 proxy a cost, posts and completions of a program wait in the proxy's line, in the order in which they came
-up, and each takes that long; a program never waits for the proxy of another. Copies are free: GPU threads
-and proxy share flags in memory. A cost of zero needs no line and no event.
+up, and each takes that long; a program never waits for the proxy of another. Copies, and transfers over
+NVLink, are free: GPU threads and proxy share flags in memory. A cost of zero needs no line and no event.
 
 Receives. Where a scenario counts them, the host posts another for each that was taken, `repost_ps` each, one
 after the other per NIC.
@@ -107,6 +107,8 @@ class Host(Device):
         self.ports: list[MessagePort] = ports
         self.management: MessagePort = management
         self.proxy_cost_ps: i64 = proxy_cost_ps
+        self.to_gpu: list[bool] = [False] * len(ports)
+        """By port, whether a GPU is behind it: what is posted there goes over NVLink, without a proxy."""
         self.reposting: bool = False
         """Whether receives are counted, and taken ones are posted again."""
         self.repost_ps: i64 = 0
@@ -143,9 +145,11 @@ class Host(Device):
     def post(
         self, program: i64, port: i64, pair: i64, number: i64, size_bytes: i64, flags: i64, immediate: i64
     ) -> None:
-        """Ring the doorbell: a work request on a queue pair of the NIC behind `port`."""
+        """Ring the doorbell: a work request on a queue pair of the NIC behind `port`, or a transfer on a pair
+        of the GPU there.
+        """
         message = Message(POST, pair, number, size_bytes, flags, immediate, 0)
-        if self.proxy_cost_ps == 0:
+        if self.proxy_cost_ps == 0 or self.to_gpu[port]:
             self.ports[port].send(message, self.queue.now_ps)
         else:
             self._line_up(program, message, port)
@@ -188,13 +192,13 @@ class Host(Device):
             if message.d == COMPLETED_RECEIVE:
                 if message.e != STATUS_SUCCESS:
                     return  # flushed: the queue pair is in error
-                if self.reposting:
+                if self.reposting and not self.to_gpu[port]:
                     self._repost(port, message.a, now)
                 if not self._pairs[port].bound(message.a):
                     return  # a receive that nobody waits for
             program: i64 = self._pairs[port].programs[message.a]
             assert program >= 0, (self.number, port, message.a)
-            if self.proxy_cost_ps == 0:
+            if self.proxy_cost_ps == 0 or self.to_gpu[port]:
                 self.programs[program].on_completion(
                     self, self._pairs[port].contexts[message.a], message, now
                 )

@@ -1,4 +1,4 @@
-"""How do a scenario's numbers become hosts and GPUs?
+"""How do a scenario's numbers become hosts, GPUs and NVSwitches?
 
 One function per kind of device, each reading the frozen scenario, the topology and the plan and nothing
 else, so that a device is the same in whatever worker it is built. A host takes its programs in job by job,
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 from actors.gpu.gpu import Gpu
+from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host_link import MANAGEMENT_PORT, MessagePort
@@ -23,13 +25,14 @@ from actors.ncclx.ends import (
     ROLES,
     SEND_CONTROL,
     SEND_DATA,
+    UNTIMED,
     ReceiveEnd,
     SendEnd,
 )
 from actors.ncclx.flight import switches_between, unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
-from actors.ncclx.posting import POLICIES, NicLoads, Receiver, Sender
+from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
@@ -39,18 +42,56 @@ from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
-from emu.topology.model import Attachment, Topology
+from emu.topology.model import Attachment, Role, Topology
 from emu.workload.operations import Operation
 
 OutboxFor = Callable[[int], Outbox | None]
 
+ARRIVALS: Final = 1
+DEPARTURES: Final = 2
+"""Lanes of the link from GPU to host, beside that of copies (0): what came over NVLink, and what has left."""
+
 
 def build_gpu(
-    scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
+    scenario: Scenario,
+    topology: Topology,
+    plan: Plan,
+    number: int,
+    queue: EventQueue,
+    outbox_for: OutboxFor,
 ) -> Gpu:
-    """One GPU; its port 0 leads to the host."""
-    link = _message_port(topology.ports(number)[0], queue, outbox_for)
-    return Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps)
+    """One GPU; its port 0 leads to the host, the other to its NVSwitch if it has one."""
+    host = topology.host_end(number)
+    link = _message_port(host, queue, outbox_for)
+    gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps)
+    end = topology.nvlink_end(number)
+    if end is not None:
+        gpu.domain = Domain(
+            _nvlink_port(end, queue, outbox_for),
+            _message_port(host, queue, outbox_for, ARRIVALS),
+            _message_port(host, queue, outbox_for, DEPARTURES),
+            [
+                TransferPair(_nvlink_place(topology, pair.peer), pair.index, pair.flags)
+                for pair in plan.inside.get(number, ())
+            ],
+        )
+    return gpu
+
+
+def build_nvswitch(topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor) -> NvSwitch:
+    """The NVSwitch of one server."""
+    return NvSwitch(number, queue, [_nvlink_port(end, queue, outbox_for) for end in topology.ports(number)])
+
+
+def _nvlink_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor) -> NvlinkPort:
+    return NvlinkPort(queue, end.rate_bps, end.delay_ps, end.peer, end.peer_port, outbox_for(end.peer))
+
+
+def _nvlink_place(topology: Topology, gpu: int) -> int:
+    """The GPU's port of its NVSwitch."""
+    end = topology.nvlink_end(gpu)
+    assert end is not None, gpu
+    return end.peer_port
 
 
 def build_host(
@@ -73,6 +114,7 @@ def build_host(
     )
     ports = [_message_port(end, queue, outbox_for) for end in topology.ports(number)]
     host = Host(number, queue, ports, management, scenario.host.proxy_cost_ps)
+    host.to_gpu = [topology.nodes[end.peer].role is Role.GPU for end in topology.ports(number)]
     receives = scenario.transport.receive_queue
     host.reposting = receives.depth > 0
     host.repost_ps = receives.repost_ps
@@ -81,7 +123,14 @@ def build_host(
             for work in job.works:
                 if work.host == number:
                     builder = ScriptBuilder(
-                        scenario, topology, host, job.training, work.rank, work.gpu, make_sender
+                        scenario,
+                        topology,
+                        host,
+                        job.training,
+                        work.rank,
+                        work.gpu,
+                        make_sender,
+                        inside_sender,
                     )
                     builder.add(job.job, job.start_ps, len(job.operations), job.sides[work.rank])
             continue
@@ -95,13 +144,15 @@ def build_host(
     return host
 
 
-def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor) -> MessagePort:
-    return MessagePort(queue, end.rate_bps, end.delay_ps, end.peer, end.peer_port, 0, outbox_for(end.peer))
+def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor, lane: int = 0) -> MessagePort:
+    """One direction of a host link, or one of several lanes of it that keep their orders apart."""
+    outbox = outbox_for(end.peer)
+    return MessagePort(queue, end.rate_bps, end.delay_ps, end.peer, end.peer_port, lane, outbox)
 
 
 def _host_port(topology: Topology, node: int) -> int:
-    """The host's port to one of its GPUs or NICs, whose last port is the host link."""
-    return topology.ports(node)[-1].peer_port
+    """The host's port to one of its GPUs or NICs."""
+    return topology.host_end(node).peer_port
 
 
 def _add_rank(
@@ -131,18 +182,23 @@ def _add_rank(
     for number, ends in enumerate(work.channels):
         nic_port = _host_port(topology, ends.nic)
         for place, end in enumerate(ends.sends):
-            bound += _bindings(topology, ends.nic, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
-            nics = end.nics or (ends.nic,)
-            peer = plan.pairs[nics[0]][end.pairs[0]].remote_nic
-            unloaded = unloaded_ps(scenario, topology, peer, nics[0], int(CTS_BYTES))
-            sender = make_sender(scenario, topology, nics, end.pairs, peer, loads if end.nics else None)
+            home = work.gpu if end.inside else ends.nic
+            bound += _bindings(topology, home, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
+            if end.inside:
+                sender, unloaded = inside_sender(scenario, gpu_port, end.pairs[0]), UNTIMED
+            else:
+                nics = end.nics or (ends.nic,)
+                peer = plan.pairs[nics[0]][end.pairs[0]].remote_nic
+                unloaded = unloaded_ps(scenario, topology, peer, nics[0], int(CTS_BYTES))
+                sender = make_sender(scenario, topology, nics, end.pairs, peer, loads if end.nics else None)
             sends.append(SendEnd(number, end.peer, place, slots, sender, end.control, waits, unloaded))
         for place, end in enumerate(ends.receives):
-            receiver = Receiver(POLICIES[ncclx.qp_policy], len(end.pairs))
-            bound += _bindings(
-                topology, ends.nic, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL)
-            )
-            receives.append(ReceiveEnd(number, end.peer, place, nic_port, slots, receiver, end.control))
+            policy = int(ROUND_ROBIN) if end.inside else POLICIES[ncclx.qp_policy]
+            receiver = Receiver(policy, len(end.pairs))
+            home = work.gpu if end.inside else ends.nic
+            bound += _bindings(topology, home, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
+            port = gpu_port if end.inside else nic_port
+            receives.append(ReceiveEnd(number, end.peer, place, port, slots, receiver, end.control))
         outgoing = sends[len(sends) - len(ends.sends) :]
         incoming = receives[len(receives) - len(ends.receives) :]
         if not all(graphed):
@@ -189,7 +245,8 @@ def _add_rank(
     for port, index, context in bound:
         host.bind(port, index, int(program.number), context)
         nic = topology.ports(work.host)[port].peer
-        program.qpns[port << 20 | index] = plan.pairs[nic][index].qpn
+        if nic in plan.pairs:  # pairs of a GPU have no numbers
+            program.qpns[port << 20 | index] = plan.pairs[nic][index].qpn
 
 
 def _called(scenario: Scenario, job: JobWork, rank: int) -> tuple[Operation, ...]:
@@ -223,6 +280,12 @@ def make_sender(
         ncclx.dqplb.most_outstanding,
         ncclx.outstanding.at_distance(switches_between(topology, nics[0], peer)),
     )
+
+
+def inside_sender(scenario: Scenario, gpu_port: int, pair: int) -> Sender:
+    """The end that writes of a connection over NVLink: whole slices on one pair, without limits."""
+    slots = scenario.ncclx.steps // scenario.ncclx.slice_steps
+    return Sender(int(ROUND_ROBIN), [gpu_port], [pair], slots, None, 0, 0, 0)
 
 
 def _is(end: EndPlan, peer: int) -> bool:

@@ -65,6 +65,9 @@ RECEIVE_CONTROL: Final[i64] = 3
 """CTS to the sender leave here."""
 ROLES: Final[i64] = 4
 
+UNTIMED: Final = -1
+"""The unloaded flight of clear-to-sends whose wait is not measured."""
+
 _SEND_FIELDS: Final = ("issued", "filled", "granted", "posted", "freed")
 _RECEIVE_FIELDS: Final = ("expected", "cleared", "ready", "taken", "recycled")
 
@@ -73,7 +76,7 @@ class SendEnd:
     """Where slices to another rank leave, on one channel. `control` is -1 where admission is `none`.
 
     `waits` are those of the rank's clear-to-sends; `cts_unloaded_ps` is how long one is under way to here if
-    nothing is in its way.
+    nothing is in its way; UNTIMED over NVLink, where nothing ever is.
     """
 
     def __init__(
@@ -125,7 +128,8 @@ class SendEnd:
     def on_granted(self, host: Host, stamped: i64, now: i64) -> None:
         """A CTS arrived; they come on one queue pair, so in order."""
         self.granted += 1
-        self.waits.add(waited_ps(stamped, now, self.cts_unloaded_ps))
+        if self.cts_unloaded_ps != UNTIMED:
+            self.waits.add(waited_ps(stamped, now, self.cts_unloaded_ps))
         self.post(host)
 
     def post(self, host: Host) -> None:

@@ -4,6 +4,8 @@ Connections are noted in the order in which the plan walks the scenario; a queue
 at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are known, so
 every worker computes those of every NIC, whichever it hosts. With `per_pair` all queue pairs from one NIC
 to another share a UDP source port, as they do where a driver derives it from addresses alone.
+
+Connections over NVLink are noted by the same book, by index at each GPU.
 """
 
 from __future__ import annotations
@@ -43,11 +45,35 @@ class _End(NamedTuple):
     job: int
 
 
+@dataclass(frozen=True, slots=True)
+class NvlinkPlan:
+    """One end of a connection over NVLink: a pair of a GPU, and the pair of the other GPU."""
+
+    peer: int
+    index: int
+    flags: bool
+    """Whether it carries clear-to-sends."""
+
+
 class ConnectionBook:
     """Connections in the making."""
 
     def __init__(self) -> None:
         self._ends: dict[int, list[_End]] = {}
+        self._nvlink: dict[int, list[NvlinkPlan]] = {}
+
+    def connect_inside(self, gpu: int, peer: int, *, flags: bool = False) -> tuple[int, int]:
+        """Note a connection over NVLink; returns its index at `gpu` and at `peer`."""
+        assert gpu != peer, f"GPU {gpu} cannot connect to itself"
+        ends, peer_ends = self._nvlink.setdefault(gpu, []), self._nvlink.setdefault(peer, [])
+        index, peer_index = len(ends), len(peer_ends)
+        ends.append(NvlinkPlan(peer, peer_index, flags))
+        peer_ends.append(NvlinkPlan(gpu, index, flags))
+        return index, peer_index
+
+    def inside(self) -> dict[int, tuple[NvlinkPlan, ...]]:
+        """The pairs of GPUs by index; only of those that have any."""
+        return {gpu: tuple(ends) for gpu, ends in self._nvlink.items()}
 
     def connect(
         self, nic: int, peer: int, priority: int, job: int, *, log_deliveries: bool = False
@@ -83,3 +109,30 @@ class ConnectionBook:
                 for index, end in enumerate(ends)
             )
         return plan
+
+
+def share_domain(topology: Topology, gpu: int, peer: int) -> bool:
+    """Whether two GPUs are in one NVSwitch domain."""
+    if topology.nodes[gpu].host != topology.nodes[peer].host:
+        return False
+    return topology.nvlink_end(gpu) is not None and topology.nvlink_end(peer) is not None
+
+
+def connect_inside(
+    book: ConnectionBook, gpu: int, peer: int, admitted: bool
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Connect two GPUs over NVLink: pairs for data, and for clear-to-sends if slices wait for them, else -1;
+    of each the index at `gpu` and at `peer`.
+    """
+    data = book.connect_inside(gpu, peer)
+    return data, book.connect_inside(gpu, peer, flags=True) if admitted else (-1, -1)
+
+
+def rails_between(topology: Topology, gpu: int, peer: int) -> list[tuple[int, int]]:
+    """NIC i of the GPU's host and NIC i of its peer's, for as many as both have; none within one host."""
+    host, other = topology.host_of(gpu), topology.host_of(peer)
+    if host == other:
+        return []
+    mine = [nic for nic in topology.nics if topology.host_of(nic) == host]
+    theirs = [nic for nic in topology.nics if topology.host_of(nic) == other]
+    return list(zip(mine, theirs, strict=False))

@@ -4,16 +4,16 @@ The plan follows from scenario and topology alone and is the same in every worke
 order; for a collective, channel by channel and rank by rank, it connects a rank to those it sends to (rank r
 to rank r + 1 of a ring; for other algorithms see `actors.ncclx.schedule`): the data queue pairs, then the
 control queue pair on which clear-to-sends travel back. Each direction between two ranks has its own. Channel
-c of a rank uses the NIC c modulo the number of NICs of its GPU; every rank talks through its NIC, within a
-host as well. With `qp_policy: least_loaded` a connection to another host has data pairs on every NIC, each
+c of a rank uses the NIC c modulo the number of NICs of its GPU. Ranks of one server with an NVSwitch talk
+over NVLink: there a connection has a pair of the GPUs for data and one for clear-to-sends, and no queue
+pairs. With `qp_policy: least_loaded` a connection to another host has data pairs on every NIC, each
 to the NIC of the same place (the same rail) there.
 
 For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
 needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
 NIC.
 
-Not modelled: connections made on demand, NVLink within a host, several ranks on one NIC that talk to each
-other.
+Not modelled: connections made on demand, several ranks on one NIC that talk to each other through it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from actors.ncclx.pairs import ConnectionBook, QpPlan
+from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
 from actors.ncclx.schedule import Schedule, scheduled
 from actors.ncclx.scripted import Side, connect_groups
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
@@ -55,7 +55,8 @@ FLAGS: Final[dict[str, int]] = {
 class EndPlan:
     """One end of a connection: queue pairs by index at the channel's NIC; control is -1 where there is none.
 
-    With `nics`, data pairs are on those instead, NIC by NIC and equally many on each.
+    With `nics`, data pairs are on those instead, NIC by NIC and equally many on each. With `inside`, all
+    pairs are the GPU's.
     """
 
     peer: int
@@ -64,6 +65,8 @@ class EndPlan:
     pairs: tuple[int, ...]
     control: int
     nics: tuple[int, ...] = ()
+    inside: bool = False
+    """Whether the peer is in the same NVSwitch domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,8 @@ class Plan:
     pairs: dict[int, tuple[QpPlan, ...]]
     """Of every NIC, by index."""
     jobs: tuple[JobWork, ...]
+    inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
+    """Of GPUs that talk over NVLink, their pairs by index."""
 
     def outlines(self, repeat: bool = False) -> list[JobOutline]:
         """What the controller needs to know; with `repeat`, jobs begin again when they are done."""
@@ -187,7 +192,8 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
             assert isinstance(workload, FlowsWorkload), workload
             jobs.append(_flows(scenario, topology, book, number, job, workload))
     per_pair = scenario.transport.udp_source_port == "per_pair"
-    return Plan(book.numbered(scenario.seed, topology, udp_per_pair=per_pair), tuple(jobs))
+    pairs = book.numbered(scenario.seed, topology, udp_per_pair=per_pair)
+    return Plan(pairs, tuple(jobs), book.inside())
 
 
 def _training(
@@ -257,9 +263,15 @@ def _collective(
         edges = schedule.edges(channel)
         for rank in range(ranks):
             for peer, lane in edges[rank]:
+                if share_domain(topology, job.gpus[rank], job.gpus[peer]):
+                    data_ends, flag_ends = connect_inside(book, job.gpus[rank], job.gpus[peer], admitted)
+                    for mine, other, ends, at in ((rank, peer, sends, 0), (peer, rank, receives, 1)):
+                        pair = (data_ends[at],)
+                        ends[mine].append(EndPlan(other, lane, pair, flag_ends[at], inside=True))
+                    continue
                 rails: list[tuple[int, int]] = []
                 if ncclx.qp_policy == "least_loaded":
-                    rails = _rails(topology, job.gpus[rank], job.gpus[peer])
+                    rails = rails_between(topology, job.gpus[rank], job.gpus[peer])
                 here, there = nics[rank], nics[peer]
                 made = [
                     book.connect(one, other, data, number)
@@ -294,16 +306,6 @@ def _collective(
         ),
         enabled=job.enabled,
     )
-
-
-def _rails(topology: Topology, gpu: int, peer: int) -> list[tuple[int, int]]:
-    """NIC i of the GPU's host and NIC i of its peer's, for as many as both have; none within one host."""
-    host, other = topology.host_of(gpu), topology.host_of(peer)
-    if host == other:
-        return []
-    mine = [nic for nic in topology.nics if topology.host_of(nic) == host]
-    theirs = [nic for nic in topology.nics if topology.host_of(nic) == other]
-    return list(zip(mine, theirs, strict=False))
 
 
 def _flows(

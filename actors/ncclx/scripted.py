@@ -19,13 +19,14 @@ from actors.ncclx.ends import (
     ROLES,
     SEND_CONTROL,
     SEND_DATA,
+    UNTIMED,
     ReceiveEnd,
     SendEnd,
 )
 from actors.ncclx.flight import unloaded_ps
 from actors.ncclx.line_channel import LineChannel
-from actors.ncclx.pairs import ConnectionBook
-from actors.ncclx.posting import POLICIES, NicLoads, Receiver, Sender
+from actors.ncclx.pairs import ConnectionBook, connect_inside, share_domain
+from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
@@ -35,10 +36,14 @@ from emu.topology.model import Topology
 from emu.workload.gpu_script import LINE, RING, Group, GroupCall, Script, ScriptPlan
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None], Sender]
+InsideSender = Callable[[Scenario, int, int], Sender]
 
 
 class Side(NamedTuple):
-    """One side of a connection: data queue pairs by index at `nic`; control is -1 where there is none."""
+    """One side of a connection: data queue pairs by index at `nic`; control is -1 where there is none.
+
+    With `inside`, the connection is over NVLink, and both NICs are GPUs.
+    """
 
     group: int
     channel: int
@@ -49,6 +54,7 @@ class Side(NamedTuple):
     nic: int
     pairs: tuple[int, ...]
     control: int
+    inside: bool = False
 
 
 def connect_groups(
@@ -62,19 +68,29 @@ def connect_groups(
 ) -> list[list[Side]]:
     """The sides of each rank, group by group."""
     ncclx = scenario.ncclx
+    admitted = ncclx.admission == "receiver_driven"
     control_priority = scenario.transport.control_priority if ncclx.control == "own_class" else data_priority
     sides: list[list[Side]] = [[] for _ in gpus]
     for number, group in enumerate(groups):
         members = group.members
         for channel in range(ncclx.channels if group.kind == RING else 1):
             for source, destination in _joined(group, members):
+                both = gpus[source], gpus[destination]
+                if share_domain(topology, *both):
+                    data, flags = connect_inside(book, *both, admitted)
+                    for place, (rank, peer) in enumerate(((source, destination), (destination, source))):
+                        mine, other = both[place], both[1 - place]
+                        pair, cts = (data[place],), flags[place]
+                        side = Side(number, channel, place == 0, peer, other, mine, pair, cts, inside=True)
+                        sides[rank].append(side)
+                    continue
                 ends = [topology.nics_of_gpu(gpus[rank]) for rank in (source, destination)]
                 here, there = (nics[channel % len(nics)] for nics in ends)
                 made = [
                     book.connect(here, there, data_priority, job) for _ in range(ncclx.qps_per_connection)
                 ]
                 control = (-1, -1)
-                if ncclx.admission == "receiver_driven":
+                if admitted:
                     control = book.connect(here, there, control_priority, job)
                 pairs = tuple(zip(*made, strict=True))
                 for place, rank in enumerate((source, destination)):
@@ -107,8 +123,10 @@ class ScriptBuilder:
         rank: int,
         gpu: int,
         make_sender: MakeSender,
+        inside_sender: InsideSender,
     ) -> None:
         self._make_sender = make_sender
+        self._inside_sender = inside_sender
         self._waits = Waits()
         self._scenario = scenario
         self._topology = topology
@@ -194,17 +212,21 @@ class ScriptBuilder:
 
     def _send(self, number: int, side: Side) -> SendEnd:
         self._bind(side, len(self._sends), int(SEND_DATA), int(SEND_CONTROL))
-        sender = self._make_sender(
-            self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None
-        )
-        unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
+        if side.inside:
+            sender, unloaded = self._inside_sender(self._scenario, self._gpu_port, side.pairs[0]), UNTIMED
+        else:
+            sender = self._make_sender(
+                self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None
+            )
+            unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
         end = SendEnd(number, side.peer, 0, self._slots(), sender, side.control, self._waits, unloaded)
         self._sends.append(end)
         return end
 
     def _receive(self, number: int, side: Side) -> ReceiveEnd:
         self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
-        receiver = Receiver(POLICIES[self._scenario.ncclx.qp_policy], len(side.pairs))
+        policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._scenario.ncclx.qp_policy]
+        receiver = Receiver(policy, len(side.pairs))
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, 0, port, self._slots(), receiver, side.control)
         self._receives.append(end)
@@ -221,4 +243,4 @@ class ScriptBuilder:
 
     def _port_to(self, node: int) -> int:
         """The host's port to one of its GPUs or NICs."""
-        return self._topology.ports(node)[-1].peer_port
+        return self._topology.host_end(node).peer_port

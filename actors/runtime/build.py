@@ -17,7 +17,7 @@ from typing import NamedTuple
 from actors.control.controller import build_controller
 from actors.control.engineering import build_engineer
 from actors.link import Outbox
-from actors.ncclx.assembly import build_gpu, build_host
+from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
 from actors.ncclx.plan import Plan, make_plan
 from actors.runtime.fabric import (
     OutboxFor,
@@ -35,7 +35,7 @@ from emu.kernel.queue import EventQueue
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.routing import TrafficEngineering
 from emu.scenario.schema import Scenario
-from emu.topology.model import FABRIC, Role, Topology
+from emu.topology.model import FABRIC, NVLINK, Role, Topology
 from emu.wire.event import Event
 from emu.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 
@@ -102,6 +102,8 @@ def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]
                     cuts_through(scenario, topology, receiver),
                     int(CREDIT_WIRE_BYTES if scenario.credited else PAUSE_WIRE_BYTES),
                 )
+            elif link.kind == NVLINK:
+                least_ps = link.delay_ps  # the NVSwitch has sent the first bytes on when the last come
             else:
                 least_ps = message_lookahead_ps(link.rate_bps, link.delay_ps)
             found.append(Crossing(assignment[sender], assignment[receiver], least_ps))
@@ -125,7 +127,9 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
     if role is Role.HOST:
         return build_host(scenario, topology, plan, number, queue, outbox_for)
     if role is Role.GPU:
-        return build_gpu(scenario, topology, number, queue, outbox_for)
+        return build_gpu(scenario, topology, plan, number, queue, outbox_for)
+    if role is Role.NVSWITCH:
+        return build_nvswitch(topology, number, queue, outbox_for)
     assert role is Role.CONTROLLER, role
     delay_ps = scenario.control.management_delay_ps
     controller = build_controller(

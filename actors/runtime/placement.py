@@ -8,7 +8,7 @@ how long one takes.
   leaves a choice, next to most of their links. A rack, or whatever hangs together below the second tier,
   that weighs more than one and a half even shares falls apart into servers and leaves; where there are
   still too few pieces, into devices.
-* `node`: a worker for each server (host, GPUs and NICs together) and one for each switch.
+* `node`: a worker for each server (host, GPUs, NICs and NVSwitch together) and one for each switch.
 * `device`: a worker for each device.
 
 The controller always lives on worker 0, which spares `node` and `device` an actor. `--local --parts N`
@@ -140,7 +140,7 @@ def _pieces(topology: Topology, workers: int, loads: Sequence[int]) -> tuple[lis
     return racks, [_piece((switch,), loads) for switch in above]
 
 
-_IN_SERVERS: Final = (Role.HOST, Role.GPU, Role.NIC)
+_IN_SERVERS: Final = (Role.HOST, Role.GPU, Role.NIC, Role.NVSWITCH)
 
 
 def _piece(nodes: tuple[int, ...], loads: Sequence[int]) -> _Piece:

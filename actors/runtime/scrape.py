@@ -19,7 +19,7 @@ from actors.runtime.partition import Partition
 from actors.runtime.state_reading import Rows, StateReading
 from emu.kernel.device import Device
 from emu.scenario.schema import Scenario
-from emu.topology.model import Topology
+from emu.topology.model import Role, Topology
 
 
 class Scrape:
@@ -47,8 +47,11 @@ class Scrape:
         self._windows_before = self._engine.get("windows", 0)
         devices = [device for partition in partitions for device in partition.devices]
         self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
-        nics = frozenset(self._topology.nics)
-        self._nics = [device for device in self._devices if device.number in nics]
+        nodes = self._topology.nodes
+        self._carriers = [
+            device for device in self._devices if nodes[device.number].role in (Role.NIC, Role.NVSWITCH)
+        ]
+        """What payload comes to, or passes on its way between GPUs of a server."""
         self._controller = [device for device in self._devices if device.number == self._topology.controller]
 
     def start(self, scenario: Scenario) -> str:
@@ -98,7 +101,7 @@ class Scrape:
         """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
         rows = [row for one in self._controller for row in one.results().get("operations", [])]
         return Progress(
-            self.virtual_ps(), sum(nic.progress for nic in self._nics), tuple(tuple(row) for row in rows)
+            self.virtual_ps(), sum(one.progress for one in self._carriers), tuple(tuple(row) for row in rows)
         )
 
     def close(self) -> None:

@@ -85,7 +85,8 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
     columns = {Role.HOST: "hosts", Role.GPU: "gpus", Role.NIC: "nics", Role.SWITCH: "switches"}
     for node in topology.nodes[:-1]:
         of_worker = workers[assignment[node.number]]
-        of_worker[columns[node.role]] += 1
+        if node.role in columns:  # NVSwitches stay with their servers, or stand alone
+            of_worker[columns[node.role]] += 1
         of_worker["load"] += loads[node.number]
     whole = max(sum(loads), 1)
     rows: list[tuple[str, ...]] = [("worker", "hosts", "GPUs", "NICs", "switches", "load")]

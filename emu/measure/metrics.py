@@ -199,6 +199,8 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Times that a segment waited because every queue pair had its most messages outstanding.",
     ),
+    _counter("nvlink_sent_bytes", "nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
+    _counter("nvlink_sent_transfers", "nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(
         "voq_peak_bytes",

@@ -142,6 +142,13 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
         yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
 
 
+def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
+    """What servers have inside beyond the defaults."""
+    nvlink = scenario.host.nvlink
+    if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_sent_transfers") == 0:
+        yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
+
+
 def never_fired(
     scenario: Scenario,
     fabric: Fabric,
@@ -158,6 +165,7 @@ def never_fired(
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
     elif collective:
         found += _library(scenario, counts, timed_out=timed_out)
+    found += _inside(scenario, counts)
     for at, section in enumerate(scenario.jobs):
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"

@@ -1,7 +1,8 @@
-"""What is inside a server? Sections `host` (CPU proxies and host links) and `gpu` (the copy engine).
+"""What is inside a server? Sections `host` (CPU proxies, host links, NVLink) and `gpu` (the copy engine).
 
 Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
-32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s.
+32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
+data sheet: 900 GB/s both ways).
 """
 
 from __future__ import annotations
@@ -9,6 +10,17 @@ from __future__ import annotations
 from emu.scenario.section import Section
 from emu.scenario.values import DelayPs, RateBps, TimePs
 from emu.units import parse_rate, parse_time
+
+
+class NvlinkSection(Section):
+    """The NVSwitch domain of a server with several GPUs."""
+
+    enabled: bool = True
+    """Whether GPUs of one server exchange over it; otherwise through their NICs (NCCL_P2P_DISABLE)."""
+    rate_bps: RateBps = parse_rate("3600G")
+    """What a GPU's NVLinks carry of payload, each way. 18 links of 25 GB/s of an H100."""
+    delay_ps: DelayPs = parse_time("250ns")
+    """Propagation between a GPU and the NVSwitch. A choice."""
 
 
 class HostSection(Section):
@@ -20,6 +32,8 @@ class HostSection(Section):
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
     proxy_cost_ps: TimePs = 0
     """CPU time a proxy spends on one operation (a post, a completion, a clear-to-send)."""
+    nvlink: NvlinkSection = NvlinkSection()
+    """What joins the GPUs of a server."""
 
 
 class GpuSection(Section):

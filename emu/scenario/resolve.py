@@ -27,6 +27,7 @@ from emu.scenario.trace import TraceWorkload
 from emu.scenario.training import TrainingWorkload
 from emu.scenario.tree import shown_location
 from emu.topology.cabling import swapped
+from emu.topology.domains import with_domains
 from emu.topology.generators import build
 from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
 from emu.topology.model import Fault as Flaw
@@ -95,6 +96,8 @@ def build_topology(scenario: Scenario) -> Topology:
             host_link_rate_bps=host.link_rate_bps,
             host_link_delay_ps=host.link_delay_ps,
         )
+        if host.nvlink.enabled:
+            topology = with_domains(topology, host.nvlink.rate_bps, host.nvlink.delay_ps)
     except TopologyError as error:
         problems = [_of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error

@@ -11,7 +11,7 @@ Rules.
   last node.
 * Ports are numbered per node, in link order. Fabric links (NIC to switch, switch to switch) come before
   host links (host to GPU, host to NIC), so a leaf has its down ports first, a NIC's fabric ports are 0, 1,
-  .. and its host link is its last port.
+  .. and its host link is its last port. NVLinks (GPU to NVSwitch) come last: a GPU's port 0 is its host link.
 * A link is named after its ends, `rtsw-0:ctsw-3`; parallel links between the same two nodes are told apart
   by a suffix, `rtsw-0:ctsw-3/0`, `rtsw-0:ctsw-3/1`. In the order of the ends the lower tier comes first.
 * A link has one rate and one delay, the same in both directions, and a delay of at least 1 ns in every
@@ -21,6 +21,7 @@ Rules.
   another prefix. Switches route prefixes, not addresses, which keeps routing state small on large fabrics.
 * A server is one host, its GPUs and its NICs, joined by host links. GPUs and NICs of a server are matched
   in order: one NIC each where there are as many, several each (or one shared by several) otherwise.
+* NVSwitches of servers (`emu.topology.domains`) are the last nodes before the controller.
 * The path from a host to the controller is management: it has a delay in the scenario but is not a link.
 
 Source: the address plan is our own. The server (GPU:NIC 1:1 behind one host) is Grand Teton as described in
@@ -53,7 +54,8 @@ MOST_LINKS: Final = 1 << 21
 
 FABRIC: Final = "fabric"
 HOST: Final = "host"
-LinkKind = Literal["fabric", "host"]
+NVLINK: Final = "nvlink"
+LinkKind = Literal["fabric", "host", "nvlink"]
 
 
 class Role(StrEnum):
@@ -63,6 +65,7 @@ class Role(StrEnum):
     HOST = "host"
     NIC = "nic"
     SWITCH = "switch"
+    NVSWITCH = "nvswitch"
     CONTROLLER = "controller"
 
 
@@ -104,7 +107,7 @@ class Node:
     name: str
     role: Role
     model: str
-    """What the field calls it: `rtsw`, `ctsw`, `nic`, `gpu`, `host`, `controller`."""
+    """What the field calls it: `rtsw`, `ctsw`, `nic`, `gpu`, `nvswitch`, `host`, `controller`."""
     tier: int
     """0 for a NIC, 1 for a leaf, 2 for a spine and so on; -1 for what is not on the fabric."""
     network: str
@@ -119,7 +122,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One full-duplex cable, or a PCIe-like path inside a server, with the ports at its two ends."""
+    """One full-duplex cable, or a path inside a server (PCIe, NVLink), with the ports at its two ends."""
 
     number: int
     name: str
@@ -258,8 +261,16 @@ class Topology:
         return self.hosts[host]
 
     def server(self, host: int) -> tuple[int, ...]:
-        """Node numbers of the host with that index, then its GPUs, then its NICs, each by position."""
+        """Numbers of the host with that index, its GPUs, its NICs, each by position, and its NVSwitch."""
         return self._servers[host]
+
+    def host_end(self, number: int) -> Attachment:
+        """A GPU's or NIC's end of its host link."""
+        return next(end for end in self.ports(number) if end.kind == HOST)
+
+    def nvlink_end(self, gpu: int) -> Attachment | None:
+        """A GPU's end of its NVLink; None where its server has no NVSwitch."""
+        return next((end for end in self.ports(gpu) if end.kind == NVLINK), None)
 
     def nics_of_gpu(self, gpu: int) -> tuple[int, ...]:
         """The backend NICs a GPU sends through, in order; shared where a server has fewer NICs than GPUs."""
@@ -370,18 +381,20 @@ def _attachment(link: Link, node: int) -> Attachment:
 
 def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
     hosts = [node.number for node in nodes if node.role is Role.HOST]
-    gpus: list[list[int]] = [[] for _ in hosts]
-    nics: list[list[int]] = [[] for _ in hosts]
+    gpus, nics, nvswitches = ([list[int]() for _ in hosts] for _ in range(3))
     for node in nodes:
         if node.role is Role.GPU:
             gpus[node.host].append(node.number)
         elif node.role is Role.NIC:
             nics[node.host].append(node.number)
+        elif node.role is Role.NVSWITCH:
+            nvswitches[node.host].append(node.number)
     return tuple(
         (
             host,
             *sorted(gpus[index], key=lambda gpu: nodes[gpu].position),
             *sorted(nics[index], key=lambda nic: nodes[nic].position),
+            *nvswitches[index],
         )
         for index, host in enumerate(hosts)
     )

@@ -60,7 +60,8 @@ def _name(topology: Topology, of_switch: dict[int, int], block: Block, count: in
     inside = topology.server(topology.nodes[block.hosts[0]].host)
     roles = [topology.nodes[node].role for node in inside]
     gpus, nics = counted(roles.count(Role.GPU), "GPU"), counted(roles.count(Role.NIC), "NIC")
-    return f"{counted(count, 'host')} of {gpus} and {nics}"
+    domain = " on an NVSwitch" if Role.NVSWITCH in roles else ""
+    return f"{counted(count, 'host')} of {gpus}{domain} and {nics}"
 
 
 def _switches(topology: Topology, of_switch: dict[int, int], switches: Sequence[int]) -> str:

@@ -18,7 +18,11 @@ back. A message is an operation and up to six integers; this page says what each
 | TE_DEMAND | switch, controller | round | ingress port | prefix | bytes | span in ps | entry: port or -1 |
 | TE_PORT_DOWN | switch, controller | round | port | 0 | 0 | 0 | 0 |
 | TE_COLLECTED | switch, controller | round | 0 | 0 | 0 | 0 | 0 |
+| TRANSFER | GPU, NVSwitch, GPU | port there | pair of the last | bytes | 0 | immediate | 1: a flag |
 | TE_INSTALL | controller, switch | ingress port | prefix | egress port; -1 removes | 0 | 0 | 0 |
+
+POST and COMPLETION pass between host and GPU as well, for transfers over NVLink: the queue pair is then a
+pair of the GPU (`actors.gpu.nvlink`).
 
 In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
 returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
@@ -49,6 +53,7 @@ RECEIVE: Final[i64] = 12
 MODIFY: Final[i64] = 13
 MODIFIED: Final[i64] = 14
 CREDIT_UPDATE: Final[i64] = 15
+TRANSFER: Final[i64] = 16
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -67,6 +72,7 @@ OPERATIONS: Final = (
     "modify",
     "modified",
     "credit_update",
+    "transfer",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1

@@ -36,7 +36,7 @@ def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> N
     assert out[-3:] == [
         "4 ctsw",
         "└─ 2 racks of 1 rtsw, each 4 x 400Gbps up",
-        "   └─ 2 hosts of 2 GPUs and 2 NICs, each 2 x 400Gbps up",
+        "   └─ 2 hosts of 2 GPUs on an NVSwitch and 2 NICs, each 2 x 400Gbps up",
     ]
 
 
@@ -51,7 +51,7 @@ def test_paths_beyond_the_limit_are_counted(capsys: Captured, small: str) -> Non
 def test_placement_counts_what_each_worker_hosts(capsys: Captured, small: str) -> None:
     _, out, _ = told(capsys, small, "--placement", "2")
     assert [line.split()[:5] for line in out[1:3]] == [list("02443"), list("12443")]
-    assert out[-1] == "4 of 32 links are cut (12 %)"
+    assert out[-1] == "4 of 40 links are cut (10 %)"
     assert len(told(capsys, small, "--placement", "node")[1]) == 1 + 4 + 6 + 1
     status, _, err = told(capsys, small, "--placement", "some")
     assert (status, err) == (

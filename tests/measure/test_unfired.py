@@ -58,6 +58,11 @@ def test_knob_that_is_not_the_default_and_did_nothing_is_named() -> None:
     assert unfired(switch={"buffer": {"headroom": "100KB"}}) == ["switch.buffer.headroom"]
 
 
+def test_nvlink_that_nobody_sent_over_is_named() -> None:
+    assert unfired(host={"nvlink": {"rate": "7200G"}}) == ["host.nvlink"]
+    assert unfired(host={"nvlink": {"enabled": False}}) == []
+
+
 def test_library_that_no_job_uses_is_named() -> None:
     flows = [
         {"name": "bench", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}},

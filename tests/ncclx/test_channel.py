@@ -107,14 +107,26 @@ def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
 
 
 @pytest.mark.parametrize("gpus_per_host", [1, 4])
-def test_ranks_of_one_host_go_through_their_nics_too(gpus_per_host: int) -> None:
+def test_without_nvlink_ranks_of_one_host_go_through_their_nics(gpus_per_host: int) -> None:
     jobs = [collective("all_reduce", "1MiB")]
-    toy = Toy(scenario(jobs, hosts=8 // gpus_per_host, gpus_per_host=gpus_per_host)).run()
+    host = {"nvlink": {"enabled": False}}
+    toy = Toy(scenario(jobs, hosts=8 // gpus_per_host, gpus_per_host=gpus_per_host, host=host)).run()
     data = [
         sum(size for _, _, size, _ in toy.nic(nic).arrived if size != CTS_BYTES) for nic in toy.topology.nics
     ]
     # 14 slices of 128 KiB into every NIC.
     assert data == [14 * 131072] * 8
+
+
+def test_with_nvlink_only_the_ends_of_a_server_go_through_their_nics() -> None:
+    toy = Toy(scenario([collective("all_reduce", "1MiB")], hosts=2, gpus_per_host=4)).run()
+    data = [
+        sum(size for _, _, size, _ in toy.nic(nic).arrived if size != CTS_BYTES) for nic in toy.topology.nics
+    ]
+    # 14 slices of 128 KiB from rank 3 to rank 4, and from rank 7 to rank 0.
+    assert data == [14 * 131072, 0, 0, 0] * 2
+    gpus = [toy.kernel.device(gpu) for gpu in toy.topology.gpus]
+    assert [gpu.counters()[0] for gpu in gpus] == [14 * 131072, 14 * 131072, 14 * 131072, 0] * 2
 
 
 def test_every_step_costs_serialisation_delay_and_a_few_doorbells() -> None:

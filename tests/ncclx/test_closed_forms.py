@@ -252,14 +252,15 @@ FORMS: Final[dict[tuple[str, str], Callable[[int, int], float]]] = {
 }
 
 
-def took_ps(op: str, algorithm: str, ranks: int, size: int) -> int:
+def took_ps(op: str, algorithm: str, ranks: int, size: int, gpus_per_host: int = 1) -> int:
+    """How long the model takes, on servers of so many GPUs."""
     workload = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": (f"{size}B",)}
     given: dict[str, Any] = {
         "name": "alone",
-        "topology": {"kind": "star", "hosts": ranks},
+        "topology": {"kind": "star", "hosts": ranks // gpus_per_host, "gpus_per_host": gpus_per_host},
         "switch": {"latency": "700ns"},
         "nic": {"latency": "300ns"},
-        "host": {"link_delay": "250ns", "link_rate": "512G"},
+        "host": {"link_delay": "250ns", "link_rate": "512G", "nvlink": {"rate": "3600G", "delay": "150ns"}},
         "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
         "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1},
         "transport": {"ack_every": 64},

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from emu.scenario.host import NvlinkSection
 from emu.scenario.jobs import ALGORITHMS, OPERATIONS
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import NcclxSection
@@ -10,6 +11,7 @@ from emu.scenario.section import yaml_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"
 COLLECTIVES = Path(__file__).parents[2] / "docs" / "collectives.md"
+SERVERS = Path(__file__).parents[2] / "docs" / "servers.md"
 DATA_PATH = Path(__file__).parents[2] / "docs" / "data_path.md"
 
 
@@ -17,6 +19,15 @@ def test_the_example_is_a_scenario() -> None:
     found = re.search(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     assert load_text(found[1], "ncclx.md").scenario.name == "library"
+
+
+def test_the_page_of_servers_has_a_scenario_and_every_knob() -> None:
+    text = SERVERS.read_text()
+    found = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    assert load_text(found[1], "servers.md").scenario.name == "servers"
+    knobs = [yaml_name(attribute) for attribute in NvlinkSection.model_fields]
+    assert [knob for knob in knobs if f"| `{knob}` |" not in text] == []
 
 
 def test_the_page_of_collectives_has_a_scenario_every_collective_and_every_algorithm() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from actors.control.controller import Controller, build_controller
 from actors.host.host import Host
 from actors.host_link import MessagePort
-from actors.ncclx.assembly import build_gpu, build_host
+from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
 from actors.ncclx.pairs import QpPlan
 from actors.ncclx.plan import Plan, make_plan
 from actors.ncclx.rank import RankProgram
@@ -115,7 +115,9 @@ class Toy:
         if role is Role.HOST:
             return build_host(self.scenario, self.topology, self.plan, number, queue, lambda _: None)
         if role is Role.GPU:
-            return build_gpu(self.scenario, self.topology, number, queue, lambda _: None)
+            return build_gpu(self.scenario, self.topology, self.plan, number, queue, lambda _: None)
+        if role is Role.NVSWITCH:
+            return build_nvswitch(self.topology, number, queue, lambda _: None)
         if role is Role.CONTROLLER:
             delay = self.scenario.control.management_delay_ps
             hosts, outlines = self.topology.hosts, self.plan.outlines()

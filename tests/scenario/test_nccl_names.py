@@ -48,6 +48,8 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_MAX_CTAS", 2, "ncclx.channels", 1),
         ("NCCL_ALGO", "Tree", "jobs.0.workload.algorithm", "double_binary_tree"),
         ("NCCL_ALGO", "ring", "jobs.0.workload.algorithm", "ring"),
+        ("NCCL_P2P_DISABLE", 1, "host.nvlink.enabled", False),
+        ("NCCL_P2P_DISABLE", 0, "host.nvlink.enabled", True),
         ("NCCL_PROTO", "Simple", "ncclx.qp_policy", "round_robin"),
     ],
 )

@@ -102,6 +102,6 @@ def test_ranks_on_rails_that_nothing_joins_are_refused_by_name() -> None:
         prepare(scenario(rails))
     (problem,) = error.value.problems
     assert problem.key == "jobs[0].ranks"
-    assert problem.reason == "nic-0-0 sends to nic-0-1, and the fabric has no path between them"
+    assert problem.reason == "nic-0-0 sends to nic-1-1, and the fabric has no path between them"
     rail = {"name": "rail", "ranks": [1, 3], "workload": scenario(rails)["jobs"][0]["workload"]}
     assert run(scenario(rails, jobs=[rail]), local=True).exit_status == 0

@@ -1,0 +1,212 @@
+"""How does a GPU reach the other GPUs of its server?
+
+Each has an NVLink to the server's NVSwitch. A *transfer* is what a queue pair is to a NIC, without packets:
+the host posts it on a *pair* of the GPU (POST), its bytes leave at the link's rate, pass the NVSwitch, and
+the GPU at the other end tells its host (COMPLETION with the immediate). The sender's host has its completion
+when the last byte has left: the links lose nothing, and what was read may be overwritten.
+
+Rules.
+
+* Transfers of one GPU leave one after the other. The NVSwitch forwards without waiting for the end of one,
+  so an undisturbed transfer takes bytes / rate and two delays.
+* Transfers to one GPU share its link: one that comes while another is on the way in follows it. What waits
+  is in the NVSwitch; nobody is held up by it.
+* Flags (clear-to-sends, on pairs for control) go in between the bytes of transfers and wait for flags only.
+* An empty transfer takes as much of the link as a message, 64 B.
+
+Source: the peer-to-peer transport of NCCL 2.30 (`src/transport/p2p.cc`): data and flags are written over
+NVLink by GPU threads, no CPU proxy and no NIC in the way.
+
+Not modelled: NVLink's packets (the rate is that of payload), its credits, transfers that share a link at the
+same time in equal parts (they take turns); reads; NVLS (reductions in the switch).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.host_link import MessagePort
+from actors.outbox import Outbox
+from emu.kernel.device import Device, Plain, Series
+from emu.kernel.queue import EventQueue
+from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.units import serialisation_ps
+from emu.wire.event import MESSAGE, Message, pack_key
+from emu.wire.message import (
+    COMPLETED_RECEIVE,
+    COMPLETED_SEND,
+    COMPLETION,
+    MESSAGE_BYTES,
+    STATUS_SUCCESS,
+    TRANSFER,
+)
+
+MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
+"""No job moves more at once."""
+
+NVLINK_SERIES: Final = ("nvlink_sent_bytes", "nvlink_sent_transfers")
+
+_FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
+
+
+class NvlinkPort:
+    """One direction of an NVLink: `send` stamps a transfer with the arrival of its last byte at the peer."""
+
+    def __init__(
+        self,
+        queue: EventQueue,
+        rate_bps: int,
+        delay_ps: int,
+        peer: int,
+        peer_port: int,
+        outbox: Outbox | None,
+    ) -> None:
+        self.queue: EventQueue = queue
+        self.rate_bps: i64 = rate_bps
+        self.delay_ps: i64 = delay_ps
+        self.outbox: Outbox | None = outbox
+        self.flag_ps: i64 = serialisation_ps(MESSAGE_BYTES, rate_bps)
+        self.free_ps: i64 = 0
+        """When the last transfer that was sent so far has left."""
+        self.flags_free_ps: i64 = 0
+        """The same of the last flag."""
+        self.sent_bytes: i64 = 0
+        """Of transfers that are no flags."""
+        self.sent_transfers: i64 = 0
+        self._key: i64 = pack_key(peer, MESSAGE, peer_port, 0)
+        self._flag_key: i64 = pack_key(peer, MESSAGE, peer_port, 1)
+
+    def send(self, transfer: Message, now: i64, passing: bool) -> i64:
+        """Send a transfer; returns when its last byte has left. One that is `passing` has its last byte here
+        now and its first bytes gone on, if the link was free for them.
+        """
+        size: i64 = transfer.c
+        if transfer.f != 0:
+            takes: i64 = self.flag_ps
+            end: i64 = self._end(self.flags_free_ps, takes, now, passing)
+            self.flags_free_ps = end
+            transfer.key = self._flag_key
+        else:
+            takes = self.flag_ps if size < MESSAGE_BYTES else serialisation_ps(size, self.rate_bps)
+            end = self._end(self.free_ps, takes, now, passing)
+            self.free_ps = end
+            self.sent_bytes += size
+            self.sent_transfers += 1
+            transfer.key = self._key
+        transfer.time_ps = end + self.delay_ps
+        if self.outbox is None:
+            self.queue.push(transfer)
+        else:
+            self.outbox.add_message(transfer)
+        return end
+
+    def _end(self, free_ps: i64, takes_ps: i64, now: i64, passing: bool) -> i64:
+        end: i64 = free_ps + takes_ps
+        least: i64 = now if passing else now + takes_ps
+        if end < least:
+            return least
+        return end
+
+    def counters(self) -> list[int]:
+        """The values of `NVLINK_SERIES`."""
+        return [self.sent_bytes, self.sent_transfers]
+
+    def save(self) -> list[Plain]:
+        """The link's state."""
+        return save_fields(self, _FIELDS)
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        load_fields(self, _FIELDS, state)
+
+
+class TransferPair:
+    """One end of a connection over NVLink: where it leads, and whether it carries flags."""
+
+    def __init__(self, place: int, index: int, flags: bool) -> None:
+        self.place: i64 = place
+        """The other GPU's port of the NVSwitch."""
+        self.index: i64 = index
+        """The pair there."""
+        self.flags: bool = flags
+
+
+class Domain:
+    """What a GPU has of its server's NVSwitch: the link there, its pairs, and its lanes to the host for what
+    came and for what has left. Each lane keeps its own order: they share the host link with copies, of which
+    messages take next to nothing.
+    """
+
+    def __init__(
+        self, link: NvlinkPort, arrivals: MessagePort, departures: MessagePort, pairs: list[TransferPair]
+    ) -> None:
+        self.link: NvlinkPort = link
+        self.arrivals: MessagePort = arrivals
+        self.departures: MessagePort = departures
+        self.pairs: list[TransferPair] = pairs
+
+    def post(self, message: Message, now: i64) -> None:
+        """The host posted a transfer."""
+        pair = self.pairs[message.a]
+        transfer = Message(TRANSFER, pair.place, pair.index, message.c, 0, message.e, 1 if pair.flags else 0)
+        left: i64 = self.link.send(transfer, now, passing=False)
+        if not pair.flags:
+            done = Message(COMPLETION, message.a, message.b, message.c, COMPLETED_SEND, STATUS_SUCCESS, 0)
+            self.departures.send(done, left)
+
+    def arrive(self, transfer: Message, now: i64) -> None:
+        """A transfer came."""
+        came = Message(COMPLETION, transfer.b, transfer.e, transfer.c, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+        self.arrivals.send(came, now)
+
+    def save(self) -> list[Plain]:
+        """The state of links and lanes."""
+        return [self.link.save(), self.arrivals.free_ps, self.departures.free_ps]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        link, arrivals, departures = as_list(state)
+        self.link.load(link)
+        self.arrivals.free_ps = as_int(arrivals)
+        self.departures.free_ps = as_int(departures)
+
+
+class NvSwitch(Device):
+    """The NVSwitch of one server. `ports` are its links to the GPUs, by position.
+
+    `progress` counts the bytes that passed.
+    """
+
+    def __init__(self, number: int, queue: EventQueue, ports: list[NvlinkPort]) -> None:
+        super().__init__(number, queue)
+        self.ports: list[NvlinkPort] = ports
+
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        if message.op != TRANSFER or message.a < 0 or message.a >= len(self.ports):
+            return False
+        return 0 <= message.c <= MOST_TRANSFER_BYTES
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        assert message.op == TRANSFER, (self.number, port, subject, message.op)
+        self.progress += message.c
+        self.ports[message.a].send(message, self.queue.now_ps, passing=True)
+
+    def series(self) -> list[Series]:
+        return [Series(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]
+
+    def counters(self) -> list[int]:
+        return [value for port in self.ports for value in port.counters()]
+
+    def save(self) -> list[Plain]:
+        """The switch's state."""
+        ports: list[Plain] = [port.save() for port in self.ports]
+        return [super().save(), ports]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` returned."""
+        base, ports = state
+        super().load(as_list(base))
+        for port, saved in zip(self.ports, as_list(ports), strict=True):
+            port.load(saved)

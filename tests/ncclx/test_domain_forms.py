@@ -1,0 +1,129 @@
+"""Do the algorithms that know servers take the time of their closed forms, alone on a fabric?
+
+M servers of L GPUs on one switch; terms as in `tests.ncclx.test_closed_forms`, and for NVLink
+
+    over(m)    m bytes, or 64 B for none, at the NVLink's rate
+    nsent(m)   post to completion: 2 h, over(m), two NVLink delays
+    nfirst(m)  the later of copy(m) and nsent(64 B)
+    nstep(m)   nsent(m) and copy(m)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from tests.ncclx.test_closed_forms import (
+    SIZES,
+    SLICE,
+    H,
+    blocks,
+    copy,
+    first,
+    line,
+    memory,
+    part,
+    step,
+    took_ps,
+    wire,
+)
+
+NVLINK_BPS: Final = 3600 * 10**9
+NVLINK_PS: Final = 150_000
+
+SHAPES: Final = ((2, 2), (2, 3), (4, 2), (4, 3))
+"""GPUs of a server, and servers: 4, 6, 8 and 12 ranks."""
+
+
+def over(m: float) -> float:
+    return max(m, 64) * 8 * 10**12 / NVLINK_BPS
+
+
+def nsent(m: float) -> float:
+    return 2 * H + over(m) + 2 * NVLINK_PS
+
+
+def nfirst(m: float) -> float:
+    return max(copy(m), nsent(64))
+
+
+def nstep(m: float) -> float:
+    return nsent(m) + copy(m)
+
+
+def last_slice(m: float) -> tuple[float, float]:
+    """The bytes before the last slice of a message, and those of it."""
+    before = (max(1, -(-int(m) // SLICE)) - 1) * SLICE
+    return before, m - before
+
+
+def inside(m: float, gpus: int) -> float:
+    """A round in which every GPU gives each neighbour a message: all leave on one NVLink."""
+    before, last = last_slice(m)
+    return over(before) * (before > 0) + nstep(last) + (gpus - 2) * over(m)
+
+
+def rail(m: float) -> float:
+    """A round from server to server."""
+    before, last = last_slice(m)
+    return (line(wire(before)) if before else 0) + step(last)
+
+
+def hierarchical_all_reduce(gpus: int, servers: int, s: int) -> float:
+    """In, M - 1 rounds that reduce, M - 1 that gather, and in again. Before each a copy into the slot."""
+    m = part(s, gpus)
+    b = part(m, servers)
+    time = nfirst(min(m, SLICE)) + inside(m, gpus)
+    time += 2 * (servers - 1) * (memory(min(b, SLICE)) + rail(b))
+    return time + memory(min(m, SLICE)) + inside(m, gpus)
+
+
+def hierarchical_scatter(gpus: int, servers: int, s: int) -> float:
+    """In, with the blocks of a rail in a message; M - 1 rounds of a block."""
+    b = blocks(gpus * servers, s)
+    m = b * servers
+    return nfirst(min(m, SLICE)) + inside(m, gpus) + (servers - 1) * (memory(b) + rail(b))
+
+
+def hierarchical_gather(gpus: int, servers: int, s: int) -> float:
+    """The same backwards."""
+    b = blocks(gpus * servers, s)
+    m = b * servers
+    time = first(b) + rail(b) + (servers - 2) * (memory(b) + rail(b))
+    return time + memory(min(m, SLICE)) + inside(m, gpus)
+
+
+def pxn_all_to_all(gpus: int, servers: int, s: int) -> float:
+    """What is for this server and for the next leaves first; then a message of the whole server for the next
+    one, and the others behind it on the rail.
+    """
+    b = blocks(gpus * servers, s)
+    m = b * gpus
+    before, last = last_slice(m)
+    time = max(2 * H + 400_000 + 2 * memory(b), nsent(64))
+    time += nsent(b) + (2 * (gpus - 1) - 1) * over(b)
+    time += copy(b) + memory(min(m, SLICE))
+    time += (line(wire(before)) if before else 0) + step(last)
+    return time + (servers - 2) * line(wire(m))
+
+
+FORMS: Final[dict[tuple[str, str], Callable[[int, int, int], float]]] = {
+    ("hierarchical", "all_reduce"): hierarchical_all_reduce,
+    ("hierarchical", "reduce_scatter"): hierarchical_scatter,
+    ("hierarchical", "all_gather"): hierarchical_gather,
+    ("pxn", "all_to_all"): pxn_all_to_all,
+}
+
+
+@pytest.mark.parametrize(("algorithm", "op"), FORMS)
+def test_on_servers_an_algorithm_takes_the_time_of_its_closed_form(algorithm: str, op: str) -> None:
+    wrong = []
+    for gpus, servers in SHAPES:
+        for size in SIZES:
+            took = took_ps(op, algorithm, gpus * servers, size, gpus)
+            form = FORMS[algorithm, op](gpus, servers, size)
+            if abs(took - form) > 0.02 * form:
+                wrong.append((gpus, servers, size, took, round(form), round(took / form, 4)))
+    assert wrong == []
