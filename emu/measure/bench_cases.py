@@ -109,11 +109,11 @@ def _ring(ranks: int, size: str = "16MiB") -> Case:
     )
 
 
-def _all_to_all(ranks: int) -> Case:
-    workload = {"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["16MiB"]}
+def _all_to_all(ranks: int, size: str = "16MiB", **more: int) -> Case:
+    workload = {"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": [size], **more}
     name = f"all-to-all-{ranks}"
     return Case(
-        name, f"direct all_to_all of 16MiB over {ranks} ranks", lambda: _scenario(name, ranks, workload)
+        name, f"direct all_to_all of {size} over {ranks} ranks", lambda: _scenario(name, ranks, workload)
     )
 
 
@@ -252,10 +252,11 @@ FEATURES: Final[dict[str, Case]] = {
             },
         ),
         _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
+        _all_to_all(512, "32MiB", warmup=0, iterations=1),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
     )
 }
-"""What a feature costs; run only by name (`--case`)."""
+"""What a feature costs, and what takes minutes; run only by name (`--case`)."""
 
 
 def loop_rounds_per_s() -> float:

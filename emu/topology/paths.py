@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from emu.topology.model import FABRIC, Role, Topology, prefix_of
+from emu.topology.model import FABRIC, Role, Topology
 from emu.topology.routing import NOTHING_DOWN, Routes, routes
 
 Path = tuple[int, ...]
@@ -38,11 +38,12 @@ def first_paths(
 def count_paths(topology: Topology, source: int, target: int, down: frozenset[int] = NOTHING_DOWN) -> int:
     """How many paths the path set has."""
     found = routes(topology, down)
+    address = topology.address_of(target)
     known: dict[int, int] = {}
 
     def from_switch(switch: int) -> int:
         if switch not in known:
-            local, members = _ways(topology, found, switch, target)
+            local, members = found.towards(switch, address)
             ports = topology.ports(switch)
             known[switch] = 1 if local is not None else sum(from_switch(ports[at].peer) for at in members)
         return known[switch]
@@ -83,19 +84,10 @@ def _from_nic(
 
 def _from_switch(topology: Topology, found: Routes, switch: int, target: int) -> Iterator[Path]:
     ports = topology.ports(switch)
-    local, members = _ways(topology, found, switch, target)
+    local, members = found.towards(switch, topology.address_of(target))
     if local is not None:
         yield (ports[local].link,)
         return
     for member in members:
         for rest in _from_switch(topology, found, ports[member].peer, target):
             yield (ports[member].link, *rest)
-
-
-def _ways(topology: Topology, found: Routes, switch: int, target: int) -> tuple[int | None, tuple[int, ...]]:
-    """The port on which a switch delivers to a NIC, else the ports it would choose from."""
-    address = topology.address_of(target)
-    local = found.local_ports(switch).get(address)
-    if local is not None:
-        return local, ()
-    return None, found.host_groups(switch).get(address, found.groups(switch)[prefix_of(address)])

@@ -39,7 +39,17 @@ Groups = tuple[tuple[int, ...], ...]
 class Routes:
     """Shortest paths of one topology with a given set of links down."""
 
-    __slots__ = ("_below", "_down", "_groups", "_index", "_levels", "_neighbours", "_strays", "_topology")
+    __slots__ = (
+        "_below",
+        "_down",
+        "_groups",
+        "_index",
+        "_levels",
+        "_local",
+        "_neighbours",
+        "_strays",
+        "_topology",
+    )
 
     def __init__(self, topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> None:
         self._topology = topology
@@ -50,6 +60,7 @@ class Routes:
         self._strays = self._host_routes()
         self._levels = self._search()
         self._groups: dict[int, Groups] = {}
+        self._local: dict[int, dict[int, int]] = {}
 
     def held(self) -> tuple[int, int]:
         """How many switches' groups were read off so far, and how many distinct groups they have together."""
@@ -73,14 +84,27 @@ class Routes:
         }
 
     def local_ports(self, switch: int) -> dict[int, int]:
-        """Address to port for each NIC whose link to this switch is up; of several ports the lowest."""
+        """Address to port for each NIC whose link to this switch is up; of several ports the lowest.
+
+        Worked out once: not for the caller to change.
+        """
+        found = self._local.get(switch)
+        if found is not None:
+            return found
         topology = self._topology
-        local: dict[int, int] = {}
+        local = self._local[switch] = {}
         for port, attachment in enumerate(topology.ports(switch)):
             peer = topology.nodes[attachment.peer]
             if peer.role is Role.NIC and attachment.link not in self._down:
                 local.setdefault(topology.address_of(attachment.peer), port)
         return local
+
+    def towards(self, switch: int, address: int) -> tuple[int | None, tuple[int, ...]]:
+        """The port on which a switch delivers to an address, else the ports it would choose from."""
+        local = self.local_ports(switch).get(address)
+        if local is not None:
+            return local, ()
+        return None, self._all_groups(switch)[self._strays.get(address, address >> INDEX_BITS)]
 
     def reached_from(self, switch: int) -> int:
         """The prefixes this switch reaches, itself included, as a bit set."""

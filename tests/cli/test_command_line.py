@@ -158,7 +158,7 @@ def test_topo_shows_tiers_and_paths(capsys: Captured, small: str) -> None:
     status, out, _ = told(capsys, "topo", small, "--routes", "nic-0-0", "nic-3-1")
     assert out == ["nic-0-0 rtsw-0 ctsw-0 rtsw-1 nic-3-1", "nic-0-0 rtsw-0 ctsw-1 rtsw-1 nic-3-1"]
     listed = json.loads("\n".join(told(capsys, "topo", small, "--json")[1]))
-    assert len(listed["nodes"]) == 4 + 8 + 8 + 2 + 2 + 1
+    assert len(listed["nodes"]) == 4 + 8 + 8 + 4 + 2 + 2 + 1
     assert [node["address"] for node in listed["nodes"] if node["name"] == "nic-3-1"] == ["10.0.4.3"]
 
 
