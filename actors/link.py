@@ -54,6 +54,8 @@ _FIELDS: Final = (
     "sent_frames",
     "sent_bytes",
     "sent_data_bytes",
+    "marked_bytes",
+    "marked_before_bytes",
     "received_frames",
     "received_bytes",
     "lost_link_down",
@@ -135,6 +137,10 @@ class Port:
         self.sent_frames: i64 = 0
         self.sent_bytes: i64 = 0
         self.sent_data_bytes: i64 = 0
+        self.marked_bytes: i64 = 0
+        """What was sent by the last sampling point, where a fault is to hit what is busiest."""
+        self.marked_before_bytes: i64 = 0
+        """By the one before."""
         self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
         self.owner: Device = owner
         self.number: i64 = number

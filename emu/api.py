@@ -257,6 +257,7 @@ def _run_recorded(
         virtual_ps=outcome.virtual_ps,
         samples=record.kept(outcome),
         history=record.history,
+        aims=record.aims,
     )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
@@ -285,6 +286,10 @@ class _Record(Observer):
         self._directory = directory
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
         self._last: Sample | None = None
+        self.aims: dict[tuple[int, int], str] = {}
+        """What faults that hit the busiest were found to hit, by fault and occurrence."""
+        if directory is not None and directory.resumed:
+            self.aims = directory.aims()
         follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
         self._spool = SampleSpool() if directory is None and follows else None
 
@@ -296,6 +301,11 @@ class _Record(Observer):
         """Pass it on."""
         if self._steering is not None:
             self._steering.virtual_ps = max(self._steering.virtual_ps, progress.virtual_ps)
+        for at_ps, entry, place, target in progress.aims:
+            if (entry, place) not in self.aims:
+                self.aims[entry, place] = target
+                if self._directory is not None:
+                    self._directory.journal("aim", at_ps, fault=entry, occurrence=place, target=target)
         self._observer.progressed(progress)
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:

@@ -12,14 +12,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from actors.runtime.aiming import Meter, chosen
 from actors.runtime.build import Blueprint, fault_events
+from actors.runtime.outcome import Made
 from actors.runtime.partition import Partition
 from actors.runtime.plan import RunPlan
 from actors.runtime.sync import SyncPoint
+from actors.runtime.window import WindowMachine
 from emu.faults.events import Fault
+from emu.faults.targets import Candidate
 from emu.scenario.changes import Change, changed
+from emu.scenario.fault_plan import Aimed, aimed, candidates_of, scripted
 from emu.scenario.resolve import resolve
-from emu.wire.event import Event
+from emu.wire.event import NEVER_PS, Event
 
 
 def all_of(*acts: Callable[[SyncPoint], None]) -> Callable[[SyncPoint], None]:
@@ -35,9 +40,19 @@ def all_of(*acts: Callable[[SyncPoint], None]) -> Callable[[SyncPoint], None]:
 class Changes:
     """One worker's changes: staged, and made."""
 
-    def __init__(self, plan: RunPlan, worker: int, partition: Partition) -> None:
+    def __init__(
+        self, plan: RunPlan, worker: int, partition: Partition, machine: WindowMachine, live: bool
+    ) -> None:
         self.made_ps: list[int] = []
         """When each was made; those beyond are staged."""
+        self.aims: list[Made] = []
+        """What the faults that hit the busiest were found to hit."""
+        self._machine = machine
+        self._meter = Meter(partition)
+        self._every_ps = plan.scenario.run.sample_every_ps
+        self._aimed = {one.at_ps: one for one in aimed(plan.scenario)}
+        self._measures = live or bool(self._aimed)
+        """Whether a fault may be aimed by measurement."""
         self._plan = plan
         self._worker = worker
         self._partition = partition
@@ -58,18 +73,51 @@ class Changes:
         self._staged.append(json.loads(text))
 
     def act(self, sync: SyncPoint) -> None:
-        """Make what is due at a sync point."""
+        """Aim, mark, and make what is due at a sync point."""
+        if sync.busiest < NEVER_PS:
+            self._aim(sync.time_ps, sync.busiest)
+        if self._measures and sync.sample and sync.time_ps % self._every_ps == 0:
+            self._meter.mark()
         assert sync.changes <= len(self._staged), (sync.changes, len(self._staged))
         while len(self.made_ps) < sync.changes:
             self._make(self._staged[len(self.made_ps)], sync.time_ps)
             self.made_ps.append(sync.time_ps)
 
+    def busiest(self, at_ps: int) -> int:
+        """Which candidate of the fault that occurs then has sent most, of those that live here."""
+        return self._meter.busiest(self._candidates(self._aimed[at_ps]))
+
+    def _candidates(self, one: Aimed) -> list[Candidate]:
+        return candidates_of(self._blueprint.scenario, one.entry, self._blueprint.topology)
+
+    def _aim(self, now_ps: int, busiest: int) -> None:
+        one = self._aimed[now_ps]
+        target = chosen(self._candidates(one), busiest)
+        self.aims.append(Made(now_ps, one.entry, one.place, target))
+        before = self._blueprint
+        self._take_over(before, self._with_aims(before), now_ps)
+
+    def _with_aims(self, blueprint: Blueprint) -> Blueprint:
+        aims = {(one.entry, one.place): one.target for one in self.aims}
+        faults = scripted(blueprint.scenario, blueprint.topology, aims)
+        return blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
+
     def _make(self, change: Change, now_ps: int) -> None:
         before = self._blueprint
         scenario = changed(before.scenario, change, now_ps)
         resolved = resolve(scenario, before.topology)
-        self._blueprint = Blueprint(scenario, before.topology, resolved, before.plan)
-        old, new = self._coming(before, now_ps), self._coming(self._blueprint, now_ps)
+        self._take_over(
+            before, self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan)), now_ps
+        )
+        known, self._aimed = self._aimed, {one.at_ps: one for one in aimed(scenario)}
+        for at_ps in self._aimed:
+            if at_ps > now_ps and at_ps not in known:
+                self._machine.aim_at(at_ps)
+
+    def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:
+        """Go on with another blueprint: what is to come of it is pending, and nothing of the one before."""
+        self._blueprint = after
+        old, new = self._coming(before, now_ps), self._coming(after, now_ps)
         gone = [place for place in old if place not in new]
         queue = self._partition.kernel.queue
         if gone:

@@ -263,6 +263,7 @@ class _RayRun:
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
                 end_ps=self._options.end_ps,
                 pace_ps=self._options.pace_ps,
+                live=self._options.steering is not None,
             )
             return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)
 
@@ -371,7 +372,9 @@ class _RayRun:
                 self._reached_ps = virtual_ps
                 rows = tuple(row for one in found for row in one.operations)
                 delivered_bytes = sum(one.delivered_bytes for one in found)
-                self._observer.progressed(Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals)))
+                aims = max((one.aims for one in found), key=len)
+                told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), aims)
+                self._observer.progressed(told)
                 self._refusals = []
             if self._keeper.due():
                 self._ensemble.actors[0].snapshot.remote()

@@ -74,16 +74,23 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     keeper = Keeper(scenario, options, plan.workers, observer)
     machines = [plan.machine(part, options.end_ps) for part in range(plan.workers)]
     saving = Saving(keeper, machines)
-    changes = [Changes(plan, part, partition) for part, partition in enumerate(partitions)]
+    live = options.steering is not None
+    changes = [
+        Changes(plan, part, partition, machines[part], live) for part, partition in enumerate(partitions)
+    ]
     pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
     participants = [
         Participant(
-            partition, machines[part], all_of(changes[part].act, partial(saving.act, part, samplers[part]))
+            partition,
+            machines[part],
+            all_of(changes[part].act, partial(saving.act, part, samplers[part])),
+            changes[part].busiest,
         )
         for part, partition in enumerate(partitions)
     ]
     saving.participants = participants
     scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
+    scrape.aims = changes[0].aims
     merger = Merger(plan.workers, observer)
     ending: Ending | None = None
     discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None

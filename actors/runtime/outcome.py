@@ -10,12 +10,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NamedTuple
 
 from actors.runtime.steering import Steering
 from emu.measure.collected import DeviceRecord, EngineFacts, Sample
 from emu.scenario.changes import Change
 from emu.scenario.schema import Scenario
 from emu.wire.event import NEVER_PS
+
+
+class Made(NamedTuple):
+    """A fault was aimed by measurement (`actors.runtime.aiming`)."""
+
+    at_ps: int
+    entry: int
+    place: int
+    """Which of its occurrences."""
+    target: str
 
 
 class Ending(StrEnum):
@@ -111,6 +122,8 @@ class Progress:
     """The controller's rows of operations that have ended so far."""
     refusals: tuple[str, ...] = ()
     """Connections to workers that were refused since the last progress: which worker, from where, and why."""
+    aims: tuple[Made, ...] = ()
+    """What faults that hit the busiest were found to hit, so far."""
 
 
 class Observer:

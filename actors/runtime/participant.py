@@ -33,11 +33,23 @@ Sends = list[tuple[int, bytes]]
 """Bodies of frames, and which worker each is for."""
 
 
+def _nobody(at_ps: int) -> int:
+    raise AssertionError(at_ps)
+
+
 class Participant:
-    """One partition in the window protocol. `act` is called at each sync point, before anything after it."""
+    """One partition in the window protocol. `act` is called at each sync point, before anything after it.
+
+    `busiest` says which of those that a fault may hit at a time has sent most here
+    (`actors.runtime.changes`).
+    """
 
     def __init__(
-        self, partition: Partition, machine: WindowMachine, act: Callable[[SyncPoint], None]
+        self,
+        partition: Partition,
+        machine: WindowMachine,
+        act: Callable[[SyncPoint], None],
+        busiest: Callable[[int], int] = _nobody,
     ) -> None:
         self.partition = partition
         self.machine = machine
@@ -45,6 +57,7 @@ class Participant:
         self.ending: Ending | None = None
         self.virtual_ps = 0
         """Where the run ended."""
+        self._busiest = busiest
         self._until_ps = 0
         self._budget = LEAST_BUDGET * 16
         self._window_open = False
@@ -66,6 +79,8 @@ class Participant:
             mine.progress = partition.progress()
             mine.work, mine.promises = partition.outlook()
             mine.work += sum(batch is not None for batch in batches)
+        if self.machine.wants_aim(next_ps):
+            mine.busiest = self._busiest(self.machine.aim_ps)
         return _encoded(self.machine.open(mine, batches))
 
     def take(self, peer: int, body: bytes) -> Sends:

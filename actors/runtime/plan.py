@@ -20,6 +20,7 @@ from actors.runtime.reach import check_connections
 from actors.runtime.sync import SyncGrid
 from actors.runtime.window import WindowMachine
 from emu.scenario.expect_span import bounds_ps
+from emu.scenario.fault_plan import aimed
 from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Topology
@@ -62,7 +63,8 @@ class RunPlan:
         waits = any(job.submitted for job in self.scenario.jobs)
         stall_after_ps = 0 if waits else self.scenario.stall_after_ps
         also_ps = bounds_ps(self.scenario, self.blueprint.resolved.faults)
-        return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, also_ps, run.repeat)
+        aims_ps = tuple(one.at_ps for one in aimed(self.scenario))
+        return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, also_ps, aims_ps, run.repeat)
 
     def machine(self, worker: int, end_ps: int = NEVER_PS) -> WindowMachine:
         """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import emu
 from actors.runtime.exporter import Exporter
-from actors.runtime.outcome import Progress
+from actors.runtime.outcome import Made, Progress
 from actors.runtime.partition import Partition
 from actors.runtime.state_reading import Rows, StateReading
 from emu.kernel.device import Device
@@ -37,6 +37,8 @@ class Scrape:
         self._engine: dict[str, int] = {}
         self._windows_before = 0
         self.state: StateReading | None = None
+        self.aims: Sequence[Made] = ()
+        """What faults were found to hit so far; grows."""
         self._rows: Rows = {}
         self.host(partitions, windows)
 
@@ -101,7 +103,10 @@ class Scrape:
         """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
         rows = [row for one in self._controller for row in one.results().get("operations", [])]
         return Progress(
-            self.virtual_ps(), sum(one.progress for one in self._carriers), tuple(tuple(row) for row in rows)
+            self.virtual_ps(),
+            sum(one.progress for one in self._carriers),
+            tuple(tuple(row) for row in rows),
+            aims=tuple(self.aims),
         )
 
     def close(self) -> None:

@@ -19,11 +19,11 @@ from __future__ import annotations
 from actors.control.controller import Controller
 from actors.link import Port
 from actors.nic.nic import Nic
+from actors.runtime.changes import Changes
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.plan import RunPlan
-from actors.runtime.sync import SyncPoint
 from actors.switch.switch import Switch
 from actors.tap import Tap
 from emu.errors import UsageError
@@ -40,9 +40,7 @@ class Stepped:
         self.ending: Ending | None = None
         """How the run ended, once it has."""
         self._plan = plan
-        self._participants = [
-            Participant(plan.partition(part), plan.machine(part), _look_on) for part in range(plan.workers)
-        ]
+        self._participants = [_participant(plan, part) for part in range(plan.workers)]
         for participant in self._participants:
             participant.partition.start()
         self._parts = InProcess(self._participants, 1, lambda: True)
@@ -125,8 +123,11 @@ class Stepped:
         return names.index(job)
 
 
-def _look_on(sync: SyncPoint) -> None:
+def _participant(plan: RunPlan, part: int) -> Participant:
     """Nothing is sampled: who steps the run looks for itself."""
+    partition, machine = plan.partition(part), plan.machine(part)
+    changes = Changes(plan, part, partition, machine, live=False)
+    return Participant(partition, machine, changes.act, changes.busiest)
 
 
 def check_unattended(scenario: Scenario) -> None:

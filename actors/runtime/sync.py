@@ -4,8 +4,8 @@ A sync point T is a time that every worker has reached: it has executed all befo
 it. Sampling, the stall check and the time limit have theirs on fixed grids that every worker knows from the
 scenario, so they need no announcement. Sync points never change what happens, only when one looks.
 
-* Sampling: multiples of `sample_every`, and the ends of spans that expectations are about. A stretch in
-  which nothing happens is stepped over: its samples would all equal the one before it.
+* Sampling: multiples of `sample_every`, and the ends of spans that expectations are about. Multiples in a
+  stretch in which nothing happens are stepped over: their samples would all equal the one before.
 * Stall check: multiples of `stall_after`, none left out, since nothing happening is what it looks for. A
   run stalls at the first of them where nothing but upkeep is pending, or where no progress was made since
   the one before and nothing promises any: no copy is under way and no job has yet to begin.
@@ -30,6 +30,8 @@ class SyncPoint:
     """Announced by worker 0 while the run was under way."""
     changes: int = 0
     """How many changes of those that were staged (`actors.runtime.changes`) are to be made by now."""
+    busiest: int = NEVER_PS
+    """Which of those that a fault may hit now has sent most (`actors.runtime.aiming`); else NEVER_PS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,8 @@ class SyncGrid:
     max_time_ps: int = NEVER_PS
     also_ps: tuple[int, ...] = ()
     """Further sampling points, in order: the ends of spans over which series are judged."""
+    aims_ps: tuple[int, ...] = ()
+    """When a fault hits what is busiest then, in order: sampling points too."""
     open_ended: bool = False
     """Whether jobs go on for ever, so that a run that reaches `max_time_ps` has come to its end."""
 
@@ -48,9 +52,9 @@ class SyncGrid:
         """The first sampling point and the first stall check."""
         return self.next_sample_ps(0), self.next_stall_check_ps(0)
 
-    def next_sample_ps(self, after_ps: int) -> int:
-        """The first sampling point after a time."""
-        found = _next_multiple(after_ps, self.sample_every_ps)
+    def next_sample_ps(self, after_ps: int, idle_until_ps: int = 0) -> int:
+        """The first sampling point after a time, multiples in a stretch in which nothing happens left out."""
+        found = _next_multiple(max(after_ps, idle_until_ps), self.sample_every_ps)
         at = bisect_right(self.also_ps, after_ps)
         return found if at == len(self.also_ps) else min(found, self.also_ps[at])
 

@@ -34,6 +34,7 @@ after it.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import add
@@ -50,7 +51,7 @@ STAR: Final = 4
 """Up to so many workers exchange integers all to all; more reduce them over a tree."""
 LONGEST_WINDOW_PS: Final = 50_000_000
 """However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
-EXTRA_MINIMA: Final = 3
+EXTRA_MINIMA: Final = 4
 TOTALS: Final = 4
 
 
@@ -82,6 +83,8 @@ class Contribution:
     """How much of it says that something goes on by itself (`Partition.outlook`)."""
     reached_ps: int = 0
     """It has executed nothing at or after this time."""
+    busiest: int = NEVER_PS
+    """Who of those that live here has sent most, if the machine wants to aim; the least of all is taken."""
 
 
 @dataclass(slots=True)
@@ -133,6 +136,8 @@ class WindowMachine:
         self._lookahead = [list(row) for row in lookahead]
         self._towards_me = [row[index] for row in lookahead]
         self._next_sample_ps, self._next_stall_check_ps = grid.first()
+        self._aims_ps = list(grid.aims_ps)
+        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
         self._last_progress = 0
         self._wish_ps: int = NEVER_PS
         self._request_ps: int = NEVER_PS
@@ -164,6 +169,21 @@ class WindowMachine:
     def wants_totals(self, next_ps: int) -> bool:
         """Whether the next contribution must carry totals, if its next event is then."""
         return next_ps >= self._next_stall_check_ps
+
+    def wants_aim(self, next_ps: int) -> bool:
+        """Whether the next contribution must say who has sent most, if its next event is then."""
+        return next_ps >= self.aim_ps < NEVER_PS
+
+    def aim_at(self, at_ps: int) -> None:
+        """A fault that was injected hits what is busiest then. All workers say so at one sync point."""
+        insort(self._aims_ps, at_ps)
+        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
+
+    @property
+    def aim_ps(self) -> int:
+        """When the next fault hits what is busiest then."""
+        at = bisect_right(self._aims_ps, self.sync_ps)
+        return self._aims_ps[at] if at < len(self._aims_ps) else NEVER_PS
 
     def request_sync(self, not_before_ps: int) -> None:
         """Ask everyone to stop at the first possible time from `not_before_ps` on; worker 0 only."""
@@ -210,7 +230,7 @@ class WindowMachine:
         values = list(mine.sent_ps)
         values[self.index] = min(values[self.index], mine.next_ps)
         stop_ps = min(mine.stop_ps, self._end_ps)
-        values += (stop_ps, self._request_ps, self._cap_ps)
+        values += (stop_ps, self._request_ps, self._cap_ps, mine.busiest)
         values += (mine.progress, mine.work, mine.promises, self._changes)
         shown = values if self._star else []
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
@@ -271,7 +291,8 @@ class WindowMachine:
         ]
         workers = self.workers
         next_ps = result[:workers]
-        announced_ps, request_ps, cap_ps, progress, work, promises, changes = result[workers:]
+        announced_ps, request_ps, cap_ps, busiest, *totals = result[workers:]
+        progress, work, promises, changes = totals
         earliest_ps = self.earliest_ps = min(next_ps)
         stop_ps = self.stop_ps = min(announced_ps, self._grid.max_time_ps)
         due_ps = min(self._next_sample_ps, self._next_stall_check_ps, request_ps)
@@ -279,13 +300,13 @@ class WindowMachine:
         if earliest_ps >= stop_ps and stop_ps <= min(due_ps, cap_ps):
             return self._end(batches, stop_ps, announced_ps)
         if earliest_ps >= due_ps and due_ps <= cap_ps:
-            sync = self._pass(due_ps, earliest_ps, request_ps, changes)
+            sync = self._pass(due_ps, earliest_ps, request_ps, changes, busiest)
             if sync.stall_check:
                 if work == 0 or (progress == self._last_progress and promises == 0):
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
                 self._last_progress = progress
         limit_ps = min(self._next_sample_ps, self._next_stall_check_ps, stop_ps)
-        if sync is not None and sync.requested:
+        if sync is not None and (sync.requested or sync.busiest < NEVER_PS):
             limit_ps = due_ps
         elif request_ps > self.sync_ps:
             limit_ps = min(limit_ps, request_ps)
@@ -303,17 +324,20 @@ class WindowMachine:
         ending = Ending.FINISHED if finished else Ending.TIME_LIMIT
         return Step(batches, None, stop_ps, ending, stop_ps)
 
-    def _pass(self, due_ps: int, earliest_ps: int, request_ps: int, changes: int) -> SyncPoint:
+    def _pass(self, due_ps: int, earliest_ps: int, request_ps: int, changes: int, busiest: int) -> SyncPoint:
         sample, stall_check = due_ps == self._next_sample_ps, due_ps == self._next_stall_check_ps
         requested = request_ps == due_ps
+        aims = self.aim_ps == due_ps
+        assert not aims or busiest < NEVER_PS, due_ps
         self.sync_ps = due_ps
         if sample:
-            self._next_sample_ps = self._grid.next_sample_ps(max(due_ps, earliest_ps))
+            self._next_sample_ps = min(self._grid.next_sample_ps(due_ps, earliest_ps), self.aim_ps)
         if stall_check:
             self._next_stall_check_ps = self._grid.next_stall_check_ps(due_ps)
         if requested:
             self._request_ps = NEVER_PS
-        return SyncPoint(due_ps, sample, stall_check, requested, changes if requested else 0)
+        staged = changes if requested else 0
+        return SyncPoint(due_ps, sample, stall_check, requested, staged, busiest if aims else NEVER_PS)
 
     def _furthest_ps(self, reached_ps: int) -> int:
         """A time that no worker has passed with the windows of the last round; `reached_ps` is this one's."""
@@ -367,5 +391,6 @@ class WindowMachine:
     def load(self, state: Sequence[int]) -> None:
         """Go on from where a machine, of any number of workers, was saved."""
         self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
+        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
         self._limit_ps = self.sync_ps
         self._next_ps = [self.sync_ps] * self.workers

@@ -85,6 +85,8 @@ class WorkerSpec:
     """The end of a run that is repeated, where that is before its scenario's."""
     pace_ps: int = 0
     """Virtual time a second of wall time at most; 0 for as fast as can be."""
+    live: bool = False
+    """Whether faults may be injected."""
 
     def __repr__(self) -> str:
         return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
@@ -297,7 +299,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves)
     partition, machine = plan.partition(spec.worker), plan.machine(spec.worker, spec.end_ps)
     sampler = Sampler(partition)
-    changes = Changes(plan, spec.worker, partition)
+    changes = Changes(plan, spec.worker, partition, machine, spec.live)
     files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
     place = None if files is None else partial(files.path_of, worker=spec.worker)
     saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
@@ -310,7 +312,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         if wishes is not None and sync.requested:
             wishes.passed()
 
-    participant = Participant(partition, machine, act)
+    participant = Participant(partition, machine, act, changes.busiest)
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([participant], found)
@@ -322,6 +324,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         page = Scrape(plan.topology, [partition], windows)
     else:
         page.host([partition], windows)
+    page.aims = changes.aims
     if spec.metrics:
         page.state = StateReading(plan, partition.devices, changes.faults)
     metrics_address = page.start(scenario) if spec.metrics else ""

@@ -4,6 +4,8 @@
     rtsw-*:ctsw-0          every link whose name fits the pattern; rtsw-* every device
     rtsw:ctsw              every link between two roles; rtsw every device of the role
     any rtsw:ctsw          one of these, drawn from the seed each time the fault occurs
+    busiest rtsw:ctsw      the one of these that has sent most of late, found when the fault occurs
+    busiest uplink         of the links between switches, by what is sent upwards (downlink: downwards)
     rtsw-0/3, rtsw-0>ctsw-3  a port, by number or by the device at its other end; a NIC's name: all its ports
 
 A role is what the field calls a device: `rtsw`, `ctsw`, `nic`, `gpu`, `host`; `switch` is any of the
@@ -20,6 +22,9 @@ from emu.topology.model import FABRIC, Fault, Node, Role, Topology, TopologyErro
 
 Aim = Literal["link", "switch", "nic", "gpu", "host", "port"]
 ANY: Final = "any "
+BUSIEST: Final = "busiest "
+UPLINK: Final = "uplink"
+DOWNLINK: Final = "downlink"
 _ROLES: Final = {"switch": Role.SWITCH, "nic": Role.NIC, "gpu": Role.GPU, "host": Role.HOST}
 
 
@@ -37,8 +42,75 @@ def is_any(target: str) -> bool:
     return target.startswith(ANY)
 
 
+def is_measured(target: str) -> bool:
+    """Whether the target is found by measurement, each time the fault occurs."""
+    return target.startswith(BUSIEST)
+
+
+class Candidate(NamedTuple):
+    """What a fault may hit, and the ports of one device whose bytes say how busy it is."""
+
+    spot: Spot
+    node: int
+    ports: tuple[int, ...]
+
+
+def candidates(target: str, aim: Aim, topology: Topology) -> list[Candidate]:
+    """What `busiest ...` may turn out to be: a link once for each direction that counts, a port, a device.
+
+    Raises TopologyError.
+    """
+    text = target.removeprefix(BUSIEST).strip()
+    if text in (UPLINK, DOWNLINK):
+        return list(_tiers(text, aim, topology))
+    spots = spots_of(text, aim, topology)
+    if aim == "link":
+        return [
+            Candidate(spot, end, (port,))
+            for spot in spots
+            for number in spot.links
+            for end, port in _ends(topology, number)
+        ]
+    if aim == "port":
+        return [
+            Candidate(
+                Spot(f"{topology.nodes[spot.node].name}/{port}", (), spot.node, (port,)), spot.node, (port,)
+            )
+            for spot in spots
+            for port in spot.ports
+        ]
+    if aim not in ("switch", "nic"):
+        raise TopologyError([Fault((), f"a {aim} sends nothing by itself", "links, ports, switches or NICs")])
+    return [Candidate(spot, spot.node, fabric_ports(topology, spot.node)) for spot in spots]
+
+
+def _ends(topology: Topology, number: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    link = topology.links[number]
+    return (link.a, link.a_port), (link.b, link.b_port)
+
+
+def _tiers(text: str, aim: Aim, topology: Topology) -> Iterator[Candidate]:
+    if aim not in ("link", "port"):
+        raise TopologyError([Fault((), f"{text} is a link, and a {aim} is asked for", f"a {aim}")])
+    found = False
+    for link in topology.links:
+        if link.kind != FABRIC or {topology.nodes[link.a].role, topology.nodes[link.b].role} != {Role.SWITCH}:
+            continue
+        low, high = sorted(_ends(topology, link.number), key=lambda end: topology.nodes[end[0]].tier)
+        if topology.nodes[low[0]].tier == topology.nodes[high[0]].tier:
+            continue
+        found = True
+        node, port = low if text == UPLINK else high
+        named = Spot(f"{topology.nodes[node].name}/{port}", (), node, (port,))
+        yield Candidate(Spot(link.name, (link.number,)) if aim == "link" else named, node, (port,))
+    if not found:
+        raise TopologyError([Fault((), f"the fabric has no {text}", "a link, a pattern or a role")])
+
+
 def spots_of(target: str, aim: Aim, topology: Topology) -> tuple[Spot, ...]:
     """Everything that a target means, in the order of the fabric's numbers. Raises TopologyError."""
+    if is_measured(target):
+        return tuple(dict.fromkeys(one.spot for one in candidates(target, aim, topology)))
     text = target.removeprefix(ANY).strip()
     if aim == "link":
         found = _links(text, topology)

@@ -8,6 +8,7 @@ One function, `summarise`; what it needs is in `emu.measure.collected`, what it 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from types import MappingProxyType
 
 from emu.faults.events import Fault
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
@@ -20,7 +21,7 @@ from emu.measure.unfired import never_fired
 from emu.scenario.expect import Expectation
 from emu.scenario.expect_series import SeriesExpectation
 from emu.scenario.expect_span import fault_times
-from emu.scenario.fault_plan import scripted
+from emu.scenario.fault_plan import Aims, scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.verdict import evaluate
 from emu.topology.model import Topology
@@ -45,18 +46,19 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
     )
 
 
-def fault_plans(scenario: Scenario, topology: Topology) -> list[FaultPlan]:
+def fault_plans(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> list[FaultPlan]:
     """The scenario's faults, with what became of each: all occurrences together."""
     occurred: list[list[Fault]] = [[] for _ in scenario.faults]
-    for one in scripted(scenario, topology):
+    for one in scripted(scenario, topology, aims):
         occurred[one.entry].append(one)
     plans: list[FaultPlan] = []
-    for section, found in zip(scenario.faults, occurred, strict=True):
+    for entry, (section, found) in enumerate(zip(scenario.faults, occurred, strict=True)):
+        hit = dict.fromkeys(name for (of, _), name in sorted(aims.items()) if of == entry)
         lasting = any(one.end_ps == 0 for one in found) or not found
         plans.append(
             FaultPlan(
                 kind=section.kind,
-                target=section.hits,
+                target=section.hits + (f" ({', '.join(hit)})" if hit else ""),
                 at_ps=min((one.begin_ps for one in found), default=section.at_ps),
                 until_ps=None if lasting else max(one.end_ps for one in found),
                 links=tuple(dict.fromkeys(link for one in found for link in one.down)),
@@ -81,15 +83,19 @@ def summarise(
     virtual_ps: int,
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
+    aims: Aims = MappingProxyType({}),
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
     `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
-    all of them; it is asked for only if an expectation is about a series.
+    all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
+    busiest were found to hit.
     """
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
-    effects = fault_rows(fault_plans(scenario, topology), LinkLosses(topology, records, samples), virtual_ps)
+    effects = fault_rows(
+        fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
+    )
     rows = told(scenario, topology, jobs, job_rows(jobs, records), records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(

@@ -282,6 +282,18 @@ class RunDirectory:
         self._append("digests.jsonl", digest_line(sample.virtual_ps, [digests[one] for one in numbers]))
         self._append("samples.jsonl", self._samples.text(sample))
 
+    def aims(self) -> dict[tuple[int, int], str]:
+        """What faults that hit the busiest were found to hit, as the journal has it: by fault and
+        occurrence."""
+        path = self.path / "journal.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        entries = [entry for text in lines if (entry := _record(text)) is not None]
+        return {
+            (entry["fault"], entry["occurrence"]): entry["target"]
+            for entry in entries
+            if entry["kind"] == "aim"
+        }
+
     def samples(self) -> Iterator[dict[str, Any]]:
         """Every sample of the run so far, those before a fork included."""
         if not self.resumed:

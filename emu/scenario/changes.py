@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from emu.errors import Problem, ScenarioError, UsageError
+from emu.faults.targets import is_measured
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults import FaultSection
 from emu.scenario.load import load_mapping
@@ -24,6 +25,8 @@ from emu.scenario.schema import Scenario
 from emu.units import format_time
 from emu.wire.event import NEVER_PS
 
+AIM_AFTER_PS = 1_000_000
+"""So long after it was made a fault strikes that hits what is busiest then (`actors.runtime.aiming`)."""
 Change = Mapping[str, Any]
 MOST_TIMES = 1000
 """Of a fault that comes again, for saying when it is over."""
@@ -35,7 +38,8 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
     """The scenario with a change made at `at_ps`. Raises UsageError for what cannot be done then."""
     faults = list(scenario.faults)
     if "inject" in change:
-        mapping = dict(change["inject"]) | {"at": f"{at_ps}ps"}
+        after_ps = AIM_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
+        mapping = dict(change["inject"]) | {"at": f"{at_ps + after_ps}ps"}
         try:
             faults += _FAULTS.validate_python((mapping,))
         except ValidationError as error:

@@ -24,8 +24,8 @@ TargetName = Annotated[
     str,
     word(
         "a target",
-        r"(any )?[A-Za-z*?\[][A-Za-z0-9_.*?\[\]-]*([:>/][A-Za-z0-9_.*?\[\]-]+)?(/[0-9]{1,4})?",
-        'a name, a pattern like "rtsw-*", a role like "rtsw:ctsw", or one of these after "any "',
+        r"(any |busiest )?[A-Za-z*?\[][A-Za-z0-9_.*?\[\]-]*([:>/][A-Za-z0-9_.*?\[\]-]+)?(/[0-9]{1,4})?",
+        'a name, a pattern like "rtsw-*", a role like "rtsw:ctsw", or "any " or "busiest " and one of these',
     ),
 ]
 Count = Annotated[int, Field(ge=1, le=65536)]
@@ -90,8 +90,8 @@ class RecurringFault(FaultSection):
     """A fault that may last, end and come again."""
 
     target: TargetName
-    """What it hits: a name, a pattern (`rtsw-*`), a role (`rtsw:ctsw`), or `any` of these, drawn each
-    time."""
+    """What it hits: a name, a pattern (`rtsw-*`), a role (`rtsw:ctsw`), `any` of these, drawn each time, or
+    the `busiest` of these, measured each time."""
     for_ps: PositiveTimePs | None = None
     """How long. Default: until it is repaired, or the end of the run."""
     every_ps: PositiveTimePs | None = None

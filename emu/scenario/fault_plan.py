@@ -7,11 +7,16 @@ section, with numbers that the scenario has not used.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
 from emu.errors import Problem, ScenarioError
 from emu.faults.events import MOST_FAULTS, Fault
-from emu.faults.targets import Spot, is_any, spots_of
+from emu.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
 from emu.kernel.mixing import Stream
-from emu.scenario.fault_base import FaultSection
+from emu.scenario.fault_base import FaultSection, RecurringFault
 from emu.scenario.fault_draws import DRAWS_PURPOSE, RandomFaults, aim_of, draws
 from emu.scenario.fault_links import Miscabling
 from emu.scenario.schema import Scenario
@@ -24,13 +29,20 @@ CHOICE_PURPOSE = 1 << 24
 """Of the random stream of a fault that hits `any` of several: this, plus its place."""
 
 
-def scripted(scenario: Scenario, topology: Topology) -> tuple[Fault, ...]:
-    """All occurrences of the scenario's faults, by number. Raises ScenarioError with every problem."""
+Aims = Mapping[tuple[int, int], str]
+"""By fault and occurrence, both by place: what was found to be busiest, by name."""
+
+
+def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> tuple[Fault, ...]:
+    """All occurrences of the scenario's faults, by number. Raises ScenarioError with every problem.
+
+    What is to hit the busiest of several changes nothing until `aims` say which that is.
+    """
     problems: list[Problem] = []
     found: list[Fault] = []
     for entry, section in enumerate(scenario.faults):
         try:
-            found += occurrences(section, entry, len(found), scenario, topology)
+            found += occurrences(section, entry, len(found), scenario, topology, aims)
         except ScenarioError as error:
             problems += error.problems
         if len(found) > MOST_FAULTS // 2:
@@ -38,11 +50,51 @@ def scripted(scenario: Scenario, topology: Topology) -> tuple[Fault, ...]:
             break
     if problems:
         raise ScenarioError(problems)
+    problems += _at_once(scenario)
+    if problems:
+        raise ScenarioError(problems)
     return tuple(found)
 
 
+class Aimed(NamedTuple):
+    """An occurrence that hits what is busiest when it begins."""
+
+    at_ps: int
+    entry: int
+    place: int
+
+
+def aimed(scenario: Scenario) -> list[Aimed]:
+    """All of these, by time."""
+    return sorted(
+        Aimed(begin_ps, entry, place)
+        for entry, section in enumerate(scenario.faults)
+        if is_measured(section.hits)
+        for place, (begin_ps, _) in enumerate(section.times_ps(scenario.run.max_time_ps))
+    )
+
+
+def candidates_of(scenario: Scenario, entry: int, topology: Topology) -> list[Candidate]:
+    """What a fault that hits the busiest may hit."""
+    section = scenario.faults[entry]
+    return candidates(section.hits, section.aim, topology)
+
+
+def _at_once(scenario: Scenario) -> Iterator[Problem]:
+    for one, other in pairwise(aimed(scenario)):
+        if one.at_ps == other.at_ps:
+            reason = f"hits what is busiest at the same time as fault {one.entry}"
+            yield _problem(scenario, ("faults", other.entry, "at"), reason, "a time of its own")
+            return
+
+
 def occurrences(
-    section: FaultSection, entry: int, first: int, scenario: Scenario, topology: Topology
+    section: FaultSection,
+    entry: int,
+    first: int,
+    scenario: Scenario,
+    topology: Topology,
+    aims: Aims = MappingProxyType({}),
 ) -> list[Fault]:
     """Every occurrence of one fault, numbered from `first`. Raises ScenarioError where it does not fit."""
     if isinstance(section, RandomFaults):
@@ -58,9 +110,19 @@ def occurrences(
     if problems:
         raise ScenarioError(problems[:8])
     found: list[Fault] = []
+    if is_measured(section.hits) and not isinstance(section, RecurringFault):
+        reason = f"a {section.kind} does not hit what is measured"
+        raise ScenarioError([_problem(scenario, ("faults", entry, "target"), reason, "a name or a pattern")])
     stream = Stream(scenario.seed, topology.controller, CHOICE_PURPOSE + entry)
-    for begin_ps, end_ps in section.times_ps(scenario.run.max_time_ps):
+    for place, (begin_ps, end_ps) in enumerate(section.times_ps(scenario.run.max_time_ps)):
         chosen = spots
+        if is_measured(section.hits):
+            name = aims.get((entry, place))
+            if name is None:
+                number = first + len(found)
+                found.append(Fault(number, entry, section.kind, section.hits, begin_ps, end_ps, ()))
+                continue
+            chosen = tuple(spot for spot in spots if spot.name == name)
         if is_any(section.hits):
             chosen = (spots[int(stream.below(len(spots)))],)
         for spot in chosen:

@@ -26,9 +26,10 @@ def states(*times_ps: int) -> list[Rows]:
     """What a scrape would show at these times."""
     made = plan()
     partition = made.partition(0)
-    changes = Changes(made, 0, partition)
+    machine = made.machine(0)
+    changes = Changes(made, 0, partition, machine, live=False)
     reading = StateReading(made, partition.devices, changes.faults)
-    participant = Participant(partition, made.machine(0), changes.act)
+    participant = Participant(partition, machine, changes.act)
     partition.start()
     run = InProcess([participant], 1, lambda: True)
     found = []

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from actors.runtime.changes import Changes, all_of
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending
 from actors.runtime.participant import Participant, records_of
@@ -42,9 +43,7 @@ class SpreadRun:
         self.seed = seed
         self.snapshot: Snapshot | None = None
         self._acting = 0
-        self.participants = [
-            Participant(plan.partition(part), plan.machine(part), self._act) for part in range(plan.workers)
-        ]
+        self.participants = [self._participant(part) for part in range(plan.workers)]
 
     def start(self) -> None:
         for participant in self.participants:
@@ -62,6 +61,11 @@ class SpreadRun:
 
     def digest(self) -> str:
         return run_digest(record for one in self.participants for record in records_of(one.partition))
+
+    def _participant(self, part: int) -> Participant:
+        partition, machine = self.plan.partition(part), self.plan.machine(part)
+        changes = Changes(self.plan, part, partition, machine, live=False)
+        return Participant(partition, machine, all_of(changes.act, self._act), changes.busiest)
 
     def _act(self, sync: SyncPoint) -> None:
         if not sync.requested:
