@@ -44,7 +44,7 @@ SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8)
     "names",
     multiple=True,
     type=click.Choice([*CASES, *FEATURES]),
-    help="Only this; repeatable. Those with-... run only by name.",
+    help="Only this; repeatable. Those with-... and all-to-all-512 run only by name.",
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
