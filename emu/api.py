@@ -111,12 +111,12 @@ class Result:
 
     @property
     def exit_status(self) -> int:
-        """As the command's: 0, 1 if an expectation failed, 3 stalled or a job failed, 4 failed, 130
-        interrupted. A stall that an expectation on `ending` asks for is no failure.
+        """As the command's: 0, 1 if an expectation failed or a result is wrong, 3 stalled or a job failed, 4
+        failed, 130 interrupted. A stall that an expectation on `ending` asks for is no failure.
         """
         if self.outcome.exit_status and not self.stalled_as_expected:
             return self.outcome.exit_status
-        if not self.summary.passed():
+        if not self.summary.passed() or self.wrong_jobs():
             return 1
         return JOB_FAILED_STATUS if self.lost_jobs() and not self.stalled_as_expected else 0
 
@@ -125,6 +125,16 @@ class Result:
         """Whether the run came to no end, and an expectation holds that says so."""
         asked = any(one.value == "ending" and one.passed for one in self.summary.expectations)
         return asked and self.outcome.exit_status == JOB_FAILED_STATUS
+
+    def wrong_jobs(self) -> list[str]:
+        """Jobs with elements that came out wrong, unless an expectation is about that job's."""
+        asked = [one.value for one in self.summary.expectations if one.value.endswith("wrong")]
+        return [
+            name
+            for name, job in self.summary.jobs.items()
+            if any(one.wrong for one in job.collectives)
+            and not any(path.startswith(f"jobs.{name}.") for path in asked)
+        ]
 
     def lost_jobs(self) -> list[str]:
         """Jobs that did not succeed, unless an expectation asks for that job's status."""

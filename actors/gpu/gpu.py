@@ -19,6 +19,10 @@ Faults. A slow GPU takes a multiple of the time; one that hangs does what it is 
 on, transfers in both directions as well; one that is lost forgets it, and nobody hears. A copy that was asked
 for before ends as it would have.
 
+Payload. Where it is real a COPY brings an order (`emu.wire.order`), which is carried out on the GPU's memory
+(`actors.gpu.memory`) when it is asked for: copies are done in this order, so what a copy reads is there. A
+fault turns over a bit of that memory.
+
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), streams with
 priorities, compute that competes for memory, SMs taken by channels.
 """
@@ -29,6 +33,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
 from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain, Series
@@ -36,8 +41,9 @@ from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.units import serialisation_ps
 from emu.wire.event import Message
-from emu.wire.fault import HUNG, LOST, SLOW
+from emu.wire.fault import FLIP, HUNG, LOST, SLOW
 from emu.wire.message import COPIED, COPY, POST, TRANSFER
+from emu.wire.order import read_order
 
 NVLINK_PORT: Final = 1
 """A GPU's port 0 leads to its host, the other to its NVSwitch."""
@@ -66,16 +72,30 @@ class Gpu(Device):
         self.lost: bool = False
         self._waiting: list[Message] = []
         """What a GPU that hangs was asked for."""
+        self.memory: GpuMemory | None = None
+        """What it holds, where payload is real."""
+        self.flips: i64 = 0
+        """Faults that ail it by turning a bit over; each does so as it begins."""
+        self.flipped: i64 = 0
+        """Bits that were turned over."""
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         if message.op == COPY:
-            return message.b <= MOST_COPY_BYTES
+            return self._admits_copy(message)
         domain = self.domain
         if domain is None or message.c < 0 or message.c > MOST_TRANSFER_BYTES:
             return False
         if message.op == POST:
             return message.a < len(domain.pairs)
         return message.op == TRANSFER and 0 <= message.b < len(domain.pairs)
+
+    def _admits_copy(self, message: Message) -> bool:
+        data = message.data
+        if data is None:
+            return message.b <= MOST_COPY_BYTES
+        memory = self.memory
+        order = read_order(data)
+        return memory is not None and memory.knows(order) and order.size_bytes == message.b
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         if self.lost:
@@ -98,6 +118,12 @@ class Gpu(Device):
                 self._waiting = []
                 for message in waiting:
                     self._do(message)
+        elif op == FLIP:
+            flips: int = sum([row[0] == FLIP for row in self.ailments])
+            memory = self.memory
+            if values is not None and flips > self.flips and memory is not None and memory.flip(values[0]):
+                self.flipped += 1
+            self.flips = flips
         else:
             super().afflict(op, place, values)
 
@@ -124,6 +150,10 @@ class Gpu(Device):
         self.free_ps = start
         self.progress += size
         copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)
+        order = message.data
+        memory = self.memory
+        if order is not None and memory is not None:
+            copied.data = memory.carry_out(read_order(order))
         self.host.send(copied, start + self._taking(self.copy_latency_ps))
 
     def _taking(self, time_ps: i64) -> i64:
@@ -139,19 +169,36 @@ class Gpu(Device):
         domain = self.domain
         return [] if domain is None else domain.link.counters()
 
+    def results(self) -> dict[str, list[list[int]]]:
+        """What came out of operations with real payload: see `actors.gpu.memory`."""
+        if self.memory is None:
+            return {}
+        tables = {"payload": self.memory.rows()}
+        if self.flipped > 0:
+            tables["flips"] = [[self.flipped]]
+        return tables
+
     def save(self) -> list[Plain]:
         """The GPU's state."""
         waiting: list[Plain] = [save_event(message) for message in self._waiting]
         domain = self.domain
         inside: Plain = None if domain is None else domain.save()
-        return [super().save(), self.free_ps, self.host.free_ps, self.hung, self.lost, waiting, inside]
+        memory: Plain = None if self.memory is None else self.memory.save()
+        free: list[Plain] = [self.free_ps, self.host.free_ps]
+        flips: list[Plain] = [self.flips, self.flipped]
+        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, memory]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free_ps, host_free_ps, hung, lost, waiting, inside = state
+        base, free, hung, lost, waiting, inside, flips, memory = state
         super().load(as_list(base))
+        free_ps, host_free_ps = as_list(free)
         self.free_ps = as_int(free_ps)
         self.host.free_ps = as_int(host_free_ps)
+        ailing, flipped = as_list(flips)
+        self.flips, self.flipped = as_int(ailing), as_int(flipped)
+        if self.memory is not None:
+            self.memory.load(memory)
         self.hung, self.lost = hung is True, lost is True
         self._waiting = [cast(Message, load_event(message)) for message in as_list(waiting)]
         domain = self.domain

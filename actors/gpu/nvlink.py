@@ -151,6 +151,7 @@ class Domain:
         """The host posted a transfer."""
         pair = self.pairs[message.a]
         transfer = Message(TRANSFER, pair.place, pair.index, message.c, 0, message.e, 1 if pair.flags else 0)
+        transfer.data = message.data
         left: i64 = self.link.send(transfer, now, passing=False)
         if not pair.flags:
             done = Message(COMPLETION, message.a, message.b, message.c, COMPLETED_SEND, STATUS_SUCCESS, 0)
@@ -159,6 +160,7 @@ class Domain:
     def arrive(self, transfer: Message, now: i64) -> None:
         """A transfer came."""
         came = Message(COMPLETION, transfer.b, transfer.e, transfer.c, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+        came.data = transfer.data
         self.arrivals.send(came, now)
 
     def save(self) -> list[Plain]:

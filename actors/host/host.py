@@ -143,12 +143,21 @@ class Host(Device):
     # ---- what programs ask for
 
     def post(
-        self, program: i64, port: i64, pair: i64, number: i64, size_bytes: i64, flags: i64, immediate: i64
+        self,
+        program: i64,
+        port: i64,
+        pair: i64,
+        number: i64,
+        size_bytes: i64,
+        flags: i64,
+        immediate: i64,
+        data: bytes | None = None,
     ) -> None:
         """Ring the doorbell: a work request on a queue pair of the NIC behind `port`, or a transfer on a pair
-        of the GPU there.
+        of the GPU there; of `data` where payload is real.
         """
         message = Message(POST, pair, number, size_bytes, flags, immediate, 0)
+        message.data = data
         if self.proxy_cost_ps == 0 or self.to_gpu[port]:
             self.ports[port].send(message, self.queue.now_ps)
         else:
@@ -158,9 +167,22 @@ class Host(Device):
         """Ask for another state of a queue pair (`actors.nic.states`); `on_modified` says what came of it."""
         self.ports[port].send(Message(MODIFY, pair, state, psn, 0, 0, 0), self.queue.now_ps)
 
-    def copy(self, program: i64, port: i64, channel: i64, size_bytes: i64, kind: i64, note: i64) -> None:
-        """Ask the GPU behind `port` for a copy; `note` comes back with COPIED."""
-        self.ports[port].send(Message(COPY, channel, size_bytes, kind, program, note, 0), self.queue.now_ps)
+    def copy(
+        self,
+        program: i64,
+        port: i64,
+        channel: i64,
+        size_bytes: i64,
+        kind: i64,
+        note: i64,
+        order: bytes | None = None,
+    ) -> None:
+        """Ask the GPU behind `port` for a copy; `note` comes back with COPIED. Where payload is real, `order`
+        says of what (`emu.wire.order`).
+        """
+        message = Message(COPY, channel, size_bytes, kind, program, note, 0)
+        message.data = order
+        self.ports[port].send(message, self.queue.now_ps)
 
     def report(self, job: i64, operation: i64, rank: i64, start_ps: i64, end_ps: i64, status: i64) -> None:
         """Tell the controller how an operation ended here."""

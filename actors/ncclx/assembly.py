@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from actors.gpu.gpu import Gpu
+from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
@@ -31,6 +32,7 @@ from actors.ncclx.ends import (
 )
 from actors.ncclx.flight import switches_between, unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
+from actors.ncclx.orders import Orders
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
@@ -39,6 +41,7 @@ from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import is_ring
 from actors.ncclx.scripted import ScriptBuilder
+from actors.ncclx.verifying import contents_of
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
@@ -64,6 +67,8 @@ def build_gpu(
     host = topology.host_end(number)
     link = _message_port(host, queue, outbox_for)
     gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps)
+    if scenario.payload == "real":
+        gpu.memory = GpuMemory(contents_of(scenario, plan, number))
     end = topology.nvlink_end(number)
     if end is not None:
         gpu.domain = Domain(
@@ -174,6 +179,9 @@ def _add_rank(
     called = _called(scenario, job, work.rank)
     schedule = job.schedule.with_operations(called)
     operations = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in called]
+    orders: Orders | None = None
+    if scenario.payload == "real":
+        orders = Orders(job.job, work.rank, partial(schedule.steps, rank=work.rank))
     rings: list[Channel] = []
     graphs: list[Channel] = []
     sends: list[SendEnd] = []
@@ -194,7 +202,7 @@ def _add_rank(
             sends.append(SendEnd(number, end.peer, place, slots, sender, end.control, waits, unloaded))
         for place, end in enumerate(ends.receives):
             policy = int(ROUND_ROBIN) if end.inside else POLICIES[ncclx.qp_policy]
-            receiver = Receiver(policy, len(end.pairs))
+            receiver = Receiver(policy, end.pairs)
             home = work.gpu if end.inside else ends.nic
             bound += _bindings(topology, home, end, len(receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
             port = gpu_port if end.inside else nic_port
@@ -213,7 +221,7 @@ def _add_rank(
             before, after = job.schedule.neighbours(work.rank)
             (send,) = (one for one, end in zip(outgoing, ends.sends, strict=True) if _is(end, after))
             (receive,) = (one for one, end in zip(incoming, ends.receives, strict=True) if _is(end, before))
-            rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations))
+            rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations, orders))
         if any(graphed):
             tasks = partial(
                 schedule.tasks,
@@ -222,7 +230,9 @@ def _add_rank(
                 sends=[(end.peer, end.lane) for end in ends.sends],
                 receives=[(end.peer, end.lane) for end in ends.receives],
             )
-            graphs.append(GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks))
+            graphs.append(
+                GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks, orders)
+            )
     section = scenario.jobs[job.job]
     recorder = Recorder(ncclx.flight_recorder)
     watchdog, absent = ncclx.watchdog_ps or 0, work.rank in section.absent
@@ -239,6 +249,7 @@ def _add_rank(
         recorder,
         watchdog,
         absent,
+        orders,
     )
     host.add(program)
     program.settle()

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Call, Extent, Extents, Step, waits
+from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Call, Extent, Extents, Step, waits, within
 from emu.errors import EmuError
 
 _NOTHING: Final = -1
@@ -290,20 +290,9 @@ def _advance(
     return True
 
 
-def _within(extents: Extents, at: int, size: int) -> list[Extent]:
-    """`size` bytes of a list of extents from `at` on."""
-    found: list[Extent] = []
-    for buffer, offset, length in extents:
-        first, last = max(at, 0), min(at + size, length)
-        if first < last:
-            found.append(Extent(buffer, offset + first, last - first))
-        at -= length
-    return found
-
-
 def _read(memories: Sequence[Memory], extents: Extents, at: int, size: int) -> list[Run]:
     found: list[Run] = []
-    for buffer, offset, length in _within(extents, at, size):
+    for buffer, offset, length in within(extents, at, size):
         found += memories[buffer].read(offset, length)
     return found
 
@@ -312,7 +301,7 @@ def _write(memories: Sequence[Memory], extents: Extents, at: int, runs: Sequence
     whole = Memory()
     whole.runs = list(runs)
     done = 0
-    for buffer, offset, length in _within(extents, at, sum(run.size for run in runs)):
+    for buffer, offset, length in within(extents, at, sum(run.size for run in runs)):
         memories[buffer].write(offset, whole.read(done, length))
         done += length
 

@@ -47,7 +47,7 @@ from actors.host.host import Host
 from actors.ncclx.posting import Receiver, Sender
 from actors.ncclx.waits import Waits, stamp, waited_ps
 from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.message import POST_WITH_IMMEDIATE
 
@@ -110,6 +110,8 @@ class SendEnd:
         self.freed: i64 = 0
         self.slot_bytes: vec[i64] = vec[i64]([0] * slots)
         """Size of the slice in each slot."""
+        self.slot_data: list[bytes | None] = [None] * slots
+        """What is in each slot, until it is posted, where payload is real."""
 
     def full(self) -> bool:
         """Whether no slot is free."""
@@ -120,8 +122,9 @@ class SendEnd:
         self.slot_bytes[self.issued % self.slots] = size
         self.issued += 1
 
-    def on_filled(self, host: Host) -> None:
-        """The GPU copied the oldest slice that was issued."""
+    def on_filled(self, host: Host, data: bytes | None = None) -> None:
+        """The GPU copied the oldest slice that was issued, which is `data` where payload is real."""
+        self.slot_data[self.filled % self.slots] = data
         self.filled += 1
         self.post(host)
 
@@ -142,7 +145,10 @@ class SendEnd:
                 sender.held += 1
                 return
             self.posted = number + 1
-            sender.send(host, self.program, number, size)
+            slot: i64 = number % self.slots
+            data = self.slot_data[slot]
+            self.slot_data[slot] = None
+            sender.send(host, self.program, number, size, data)
 
     def on_acknowledged(self, host: Host, request: i64, size: i64) -> i64:
         """A piece of a slice was acknowledged; returns how many slots that frees, in order."""
@@ -157,12 +163,14 @@ class SendEnd:
 
     def save(self) -> list[Plain]:
         """The end's state."""
-        return [save_fields(self, _SEND_FIELDS), save_integers(self.slot_bytes), self.sender.save()]
+        data: list[Plain] = list[Plain](self.slot_data)
+        return [save_fields(self, _SEND_FIELDS), save_integers(self.slot_bytes), data, self.sender.save()]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, slot_bytes, sender = as_list(state)
+        fields, slot_bytes, data, sender = as_list(state)
         load_fields(self, _SEND_FIELDS, fields)
+        self.slot_data = [None if one is None else as_bytes(one) for one in as_list(data)]
         self.slot_bytes = load_integers(slot_bytes)
         self.sender.load(sender)
 
@@ -227,6 +235,12 @@ class ReceiveEnd:
         self.ready += more
         assert not self.admitted or self.ready <= self.cleared, (self.channel, self.ready, self.cleared)
         return more > 0
+
+    def take(self) -> bytes | None:
+        """The GPU is asked to copy the oldest slice that is here: its bytes, where payload is real."""
+        number: i64 = self.taken
+        self.taken = number + 1
+        return self.receiver.take(number)
 
     def on_emptied(self, host: Host) -> None:
         """The GPU copied the oldest slice that was taken."""

@@ -157,6 +157,17 @@ def cut(extents: Extents, most_bytes: int) -> list[Extents]:
     return pieces
 
 
+def within(extents: Extents, start: int, size: int) -> list[Extent]:
+    """`size` bytes of a list of extents from `start` on."""
+    found: list[Extent] = []
+    for buffer, offset, length in extents:
+        first, last = max(start, 0), min(start + size, length)
+        if first < last:
+            found.append(Extent(buffer, offset + first, last - first))
+        start -= length
+    return found
+
+
 def parts(extent: Extent, count: int) -> list[Extent]:
     """An extent in `count` parts of equal size, rounded up to 16 B; the last may be shorter or empty."""
     each = up(-(-extent.size_bytes // count))

@@ -23,6 +23,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.orders import Orders
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list
 from emu.wire.event import Message
@@ -64,12 +65,15 @@ class GraphChannel(Channel):
         receives: list[ReceiveEnd],
         slice_bytes: int,
         plan: Callable[[int], list[TaskPlan]],
+        orders: Orders | None = None,
     ) -> None:
         super().__init__(number, gpu_port)
         self.sends: list[SendEnd] = sends
         self.receives: list[ReceiveEnd] = receives
         self.slice_bytes: i64 = slice_bytes
         self.plan: Callable[[int], list[TaskPlan]] = plan
+        self.orders: Orders | None = orders
+        """Where payload is real: writes the GPU's orders."""
         self.operation: i64 = -1
         self.tasks: list[Task] = []
         self.left: i64 = 0
@@ -140,7 +144,7 @@ class GraphChannel(Channel):
         if task.receive >= 0:
             self.receives[task.receive].on_emptied(host)
         for place in task.sends:
-            self.sends[place].on_filled(host)
+            self.sends[place].on_filled(host, message.data)
 
     def _go_on(self, host: Host, number: i64) -> None:
         """Give the GPU what may be done of a step, and of those that it held up."""
@@ -185,14 +189,19 @@ class GraphChannel(Channel):
                 size -= task.issued * self.slice_bytes
                 if size > self.slice_bytes:
                     size = self.slice_bytes
+            data: bytes | None = None
             if receive >= 0:
-                self.receives[receive].taken += 1
+                data = self.receives[receive].take()
+            orders = self.orders
+            if orders is not None:
+                start: i64 = task.issued * self.slice_bytes
+                data = orders.step(self.number, self.operation, number, start, size, data)
             for place in task.sends:
                 self.sends[place].take(size)
                 self.unacknowledged += 1
             task.issued += 1
             self.copies += 1
-            host.copy(self.program, self.gpu_port, self.number, size, kind, number)
+            host.copy(self.program, self.gpu_port, self.number, size, kind, number, data)
         self.left -= 1
         return True
 

@@ -144,6 +144,8 @@ class JobWork:
     facts: TrainingFacts | None = None
     sides: tuple[tuple[Side, ...], ...] = ()
     """Of a training job: the sides of the connections of each rank."""
+    real: tuple[str, str, bool] = ("fp32", "sum", False)
+    """Type of an element, reduction, and whether payload is real."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -300,6 +302,7 @@ def _collective(
         ranks=ranks,
         operations=schedule.operations,
         schedule=schedule,
+        real=(workload.dtype, workload.redop, scenario.payload == "real"),
         works=tuple(
             RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))
             for rank, gpu in enumerate(job.gpus)
@@ -361,6 +364,9 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
                     ranks=max(map(len, work.schedule.groups)) if work.schedule else work.ranks,
                     iteration=one.iteration,
                     warmup=one.warmup,
+                    dtype=work.real[0],
+                    redop=work.real[1],
+                    checked=work.real[2],
                 )
                 for index, one in enumerate(work.operations)
             ),

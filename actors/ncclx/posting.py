@@ -34,13 +34,22 @@ taken away while a connection lives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mypy_extensions import i64
 
 from actors.host.host import Host
 from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from emu.kernel.state import (
+    as_bytes,
+    as_int,
+    as_list,
+    load_fields,
+    load_integers,
+    save_fields,
+    save_integers,
+)
 from emu.vectors import vec
 from emu.wire.message import POST_WITH_IMMEDIATE
 
@@ -56,8 +65,17 @@ SEQUENCE_MASK: Final[i64] = 0x7FFFFFFF
 NOTIFY: Final[i64] = 0x80000000
 """In the immediate of a slice's last segment."""
 
-_SENDER_FIELDS: Final = ("outstanding_bytes", "last", "sequence", "slice", "left_bytes", "held", "deferred")
-_RECEIVER_FIELDS: Final = ("ready", "next")
+_SENDER_FIELDS: Final = (
+    "outstanding_bytes",
+    "last",
+    "sequence",
+    "slice",
+    "left_bytes",
+    "held",
+    "deferred",
+    "data",
+)
+_RECEIVER_FIELDS: Final = ("ready", "next", "unread")
 
 
 class NicLoads:
@@ -124,6 +142,8 @@ class Sender:
         """The slice whose segments are being posted."""
         self.left_bytes: i64 = -1
         """What of it is still to be posted; -1 if nothing is."""
+        self.data: bytes | None = None
+        """The slice itself, where payload is real."""
         self.held: i64 = 0
         """Slices that waited because the limit on outstanding bytes was reached."""
         self.deferred: i64 = 0
@@ -137,20 +157,21 @@ class Sender:
             return True
         return self.outstanding_bytes + size <= self.most_bytes
 
-    def send(self, host: Host, program: i64, number: i64, size: i64) -> None:
-        """Post a slice."""
+    def send(self, host: Host, program: i64, number: i64, size: i64, data: bytes | None = None) -> None:
+        """Post a slice, which is `data` where payload is real."""
+        self.data = data
         slot: i64 = number % self.slots
         pairs: i64 = len(self.pairs)
         if self.policy == ROUND_ROBIN:
             self.slot_pieces[slot] = 1
-            self._write(host, program, number, number % pairs, size, number & IMMEDIATE_MASK)
+            self._write(host, program, number, number % pairs, size, number & IMMEDIATE_MASK, 0)
         elif self.policy == SPLIT:
             self.slot_pieces[slot] = pairs
             self._split(host, program, number, size)
         elif self.policy == LEAST_LOADED:
             self.slot_pieces[slot] = 1
             place: i64 = self._least_loaded(size)
-            self._write(host, program, number, place, size, number & IMMEDIATE_MASK)
+            self._write(host, program, number, place, size, number & IMMEDIATE_MASK, 0)
         else:
             segments: i64 = (size + self.segment_bytes - 1) // self.segment_bytes
             self.slot_pieces[slot] = segments if segments > 0 else 1
@@ -192,7 +213,7 @@ class Sender:
         while place < pairs:
             if piece > left:
                 piece = left
-            self._write(host, program, number, place, piece, number & IMMEDIATE_MASK)
+            self._write(host, program, number, place, piece, number & IMMEDIATE_MASK, size - left)
             left -= piece
             place += 1
 
@@ -228,6 +249,10 @@ class Sender:
                 return
             self.last = place
             size: i64 = self.left_bytes
+            data = self.data
+            start: i64 = 0
+            if data is not None:
+                start = len(data) - size
             immediate: i64 = self.sequence & SEQUENCE_MASK
             self.sequence += 1
             if size > self.segment_bytes:
@@ -236,15 +261,22 @@ class Sender:
             else:
                 immediate |= NOTIFY
                 self.left_bytes = -1
-            self._write(host, program, self.slice, place, size, immediate)
+            self._write(host, program, self.slice, place, size, immediate, start)
 
-    def _write(self, host: Host, program: i64, number: i64, place: i64, size: i64, immediate: i64) -> None:
+    def _write(
+        self, host: Host, program: i64, number: i64, place: i64, size: i64, immediate: i64, start: i64
+    ) -> None:
+        """Post a piece of a slice, `size` bytes from `start` on."""
         self.pair_bytes[place] += size
         self.pair_messages[place] += 1
         self.outstanding_bytes += size
         request: i64 = number * len(self.pairs) + place
         port: i64 = self.ports[place // self.each]
-        host.post(program, port, self.pairs[place], request, size, POST_WITH_IMMEDIATE, immediate)
+        data = self.data
+        piece: bytes | None = None
+        if data is not None:
+            piece = data[start : start + size]
+        host.post(program, port, self.pairs[place], request, size, POST_WITH_IMMEDIATE, immediate, piece)
 
     def save(self) -> list[Plain]:
         """The end's state, and that of the NICs' loads."""
@@ -274,11 +306,14 @@ class Sender:
 
 
 class Receiver:
-    """The end of a connection that is written to: which slices are here, in order."""
+    """The end of a connection that is written to: which slices are here, in order, and where payload is real
+    what is in them. `pairs` are its queue pairs in the sender's order.
+    """
 
-    def __init__(self, policy: int, pairs: int) -> None:
+    def __init__(self, policy: int, pairs: Sequence[int]) -> None:
         self.policy: i64 = policy
-        self.needed: i64 = pairs if policy == SPLIT else 1
+        self.pairs = list(pairs)
+        self.needed: i64 = len(pairs) if policy == SPLIT else 1
         """Pieces of a slice."""
         self.ready: i64 = 0
         """Slices that are here, with all before them."""
@@ -287,6 +322,33 @@ class Receiver:
         self.arrived: dict[int, int] = {}
         """Pieces of slices that are not ready, by slice; or whether an early segment notifies, by sequence
         number."""
+        self.pieces: dict[int, list[tuple[int, bytes]]] = {}
+        """Where payload is real: the bytes of slices that were not taken, by immediate, each with its place
+        in the slice; for `dqplb` by sequence number, with whether it notifies."""
+        self.unread: i64 = 0
+        """The next segment to take."""
+
+    def keep(self, immediate: i64, pair: i64, data: bytes) -> None:
+        """The bytes of a piece that arrived on a queue pair."""
+        if self.policy == DQPLB:
+            self.pieces[immediate & SEQUENCE_MASK] = [(immediate & NOTIFY, data)]
+            return
+        place: int = self.pairs.index(pair) if self.policy == SPLIT else 0
+        self.pieces.setdefault(immediate, []).append((place, data))
+
+    def take(self, number: i64) -> bytes | None:
+        """The bytes of a slice that is ready, which is forgotten; None where payload is sizes only."""
+        if not self.pieces:
+            return None
+        if self.policy != DQPLB:
+            return b"".join([data for _, data in sorted(self.pieces.pop(number & IMMEDIATE_MASK))])
+        found: list[bytes] = []
+        while True:
+            ((notifies, data),) = self.pieces.pop(self.unread & SEQUENCE_MASK)
+            self.unread += 1
+            found.append(data)
+            if notifies != 0:
+                return b"".join(found)
 
     def on_arrived(self, immediate: i64) -> i64:
         """A piece arrived; returns how many slices are ready by it."""
@@ -313,13 +375,21 @@ class Receiver:
     def save(self) -> list[Plain]:
         """The end's state."""
         arrived: list[Plain] = [[at, pieces] for at, pieces in self.arrived.items()]
-        return [save_fields(self, _RECEIVER_FIELDS), arrived]
+        held: list[Plain] = []
+        for key, pieces in self.pieces.items():
+            for place, data in pieces:
+                held.append([key, place, data])
+        return [save_fields(self, _RECEIVER_FIELDS), arrived, held]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        fields, arrived = as_list(state)
+        fields, arrived, held = as_list(state)
         load_fields(self, _RECEIVER_FIELDS, fields)
         self.arrived = {}
         for entry in as_list(arrived):
-            at, pieces = as_list(entry)
-            self.arrived[as_int(at)] = as_int(pieces)
+            at, count = as_list(entry)
+            self.arrived[as_int(at)] = as_int(count)
+        self.pieces = {}
+        for entry in as_list(held):
+            key, place, data = as_list(entry)
+            self.pieces.setdefault(as_int(key), []).append((as_int(place), as_bytes(data)))

@@ -32,6 +32,7 @@ from actors.ncclx.ends import (
     ReceiveEnd,
     SendEnd,
 )
+from actors.ncclx.orders import Orders
 from actors.ncclx.recorder import (
     FAILED,
     WAITS_ACKNOWLEDGEMENT,
@@ -42,7 +43,7 @@ from actors.ncclx.recorder import (
 )
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
+from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.wire.event import Message
 from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
@@ -70,6 +71,7 @@ class RankProgram(Program):
         recorder: Recorder,
         watchdog_ps: int,
         absent: bool,
+        orders: Orders | None = None,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
@@ -87,6 +89,8 @@ class RankProgram(Program):
         """How long an operation may take before it is given up; 0 for ever."""
         self.qpns: dict[int, int] = {}
         """Numbers of its queue pairs by (host's port << 20) | index."""
+        self.orders: Orders | None = orders
+        """Where payload is real: what its channels tell the GPU."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
         self.operation: i64 = -1
@@ -122,6 +126,9 @@ class RankProgram(Program):
         self.copying = True
         self.begun_ps = now
         self.channels = self.graphs if self.graphed[operation] else self.rings
+        orders = self.orders
+        if orders is not None:
+            orders.begin()
         for channel in self.channels:
             channel.begin(host, operation)
         self._look(host, now)
@@ -139,6 +146,9 @@ class RankProgram(Program):
                 assert role == RECEIVE_CONTROL, (self.job, self.rank, role)
         elif role == RECEIVE_DATA:
             receive = self.receives[context // ROLES]
+            data = message.data
+            if data is not None:
+                receive.receiver.keep(message.b, message.a, data)
             if receive.on_arrived(message.b):
                 self.channels[receive.channel].on_ready(host, receive)
         else:
@@ -274,10 +284,13 @@ class RankProgram(Program):
             receives,
             self.waits.save(),
             self.recorder.save(),
+            -1 if self.orders is None else self.orders.turn,
         ]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, waits, recorder = state
+        fields, channels, sends, receives, waits, recorder, turn = state
+        if self.orders is not None:
+            self.orders.turn = as_int(turn)
         load_fields(self, _FIELDS, fields)
         if self.operation >= 0:
             self.channels = self.graphs if self.graphed[self.operation] else self.rings

@@ -136,6 +136,18 @@ class RingCursor:
         self.begin(self.op, self.total_bytes)
         return count
 
+    def place_bytes(self) -> i64:
+        """Where in the rank's buffer the slice is."""
+        chunk_bytes: i64 = self.loop_chunk_bytes if self.op == ALL_REDUCE else self.block_bytes
+        start: i64 = self.share_start_bytes + self.loop_start_bytes + self.offset_bytes
+        return start + self.chunk * chunk_bytes
+
+    def keeps(self) -> bool:
+        """Whether what is received goes into the buffer: it is whole."""
+        if self.flags & RECEIVES == 0:
+            return False
+        return self.flags & REDUCES == 0 or self.primitive == self.ranks - 1
+
     def advance(self) -> None:
         """Go to the next slice."""
         assert not self.done, (self.rank, self.channel)

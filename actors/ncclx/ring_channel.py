@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.orders import Orders
 from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list
@@ -30,6 +31,7 @@ class RingChannel(Channel):
         receive: ReceiveEnd,
         cursor: RingCursor,
         operations: list[tuple[int, int]],
+        orders: Orders | None = None,
     ) -> None:
         super().__init__(number, gpu_port)
         self.send: SendEnd = send
@@ -37,6 +39,8 @@ class RingChannel(Channel):
         self.cursor: RingCursor = cursor
         """The next slice to give to the GPU."""
         self.operations: list[tuple[int, int]] = operations
+        self.orders: Orders | None = orders
+        """Where payload is real: writes the GPU's orders."""
 
     def begin(self, host: Host, operation: i64) -> None:
         op, size_bytes = self.operations[operation]
@@ -59,7 +63,7 @@ class RingChannel(Channel):
         if flags & RECEIVES != 0:
             self.receive.on_emptied(host)
         if flags & SENDS != 0:
-            self.send.on_filled(host)
+            self.send.on_filled(host, message.data)
 
     def _issue(self, host: Host) -> None:
         """Give the GPU, in order, each slice whose data is here and whose send slot is free."""
@@ -71,15 +75,21 @@ class RingChannel(Channel):
             if flags & SENDS != 0 and self.send.full():
                 return
             size: i64 = cursor.size_bytes
+            data: bytes | None = None
             if flags & RECEIVES != 0:
-                self.receive.taken += 1
+                data = self.receive.take()
             if flags & SENDS != 0:
                 self.send.take(size)
                 self.unacknowledged += 1
             self.copies += 1
             kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
+            orders = self.orders
+            if orders is not None:
+                reads: bool = flags & RECEIVES == 0 or flags & REDUCES != 0
+                place: i64 = cursor.place_bytes()
+                data = orders.piece(place, size, reads, cursor.keeps(), flags & SENDS != 0, data)
             cursor.advance()
-            host.copy(self.program, self.gpu_port, self.number, size, kind, flags)
+            host.copy(self.program, self.gpu_port, self.number, size, kind, flags, data)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

@@ -139,7 +139,7 @@ class Schedule:
         """A rank's steps of operation `number`, with the places of peers in `sends` and `receives`."""
         to = {edge: place for place, edge in enumerate(sends)}
         back = {edge: place for place, edge in enumerate(receives)}
-        steps = self._steps(self.operations[number], channel, rank)
+        steps = self.steps(number, channel, rank)
         return [
             (
                 back[step.receive, step.lane] if step.receive != NOBODY else -1,
@@ -150,6 +150,10 @@ class Schedule:
             )
             for step, after in zip(steps, waits(steps), strict=True)
         ]
+
+    def steps(self, number: int, channel: int, rank: int) -> list[Step]:
+        """A rank's steps of operation `number` on a channel."""
+        return self._steps(self.operations[number], channel, rank)
 
     def _steps(self, operation: Operation, channel: int, rank: int) -> list[Step]:
         group = self.members[rank]

@@ -226,7 +226,7 @@ class ScriptBuilder:
     def _receive(self, number: int, side: Side) -> ReceiveEnd:
         self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
         policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._scenario.ncclx.qp_policy]
-        receiver = Receiver(policy, len(side.pairs))
+        receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, 0, port, self._slots(), receiver, side.control)
         self._receives.append(end)

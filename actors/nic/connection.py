@@ -95,6 +95,10 @@ class Connection:
         if send:
             opcode -= WRITE_FIRST  # the opcodes of SEND begin at 0, in the same order
         frame = self.frame(opcode, psn, payload)
+        data = request.data
+        if data is not None:
+            start: i64 = at * self.mtu_bytes
+            frame.data = data[start : start + payload]
         if last:
             frame.ack_request = 1
             frame.immediate = request.immediate

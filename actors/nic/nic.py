@@ -183,7 +183,7 @@ class Nic(Device):
             self.complete(pair, message.b, message.c, status)
             return
         self.posted_bytes += message.c
-        pair.post(message.b, message.c, message.d, message.e)
+        pair.post(message.b, message.c, message.d, message.e).data = message.data
         self.activate(pair, self.queue.now_ps)
 
     def activate(self, pair: QueuePair, now: i64) -> None:

@@ -29,7 +29,7 @@ from actors.nic.held import HeldPackets
 from actors.nic.owed import Owed, load_owed, save_owed
 from actors.nic.work_request import REQUEST_FIELDS, WorkRequest
 from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from emu.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.event import NEVER_PS
 from emu.wire.frame import PSN_HALF, PSN_MASK, Frame
@@ -187,12 +187,13 @@ class QueuePair(Connection):
         """Receives that are posted and not taken."""
         self.receive_taken: bool = False
         """Whether the message being received has taken its own."""
+        self.pieces: list[bytes] = []  # of the message being received, where payload is real
         self.owed: Owed | None = None
         """Responses that the requester waits for."""
         self.held: HeldPackets | None = None
         """Packets beyond a gap, for schemes that keep them."""
 
-    def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> None:
+    def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> WorkRequest:
         """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""
         packets: i64 = (size_bytes + self.mtu_bytes - 1) // self.mtu_bytes
         if packets == 0:
@@ -208,6 +209,7 @@ class QueuePair(Connection):
         if self.sending is None:
             self.sending = request
             self.hold()
+        return request
 
     def has_packets(self) -> bool:
         """Whether a packet waits to be sent."""
@@ -360,15 +362,14 @@ class QueuePair(Connection):
         control: Plain = None if self.control is None else self.control.save()
         owed = save_owed(self.owed)
         rings: list[Plain] = [save_integers(self.sacked), save_integers(self.came)]
-        return [save_fields(self, _FIELDS), requests, held, rings, control, owed]
+        return [save_fields(self, _FIELDS), requests, held, rings, control, owed, list[Plain](self.pieces)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
-        fields, requests, held, rings, control, owed = as_list(state)
+        fields, requests, held, rings, control, owed, pieces = as_list(state)
+        self.pieces = [as_bytes(piece) for piece in as_list(pieces)]
         load_fields(self, _FIELDS, fields)
-        self.head = None
-        self.tail = None
-        self.sending = None
+        self.head = self.tail = self.sending = None
         self.active_next = None
         tail: WorkRequest | None = None
         for saved in as_list(requests):

@@ -64,6 +64,9 @@ def accept(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
     pair.expected_psn = psn + 1
     pair.nak_sent = False
     payload: i64 = frame.payload_bytes
+    data = frame.data
+    if data is not None:
+        placed(pair, data)
     pair.message_bytes += payload
     if not nic.recovery.whole_messages:
         nic.delivered_bytes += payload
@@ -75,6 +78,13 @@ def accept(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
             pair.message_psn = pair.expected_psn
         elif (LAST_OPCODES >> opcode) & 1:
             delivered(nic, pair, frame, now)
+
+
+def placed(pair: QueuePair, data: bytes) -> None:
+    """The next bytes of a message are here; the first of one that begins anew take the place of what was."""
+    if pair.message_bytes == 0:
+        pair.pieces = []
+    pair.pieces.append(data)
 
 
 def accept_held(nic: Nic, pair: QueuePair, port: NicPort, now: i64) -> None:
@@ -102,4 +112,7 @@ def delivered(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
     pair.message_psn = pair.expected_psn
     if (TOLD_OPCODES >> frame.opcode) & 1:
         done = Message(COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
+        if frame.data is not None:
+            done.data = b"".join(pair.pieces)
+            pair.pieces = []
         nic.host.send(done, now)

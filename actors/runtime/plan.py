@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from actors.host_link import MANAGEMENT_PORT
 from actors.ncclx.plan import make_plan as plan_jobs
+from actors.ncclx.verifying import check_payload
 from actors.runtime.build import Blueprint, build_kernel, crossings
 from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
 from actors.runtime.partition import Partition
@@ -85,7 +86,10 @@ class RunPlan:
         nics = [len(self.topology.prefix_nics(prefix)) for prefix in range(self.topology.prefixes)]
         transport = self.scenario.transport
         telemetry = transport.congestion_control.telemetry_bytes
-        reader = BatchReader(ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry, fabric, nics)
+        loaded = self.scenario.payload == "real"
+        reader = BatchReader(
+            ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry, fabric, nics, loaded
+        )
         return Partition(worker, kernel, outboxes, reader)
 
     def names_of(self, worker: int) -> tuple[str, ...]:
@@ -99,6 +103,8 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     resolved = resolve(scenario, topology)
     plan = plan_jobs(scenario, topology, resolved)
     check_connections(scenario, topology, plan)
+    if scenario.payload == "real":
+        check_payload(scenario, plan)
     return Blueprint(scenario, topology, resolved, plan)
 
 

@@ -22,7 +22,7 @@ from emu.errors import UsageError
 from emu.measure.jobs import status_name
 from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
 from emu.measure.run_directory import RunDirectory
-from emu.scenario.jobs import OPERATIONS
+from emu.scenario.jobs import OPERATIONS, REDUCING
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.overrides import Override, override_with, parse_override
 from emu.topology.model import Topology
@@ -63,6 +63,10 @@ PASSED_OVER: Final = {
 }
 """Flags of nccl-tests that are known and not modelled: their default, and what is so instead."""
 
+CHECKED_TYPES: Final = {"float": "fp32", "bfloat16": "bf16", "int32": "int32"}
+CHECKED_REDUCTIONS: Final = ("sum", "prod", "min", "max")
+"""What `-c` can check."""
+
 EXAMPLES: Final = """\b
 Examples:
   emu perf all_reduce -b 8 -e 16M -f 2
@@ -89,7 +93,9 @@ Examples:
 @click.option("-d", "--datatype", default="float", metavar="TYPE", help="Type of an element  [float].")
 @click.option("-o", "--op", default="sum", metavar="OP", help="Reduction  [sum].")
 @click.option("-r", "--root", type=click.IntRange(0, 2**20), default=0, help="Root of broadcast and reduce.")
-@click.option("-c", "--check", type=click.IntRange(0, 10_000), default=None, help="Check results.")
+@click.option(
+    "-c", "--check", type=click.IntRange(0, 10_000), default=None, help="Check results on real bytes [0]."
+)
 @click.option("-J", "--output_file", type=click.Path(path_type=Path), help="Write JSON there.")
 @click.option("--scenario", metavar="FILE", help="The fabric and every knob, but its jobs, faults, expect.")
 @click.option("--topology", metavar="KIND", help="Another fabric: a kind, or a mapping in YAML.")
@@ -159,9 +165,13 @@ def command(
     least = parse_size(minbytes, "-b")
     most = parse_size(maxbytes, "-e") if maxbytes is not None else max(least, parse_size("32M", "-e"))
     sizes = scan(least, most, parse_size(stepbytes, "-i"), stepfactor)
-    job = _Job(operation, sizes, TYPES[datatype], iters, warmup_iters, asked, root)
+    if check and (datatype not in CHECKED_TYPES or op not in CHECKED_REDUCTIONS):
+        accepted = f"-d {', '.join(CHECKED_TYPES)}; -o {', '.join(CHECKED_REDUCTIONS)}"
+        raise UsageError(f"-c {check} does not know {datatype} and {op}; accepted: {accepted}")
+    checked = (CHECKED_TYPES[datatype], op) if check else None
+    job = _Job(operation, sizes, TYPES[datatype], iters, warmup_iters, asked, root, checked)
     prepared, rows = job.prepare(scenario, topology, assignments, seed)
-    for one in _passed_over(others, check):
+    for one in _passed_over(others):
         click.echo(f"emu: {one}", err=True)
     config = PerfConfig(
         test=name,
@@ -184,16 +194,13 @@ def command(
     return _Perf(config, prepared, rows, quiet=as_json).run(options, out, output_file, as_json)
 
 
-def _passed_over(others: dict[str, int], check: int | None) -> list[str]:
+def _passed_over(others: dict[str, int]) -> list[str]:
     """A line for each flag that is known and not modelled."""
-    lines = [
+    return [
         f"{flag} is known and not modelled: {instead}"
         for name, (default, flag, instead) in PASSED_OVER.items()
         if others[name] != default
     ]
-    if check:
-        lines.append("-c is known and not modelled: packets carry sizes only, so #wrong is N/A")
-    return lines
 
 
 class _Job:
@@ -208,7 +215,9 @@ class _Job:
         warmup: int,
         ranks: int | None,
         root: int,
+        checked: tuple[str, str] | None,
     ) -> None:
+        self._checked = checked
         self._operation = operation
         self._sizes = sizes
         self._element_bytes = element_bytes
@@ -237,7 +246,7 @@ class _Job:
         return prepare(self._loaded(scenario, run, overrides)), rows
 
     def _loaded(self, scenario: str | None, sizes: Sequence[int], overrides: list[Override]) -> Loaded:
-        workload = {
+        workload: dict[str, object] = {
             "kind": "collective",
             "op": self._operation,
             "sizes": [f"{size}B" for size in sizes],
@@ -246,6 +255,11 @@ class _Job:
         }
         if self._operation in ROOTED and self._root:
             workload["root"] = self._root
+        if self._checked is not None:
+            workload["dtype"] = self._checked[0]
+            if self._operation in REDUCING:
+                workload["redop"] = self._checked[1]
+            overrides = [*overrides, override_with("payload", "real", "-c")]
         jobs: list[object] = [{"name": "perf", "ranks": self._ranks or "all", "workload": workload}]
         if scenario is None:
             return load_mapping({**FABRIC, "jobs": jobs}, overrides=overrides)
@@ -265,6 +279,8 @@ class _Perf(Observer):
         self._size_of = {one.operation: one for one in prepared.jobs[0].collectives}
         self._times_ps: dict[int, list[int]] = {}
         self._seen: set[int] = set()
+        self._wrong: dict[int, int] | None = None if config.check else {}
+        """By size, elements that came out wrong; None while that is not known."""
         self.rows: list[PerfRow] = []
         self.failures: list[str] = []
 
@@ -279,6 +295,10 @@ class _Perf(Observer):
         else:
             with RunDirectory.create(self._prepared.scenario.name, out) as directory:
                 result = run_prepared(self._prepared, options, self, directory)
+        self._wrong = {}
+        for one in result.summary.jobs["perf"].collectives:
+            if one.wrong is not None:
+                self._wrong[one.bytes] = self._wrong.get(one.bytes, 0) + one.wrong
         for record in result.outcome.devices:
             self._take(record.results.get("operations", ()))
         self._say(footer(self._config, self.rows))
@@ -319,12 +339,13 @@ class _Perf(Observer):
     def _ready(self) -> None:
         """Print the next rows, as far as their iterations are done; a size of nothing takes no time."""
         wanted = self._config.iterations
-        while self._to_come:
+        while self._to_come and self._wrong is not None:
             size = self._to_come[0]
             times_ps = self._times_ps.get(size.size_bytes, []) if size.size_bytes else [0] * wanted
             if len(times_ps) < wanted:
                 return
-            row = PerfRow(self._to_come.pop(0), sum(times_ps) // wanted, wanted)
+            wrong = self._wrong.get(size.size_bytes)
+            row = PerfRow(self._to_come.pop(0), sum(times_ps) // wanted, wanted, wrong)
             self.rows.append(row)
             self._say([line(self._config, row)])
 

@@ -102,9 +102,9 @@ def command(
 ) -> int:
     """Run SCENARIO: a file, the name of one in ./scenarios, or - for standard input.
 
-    How it is run never changes its answer. Exit status: 0 every job succeeded and all expectations hold,
-    1 an expectation failed, 2 bad input, 3 the fabric stalled or a job failed (unless an expectation asks for
-    that ending, or for the job's status), 4 the runtime failed.
+    How it is run never changes its answer. Exit status: 0 every job succeeded and all expectations hold, 1 an
+    expectation failed or a result is wrong, 2 bad input, 3 the fabric stalled or a job failed (unless an
+    expectation asks for that ending, or for the job's status), 4 the runtime failed.
     """
     if local and (workers is not None or placement is not None or address is not None):
         raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
@@ -206,6 +206,9 @@ def _explain(result: Result, terminal: Terminal) -> None:
     if failed:
         terminal.failed(f"{len(failed)} of {len(result.summary.expectations)} expectations failed")
         return
+    for name in result.wrong_jobs():
+        wrong = sum(one.wrong or 0 for one in result.summary.jobs[name].collectives)
+        terminal.failed(f"job {name}: {wrong} elements came out wrong")
     for name in result.lost_jobs():
         terminal.failed(f"job {name} did not succeed: {result.summary.jobs[name].status}")
 

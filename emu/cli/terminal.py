@@ -112,6 +112,7 @@ class Terminal(Observer):
         `repeat` is the command that repeats the run; it is shown if an expectation failed or the run broke
         off.
         """
+        self._table.learn(summary.jobs)
         self._lines(self._table.take(operations))
         self.close()
         self._lines(["", *closing_lines(summary), f"results in {directory}"])

@@ -41,6 +41,12 @@ def as_int(value: Plain) -> int:
     return value
 
 
+def as_bytes(value: Plain) -> bytes:
+    """A part of a snapshot that is bytes."""
+    assert isinstance(value, bytes), type(value)
+    return value
+
+
 def save_integers(values: vec[i64]) -> list[Plain]:
     """A table of integers as a list."""
     return list(values)
@@ -52,7 +58,8 @@ def load_integers(values: Plain) -> vec[i64]:
 
 
 def save_event(event: Event) -> list[Plain]:
-    """A pending event, message or frame as integers (and a frame's tail)."""
+    """A pending event, message or frame as integers (and a frame's tail, and the bytes that either
+    carries)."""
     if isinstance(event, Frame):
         return [
             2,
@@ -78,9 +85,22 @@ def save_event(event: Event) -> list[Plain]:
             event.ttl,
             event.dscp,
             event.corrupt,
+            event.data,
         ]
     if isinstance(event, Message):
-        return [1, event.time_ps, event.key, event.op, event.a, event.b, event.c, event.d, event.e, event.f]
+        return [
+            1,
+            event.time_ps,
+            event.key,
+            event.op,
+            event.a,
+            event.b,
+            event.c,
+            event.d,
+            event.e,
+            event.f,
+            event.data,
+        ]
     return [0, event.time_ps, event.key]
 
 
@@ -94,11 +114,13 @@ def load_event(state: Plain) -> Event:
         frame.message_bytes, frame.sent_ps, frame.ingress = n[16], n[17], n[18]
         frame.tail = cast("bytes | None", values[19])
         frame.ttl, frame.dscp, frame.corrupt = n[20], n[21], n[22]
+        frame.data = cast("bytes | None", values[23])
         frame.time_ps, frame.key = n[1], n[2]
         return frame
     if n[0] == 1:
         message = Message(n[3], n[4], n[5], n[6], n[7], n[8], n[9])
         message.time_ps, message.key = n[1], n[2]
+        message.data = cast("bytes | None", values[10])
         return message
     return Event(n[1], n[2])
 

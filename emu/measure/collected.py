@@ -68,6 +68,10 @@ class CollectivePlan:
     ranks: int
     iteration: int
     warmup: bool = False
+    dtype: str = "fp32"
+    redop: str = "sum"
+    checked: bool = False
+    """Whether payload is real, and results are compared."""
 
 
 @dataclass(frozen=True, slots=True)

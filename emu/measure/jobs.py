@@ -94,6 +94,8 @@ class Reported:
         """By job: rank, step, begin, end, compute, waits by reason."""
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
+        self.compared: dict[tuple[int, int], tuple[int, int]] = {}
+        """(job, operation): elements that came out wrong, and elements compared, over all ranks."""
         self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
         """(job, operation): how many clear-to-sends waited so long."""
         for record in records:
@@ -105,6 +107,9 @@ class Reported:
             for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
                 waits = self.cts_waits.setdefault((job, operation), {})
                 waits[wait_ps] = waits.get(wait_ps, 0) + count
+            for job, operation, _, wrong, compared, _ in record.results.get("payload", ()):
+                before = self.compared.get((job, operation), (0, 0))
+                self.compared[job, operation] = (before[0] + wrong, before[1] + compared)
             for job, *row in record.results.get("steps", ()):
                 self.steps.setdefault(job, []).append(row)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
@@ -160,15 +165,21 @@ def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
 
 
 def collective_row(
-    plan: CollectivePlan, outcome: Outcome | None, waits: Mapping[int, int] | None = None
+    plan: CollectivePlan,
+    outcome: Outcome | None,
+    waits: Mapping[int, int] | None = None,
+    compared: tuple[int, int] = (0, 0),
 ) -> Collective:
-    """One operation, with its bandwidths if it was done."""
+    """One operation, with its bandwidths if it was done. `compared`: elements that are wrong, and all that
+    were looked at."""
     rate: int | None = None
     bus: int | None = None
+    wrong: int | None = None
     if outcome is not None and outcome.status == STATUS_SUCCESS:
         time_ps = outcome.end_ps - outcome.start_ps
         rate = bandwidth_bps(plan.size_bytes, time_ps)
         bus = bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks))
+        wrong = compared[0] if compared[1] else None
     return Collective(
         op=plan.op,
         algorithm=plan.algorithm,
@@ -181,6 +192,7 @@ def collective_row(
         busbw=bus,
         status=status_name(outcome.status) if outcome else UNFINISHED,
         cts_wait=clear_to_sends(waits or {}),
+        wrong=wrong,
     )
 
 
@@ -236,6 +248,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
                 one,
                 reported.operations.get((plan.job, first + one.operation)),
                 reported.cts_waits.get((plan.job, one.operation)),
+                reported.compared.get((plan.job, one.operation), (0, 0)),
             )
             for one in plan.collectives
             if not one.warmup

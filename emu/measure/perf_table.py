@@ -5,7 +5,7 @@ the JSON has its keys in its order, booleans as the words it writes. So tools th
 row is the mean over the timed iterations of a size; `algbw` and `busbw` are GB/s, powers of ten.
 
 Where the emulator differs, and says so in the text: in-place is the same operation as out-of-place, since
-the fabric cannot tell them apart, and is not run twice. `#wrong` is N/A (null) while packets carry sizes
+the fabric cannot tell them apart, and is not run twice. `#wrong` is N/A (null) where packets carry sizes
 only. Pids are 0.
 
 Source: nccl-tests 2.17, `src/util.cu` (JSON version 2).
@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from emu.measure.jobs import bus_factor
-from emu.workload.perf_scan import REDUCING, ROOTED, ScanSize
+from emu.scenario.jobs import REDUCING
+from emu.workload.perf_scan import ROOTED, ScanSize
 
 JSON_VERSION: Final = 2
 NCCL_VERSION: Final = 23000

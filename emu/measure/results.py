@@ -97,6 +97,7 @@ def summarise(
         fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
     )
     rows = told(scenario, topology, jobs, job_rows(jobs, records), records)
+    flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(
         version=version,
@@ -110,7 +111,9 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
-        never_fired=never_fired(scenario, fabric, effects, counts, virtual_ps, timed_out=timed_out),
+        never_fired=never_fired(
+            scenario, fabric, effects, counts, virtual_ps, timed_out=timed_out, flipped=flipped
+        ),
         expectations=[],
     )
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))

@@ -103,6 +103,9 @@ class Collective(Part):
     """`success`, `unfinished`, or what went wrong."""
     cts_wait: ClearToSends | None
     """How long clear-to-sends waited; null without any, or with `ncclx.admission: none`."""
+    wrong: int | None
+    """Elements that came out wrong, over all ranks; null unless the scenario says `payload: real`, and where
+    there is nothing to compare: after a barrier, or without success."""
 
 
 class Flow(Part):

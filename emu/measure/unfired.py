@@ -157,6 +157,7 @@ def never_fired(
     virtual_ps: int,
     *,
     timed_out: bool = False,
+    flipped: bool = False,
 ) -> list[Unfired]:
     """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
@@ -166,6 +167,12 @@ def never_fired(
     elif collective:
         found += _library(scenario, counts, timed_out=timed_out)
     found += _inside(scenario, counts)
+    if not collective and scenario.payload == "real":
+        found.append(Unfired(feature="payload", reason="no job runs a collective"))
+    for at, effect in enumerate(effects):
+        if effect.kind == "bit_flip" and effect.happened and not flipped:
+            reason = "no collective of that GPU was under way"
+            found.append(Unfired(feature=f"faults[{at}]", reason=reason))
     for at, section in enumerate(scenario.jobs):
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"

@@ -16,7 +16,7 @@ from emu.scenario.section import Refusal
 from emu.scenario.values import PositiveFraction, PositiveTimePs, RateBps
 from emu.topology.model import Role, Topology
 from emu.units import parse_time
-from emu.wire.fault import HUNG, PAIR_ERROR, RECEIVE, RESET, SLOW
+from emu.wire.fault import FLIP, HUNG, PAIR_ERROR, RECEIVE, RESET, SLOW
 
 if TYPE_CHECKING:
     from emu.scenario.schema import Scenario
@@ -174,6 +174,25 @@ class GpuHung(RecurringFault):
     def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
         """The GPU."""
         return Strike([Change(int(HUNG), spot.node, 0)])
+
+
+class BitFlip(RecurringFault):
+    """A bit of a GPU's memory turns over, past every check of the wire: a result comes out wrong."""
+
+    aim: ClassVar[Aim] = "gpu"
+    kind: Literal["bit_flip"] = "bit_flip"
+    """Of what its collectives work on just then; with `payload: real`."""
+    bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
+    """Which bit of the rank's buffer, counted from its start and round again."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The GPU."""
+        return Strike([Change(int(FLIP), spot.node, 0, (self.bit, 0, 0))])
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """There is something to turn over."""
+        if scenario.payload != "real":
+            yield Objection("kind", "GPUs hold nothing: packets carry sizes only", "payload: real")
 
 
 class GpuLost(RecurringFault):

@@ -11,6 +11,7 @@ from typing import Final
 
 from emu.scenario.fault_base import FaultSection
 from emu.scenario.fault_devices import (
+    BitFlip,
     GpuHung,
     GpuLost,
     GpuSlow,
@@ -74,6 +75,7 @@ FAULTS: Final = OneOf(
         "gpu_slow": GpuSlow,
         "gpu_hung": GpuHung,
         "gpu_lost": GpuLost,
+        "bit_flip": BitFlip,
         "host_lost": HostLost,
         "straggler": Straggler,
         "headroom_drift": HeadroomDrift,

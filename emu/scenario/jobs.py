@@ -39,6 +39,7 @@ Operation = Literal[
 ]
 OPERATIONS: Final[tuple[str, ...]] = get_args(Operation)
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
 ALGORITHMS: Final = {
     "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
     "direct": OPERATIONS,
@@ -165,6 +166,10 @@ class CollectiveWorkload(Section):
     `ncclx.tuner` likes best for each size. A file: a send/receive graph. `module:Class`: one's own."""
     sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
     """Sizes of the whole buffer, one row of results each; 4 B for a barrier, which moves one element."""
+    dtype: Literal["fp32", "bf16", "int32"] = "fp32"
+    """Type of an element: what `payload: real` reduces and counts, and what tables say."""
+    redop: Literal["sum", "prod", "min", "max"] = "sum"
+    """Reduction of all_reduce, reduce_scatter and reduce."""
     root: Annotated[int, Field(ge=0)] = 0
     """Rank that broadcast and scatter start from, and reduce and gather end at."""
     counts: tuple[tuple[Annotated[int, Field(ge=0)], ...], ...] = ()
@@ -190,6 +195,8 @@ class CollectiveWorkload(Section):
             yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able]))
         if self.op == "barrier" and self.sizes_bytes != (BARRIER_BYTES,):
             yield Refusal(("sizes",), "a barrier moves one element", f"[{BARRIER_BYTES}B]")
+        if self.redop != "sum" and self.op not in REDUCING:
+            yield Refusal(("redop",), f"{self.op} reduces nothing", f"only with {', '.join(REDUCING)}")
         if self.root and self.op not in ROOTED:
             yield Refusal(("root",), f"{self.op} has no root", f"only with {', '.join(ROOTED)}")
         if (self.graph is None) == (self.algorithm == GRAPH):

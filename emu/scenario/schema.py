@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -61,6 +61,9 @@ class Scenario(Section):
     """The GPUs."""
     ncclx: NcclxSection = NcclxSection()
     """The collective library."""
+    payload: Literal["sizes", "real"] = "sizes"
+    """Whether packets of collectives carry bytes, reductions are done on them and results compared
+    (`#wrong`), or packets carry no more than their size."""
     control: ControlSection = ControlSection()
     """The control plane."""
     run: RunSection = RunSection()
@@ -84,6 +87,9 @@ class Scenario(Section):
             if isinstance(job.workload, TrainingWorkload) and self.ncclx.qp_policy == "least_loaded":
                 reason = "training does not choose among NICs (ncclx.qp_policy: least_loaded)"
                 yield Refusal(("jobs", index, "workload"), reason, "another ncclx.qp_policy")
+            if job.mismatch is not None and self.payload == "real":
+                reason = "ranks that call other sizes have no result that could be compared (payload: real)"
+                yield Refusal(("jobs", index, "mismatch"), reason, "payload: sizes")
         if not any(job.enabled for job in self.jobs):
             yield Refusal(("jobs",), "no job is enabled", "a job that runs")
         pfc = self.switch.pfc

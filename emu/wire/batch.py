@@ -2,7 +2,8 @@
 
 As one flat run of signed 64-bit little-endian integers and one blob. First every frame, `FRAME_INTEGERS`
 each; then every message, `MESSAGE_INTEGERS` each; then, for each frame that carries bytes, its place among
-the frames and how many bytes of the blob are its tail. Building an object per packet on the wire would cost
+the frames and how many bytes of the blob are its tail (INT) and its payload, and likewise for each message
+that carries bytes, its place counted behind the frames. Building an object per packet on the wire would cost
 more than forwarding the packet does; this costs about a fifth of it. What is short in a frame's headers
 shares an integer, as it does in the headers (bits, lowest first):
 
@@ -16,16 +17,17 @@ shares an integer, as it does in the headers (bits, lowest first):
              immediate 32
              message_bytes 32
     message  time, key, op, a, b, c, d, e, f
-    tail     frame, length
+    tail     place, length of the tail, length of the data; -1 where there is none
 
 Reading trusts nothing. A batch is decoded for one partition, which says what it hosts and before which time
 it takes nothing; every field is held against its range, the size of a packet against its headers, and the
-first that does not fit raises `ProtocolError` with the field and its value.
+first that does not fit raises `ProtocolError` with the field and its value. Bytes are taken only where the
+scenario has real payload, of a frame exactly as many as its payload, of a message as many as it speaks of.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
@@ -48,13 +50,20 @@ from emu.wire.event import (
     describe_key,
 )
 from emu.wire.frame import ACKNOWLEDGE, CNP, FRAME_INTEGERS, PSN_MASK, READ_REQUEST, Frame, wire_size
-from emu.wire.message import CREDIT_UPDATE, OPERATIONS, PAUSE_FRAME, REPORT
+from emu.wire.message import (
+    COPY,
+    CREDIT_UPDATE,
+    OPERATIONS,
+    PAUSE_FRAME,
+    REPORT,
+    speaks_of,
+)
 
 MESSAGE_INTEGERS: Final[i64] = 9
-TAIL_INTEGERS: Final[i64] = 2
+TAIL_INTEGERS: Final[i64] = 3
 FRAME_BYTES: Final[i64] = 64
 MESSAGE_RECORD_BYTES: Final[i64] = 72
-TAIL_BYTES: Final[i64] = 16
+TAIL_BYTES: Final[i64] = 24
 
 MOST_PACKETS: Final[i64] = 1 << 20
 """More frames, or more messages, than that in one batch are refused."""
@@ -70,7 +79,9 @@ _OPERATIONS: Final[i64] = len(OPERATIONS)
 
 
 class Batch:
-    """What one partition sends another in one window: counts, the flat integers, and the tails of frames."""
+    """What one partition sends another in one window: counts, the flat integers, and the bytes of frames and
+    messages; `tails` is how many of these carry any.
+    """
 
     __slots__ = ("blob", "frames", "integers", "messages", "tails")
 
@@ -101,11 +112,11 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         write_i64_le(writer, frame.immediate)
         write_i64_le(writer, frame.message_bytes)
         tail = frame.tail
-        if tail is not None:
-            write_i64_le(tails, at)
-            write_i64_le(tails, len(tail))
-            blob.write(tail)
+        data = frame.data
+        if tail is not None or data is not None:
+            _write_tail(tails, blob, at, tail, data)
             tailed += 1
+    place: i64 = len(frames)
     for message in messages:
         write_i64_le(writer, message.time_ps)
         write_i64_le(writer, message.key)
@@ -116,9 +127,30 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         write_i64_le(writer, message.d)
         write_i64_le(writer, message.e)
         write_i64_le(writer, message.f)
+        carried = message.data
+        if carried is not None:
+            _write_tail(tails, blob, place, None, carried)
+            tailed += 1
+        place += 1
     if tailed > 0:
         writer.write(tails.getvalue())
     return Batch(len(frames), len(messages), tailed, writer.getvalue(), blob.getvalue())
+
+
+def _write_tail(
+    tails: BytesWriter, blob: BytesWriter, place: i64, tail: bytes | None, data: bytes | None
+) -> None:
+    write_i64_le(tails, place)
+    if tail is None:
+        write_i64_le(tails, -1)
+    else:
+        write_i64_le(tails, len(tail))
+        blob.write(tail)
+    if data is None:
+        write_i64_le(tails, -1)
+    else:
+        write_i64_le(tails, len(data))
+        blob.write(data)
 
 
 class BatchReader:
@@ -126,7 +158,8 @@ class BatchReader:
 
     `ports` has, for each device of the run, how many ports it has if it is hosted here, else -1. Messages
     may also go to `management_port` of a hosted device. A packet carries at most `largest_payload_bytes`; one
-    that collects telemetry is `telemetry_bytes` longer on the wire.
+    that collects telemetry is `telemetry_bytes` longer on the wire. `loaded` says that packets and messages
+    carry bytes.
 
     Of a device's ports the first `fabric_ports` take frames and pauses, the others messages; where that is
     not given, all take all. `prefix_nics` has how many NICs each prefix of the fabric has, if there are no
@@ -141,6 +174,7 @@ class BatchReader:
         telemetry_bytes: int = 0,
         fabric_ports: list[int] | None = None,
         prefix_nics: list[int] | None = None,
+        loaded: bool = False,
     ) -> None:
         assert largest_payload_bytes <= LARGEST_PAYLOAD_BYTES, largest_payload_bytes
         self._ports: vec[i64] = vec[i64](ports)
@@ -150,6 +184,7 @@ class BatchReader:
         self._fabric_ports: vec[i64] = vec[i64](ports if fabric_ports is None else fabric_ports)
         self._split: bool = fabric_ports is not None
         self._prefix_nics: vec[i64] = vec[i64](prefix_nics or [])
+        self._loaded: bool = loaded
 
     def decode(self, batch: Batch, since_ps: i64) -> vec[Event]:
         """The events in a batch, in its order; none may be before `since_ps`. Raises ProtocolError."""
@@ -157,7 +192,9 @@ class BatchReader:
         messages: i64 = batch.messages
         tails: i64 = batch.tails
         integers = batch.integers
-        if not (0 <= frames <= MOST_PACKETS and 0 <= messages <= MOST_PACKETS and 0 <= tails <= frames):
+        if not (0 <= frames <= MOST_PACKETS and 0 <= messages <= MOST_PACKETS):
+            raise ProtocolError(f"a batch of {frames} frames and {messages} messages")
+        if tails < 0 or tails > frames + messages:
             raise ProtocolError(f"a batch of {frames} frames, {messages} messages and {tails} tails")
         size: i64 = frames * FRAME_BYTES + messages * MESSAGE_RECORD_BYTES + tails * TAIL_BYTES
         if len(integers) != size:
@@ -304,24 +341,60 @@ class BatchReader:
         count: i64 = 0
         offset: i64 = 0
         before: i64 = -1
+        packets: i64 = len(events)
         while count < batch.tails:
             place: i64 = read_i64_le(batch.integers, at)
-            length: i64 = read_i64_le(batch.integers, at + 8)
-            if place <= before or place >= batch.frames:
+            tail_bytes: i64 = read_i64_le(batch.integers, at + 8)
+            data_bytes: i64 = read_i64_le(batch.integers, at + 16)
+            if place <= before or place >= packets:
+                raise ProtocolError(f"a tail belongs to packet {place} of {packets}, after packet {before}")
+            left: i64 = len(batch.blob) - offset
+            if tail_bytes < -1 or tail_bytes > left:
+                raise ProtocolError(f"a tail of {tail_bytes} bytes; {left} are left")
+            if data_bytes < -1 or data_bytes > left - (max(0, tail_bytes)):
                 raise ProtocolError(
-                    f"a tail belongs to frame {place} of {batch.frames}, after frame {before}"
+                    f"data of {data_bytes} bytes after a tail of {tail_bytes}; {left} are left"
                 )
-            frame = events[place]
-            assert isinstance(frame, Frame), place
-            if length < 0 or length > len(batch.blob) - offset:
-                raise ProtocolError(f"a tail of {length} bytes; {len(batch.blob) - offset} are left")
-            frame.tail = batch.blob[offset : offset + length]
-            offset += length
+            event = events[place]
+            self._check_data(event, data_bytes)
+            if isinstance(event, Frame):
+                if tail_bytes >= 0:
+                    event.tail = batch.blob[offset : offset + tail_bytes]
+                    offset += tail_bytes
+                if data_bytes >= 0:
+                    event.data = batch.blob[offset : offset + data_bytes]
+                    offset += data_bytes
+            else:
+                message = cast(Message, event)
+                if tail_bytes >= 0:
+                    raise ProtocolError(
+                        f"a message of operation {message.op} has a tail of {tail_bytes} bytes"
+                    )
+                message.data = batch.blob[offset : offset + data_bytes]
+                offset += data_bytes
             before = place
             at += TAIL_BYTES
             count += 1
         if offset != len(batch.blob):
             raise ProtocolError(f"a blob of {len(batch.blob)} bytes of which {offset} are used")
+
+    def _check_data(self, event: Event, size: i64) -> None:
+        """Whether a packet may carry so many bytes; a frame may carry none."""
+        if size < 0 and isinstance(event, Frame):
+            return
+        if not self._loaded:
+            raise ProtocolError(f"a packet carries {size} bytes, and payload is sizes only")
+        if isinstance(event, Frame):
+            if size != event.payload_bytes or event.opcode > READ_REQUEST:
+                raise ProtocolError(
+                    f"a frame of opcode {event.opcode} with {event.payload_bytes} bytes of payload carries"
+                    f" {size}"
+                )
+            return
+        message = cast(Message, event)
+        spoken: i64 = speaks_of(message.op, message.b, message.c)
+        if spoken < 0 or (size > spoken if message.op == COPY else size != spoken):
+            raise ProtocolError(f"a message of operation {message.op} carries {size} bytes, not {spoken}")
 
 
 assert FRAME_BYTES == 8 * FRAME_INTEGERS and MESSAGE_RECORD_BYTES == 8 * MESSAGE_INTEGERS

@@ -144,10 +144,11 @@ class Message(Event):
     """A record between devices of one server, or to and from the control plane: an operation and six
     integers.
 
-    `op` is one of the operations of `emu.wire.message`; what `a` to `f` mean is said there.
+    `op` is one of the operations of `emu.wire.message`; what `a` to `f` mean is said there, and what `data`
+    is where payload is real.
     """
 
-    __slots__ = ("a", "b", "c", "d", "e", "f", "op")
+    __slots__ = ("a", "b", "c", "d", "data", "e", "f", "op")
 
     def __init__(self, op: i64, a: i64, b: i64, c: i64, d: i64, e: i64, f: i64) -> None:
         super().__init__(0, 0)
@@ -158,3 +159,4 @@ class Message(Event):
         self.d: i64 = d
         self.e: i64 = e
         self.f: i64 = f
+        self.data: bytes | None = None

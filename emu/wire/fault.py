@@ -71,6 +71,9 @@ LOST: Final[i64] = 21
 GPU_GONE: Final[i64] = 22
 """A host sees that the GPU behind a port (the place) is gone."""
 
+FLIP: Final[i64] = 23
+"""Bit d of what a GPU works on is turned over."""
+
 FAULT_OPERATIONS: Final = (
     "none",
     "hold",
@@ -95,6 +98,7 @@ FAULT_OPERATIONS: Final = (
     "hung",
     "lost",
     "gpu_gone",
+    "flip",
 )
 SETTINGS: Final = frozenset({3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19})
 """What a snapshot does not hold by itself, and a device sets again after loading one."""

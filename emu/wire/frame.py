@@ -7,8 +7,8 @@ payload padded to 4 B, ICRC 4. The least frame is 64 B, so nothing occupies a li
 
 Source: InfiniBand Architecture Specification volume 1, chapter 9 and annex A17 (RoCEv2); IEEE 802.3.
 
-Not modelled here: VLAN tags, IPv6, GRH, P_Key, migration bits. Payload bytes travel in a frame's tail when a
-scenario asks for real payload; otherwise only its length does.
+Not modelled here: VLAN tags, IPv6, GRH, P_Key, migration bits. Payload bytes travel in `data` when a scenario
+asks for real payload; otherwise only their number does.
 """
 
 from __future__ import annotations
@@ -123,11 +123,13 @@ class Frame(Event):
     class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
     RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
     entered the switch that holds it; it does not travel. `sent_ps` is when its first bit left the last port.
+    `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
     """
 
     __slots__ = (
         "ack_request",
         "corrupt",
+        "data",
         "dscp",
         "dst",
         "ecn",
@@ -186,6 +188,7 @@ class Frame(Event):
         self.immediate: i64 = 0
         self.message_bytes: i64 = 0
         self.tail: bytes | None = None
+        self.data: bytes | None = None
 
 
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:

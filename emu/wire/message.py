@@ -27,6 +27,10 @@ pair of the GPU (`actors.gpu.nvlink`).
 In COPY, `program` is the number of the host's program that asked, and `note` is that program's own: COPIED
 returns both as they came. In REPORT, `rank` is the sender's rank in the job (for flows, its host's number).
 
+Where payload is real the bytes of a DMA ride in the message that speaks of it (`data`), so that times are
+those of sizes: POST takes a message to the NIC, COMPLETION of a receive what arrived to the host, COPY a
+slice and the order what to do with it (`emu.wire.order`) to the GPU, COPIED what goes into the send slot.
+
 A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta. So
 does a CREDIT_UPDATE: a = virtual lane, b = up to which block the peer may send. In both f = when it was sent.
 """
@@ -119,5 +123,19 @@ PRESENT_OPERATION: Final[i64] = 1 << 30
 COPY_PLAIN: Final[i64] = 0
 COPY_REDUCE: Final[i64] = 1
 
+MOST_ORDER_BYTES: Final[i64] = 1 << 20
+"""The longest order to a GPU, without the bytes that it is about."""
+
 MESSAGE_BYTES: Final[i64] = 64
 """What any message occupies on a host link: a doorbell, a completion entry or a flag is one cache line."""
+
+
+def speaks_of(op: int, b: int, c: int) -> int:
+    """How many bytes a message that carries some must carry, from its operation and numbers; -1 if it may
+    carry none, for an order to a GPU the most.
+    """
+    if op in (POST, COMPLETION, TRANSFER):
+        return c
+    if op == COPIED:
+        return b
+    return b + MOST_ORDER_BYTES if op == COPY else -1

@@ -38,7 +38,6 @@ TYPES: Final = {
 REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg", "mulsum")
 IN_BLOCKS: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 """Operations whose buffer is one block for each rank."""
-REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 TESTS: Final = {
     "all_reduce": "all_reduce",

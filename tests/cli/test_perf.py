@@ -72,12 +72,24 @@ def test_ranks_are_processes_times_threads_times_gpus(capsys: Captured) -> None:
 
 
 def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None:
-    status, _, err = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-c", "1", *STAR)
+    status, _, err = told(capsys, "all_reduce", "-b", "8", "-e", "8", "-G", "1", "-m", "1", "-M", "1", *STAR)
     assert status == 0
     assert [line.split(":")[1] for line in err] == [
         " -G is known and not modelled",
-        " -c is known and not modelled",
+        " -M is known and not modelled",
     ]
+
+
+def test_results_are_checked_on_request(capsys: Captured) -> None:
+    sizes = ("-b", "64", "-e", "1K", "-f", "16", "-n", "2")
+    status, out, _ = told(capsys, "all_reduce", *sizes, "-c", "1", "-d", "bfloat16", "-o", "max", *STAR)
+    assert status == 0
+    assert [row[:3] + row[8:9] for row in rows(out)] == [
+        ["64", "32", "bfloat16", "0"],
+        ["1024", "512", "bfloat16", "0"],
+    ]
+    status, out, _ = told(capsys, "reduce_scatter", *sizes, *STAR)
+    assert (status, {row[8] for row in rows(out)}) == (0, {"N/A"})
 
 
 @pytest.mark.parametrize(
@@ -86,6 +98,10 @@ def test_flags_that_are_not_modelled_are_one_line_each(capsys: Captured) -> None
         (("all_redcue",), "did you mean 'all_reduce'"),
         (("all_reduce", "-d", "floot"), "accepted: int8"),
         (("all_reduce", "-o", "min2"), "accepted: sum"),
+        (
+            ("all_reduce", "-c", "1", "-d", "half"),
+            "accepted: -d float, bfloat16, int32; -o sum",
+        ),
         (("all_reduce", "-b", "1M", "-e", "8"), "above -e"),
         (("all_reduce", "--topology", "starr"), "did you mean 'star'"),
         (("all_reduce", "--scenario", "no/such.yaml"), "there is no such file"),

@@ -170,6 +170,7 @@ ELSEWHERE = {
     "gpu_slow",
     "gpu_hung",
     "gpu_lost",
+    "bit_flip",
     "host_lost",
     "straggler",
     "credit_drift",

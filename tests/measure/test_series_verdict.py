@@ -172,6 +172,7 @@ def operations(*rows: tuple[int, int, int]) -> dict[str, Job]:
         Collective(
             op="all_reduce", algorithm="ring", bytes=2**20, ranks=4, iteration=at, start_ps=begin * US,
             end_ps=end * US, algbw=busbw * 10**9, busbw=busbw * 10**9, status="success", cts_wait=None,
+        wrong=None,
         )
         for at, (begin, end, busbw) in enumerate(rows)
     ]  # fmt: skip

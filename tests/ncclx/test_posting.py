@@ -50,7 +50,7 @@ def test_dqplb_never_has_more_than_its_most_segments_outstanding_on_a_queue_pair
 
 
 def test_dqplb_notifies_in_order_whatever_overtakes() -> None:
-    receiver = Receiver(POLICIES["dqplb"], 4)
+    receiver = Receiver(POLICIES["dqplb"], range(4))
     last = 1 << 31
     # Slices of segments 0..1, 2 and 3..5; what arrives last is the very first.
     assert [int(receiver.on_arrived(at)) for at in (1 | last, 2 | last, 4, 5 | last, 3)] == [0] * 5
@@ -59,7 +59,7 @@ def test_dqplb_notifies_in_order_whatever_overtakes() -> None:
 
 
 def test_a_sequence_number_wraps_after_31_bits() -> None:
-    receiver = Receiver(POLICIES["dqplb"], 2)
+    receiver = Receiver(POLICIES["dqplb"], range(2))
     receiver.next = (1 << 31) - 1
     last = 1 << 31
     assert receiver.on_arrived(0 | last) == 0

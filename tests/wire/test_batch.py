@@ -21,7 +21,7 @@ from emu.wire.frame import (
     Frame,
     wire_size,
 )
-from emu.wire.message import COMPLETION, PAUSE_FRAME
+from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, PAUSE_FRAME, POST
 
 MANAGEMENT_PORT = 2047
 SINCE_PS = 1_000_000
@@ -33,9 +33,9 @@ FRAME_FIELDS = (
 MESSAGE_FIELDS = ("time_ps", "key", "op", "a", "b", "c", "d", "e", "f")
 
 
-def reader() -> BatchReader:
+def reader(*, loaded: bool = False) -> BatchReader:
     """Devices 2 (4 ports) and 5 (no port but management) of 7 are hosted."""
-    return BatchReader([-1, -1, 4, -1, -1, 0, -1], MANAGEMENT_PORT, 4096)
+    return BatchReader([-1, -1, 4, -1, -1, 0, -1], MANAGEMENT_PORT, 4096, loaded=loaded)
 
 
 def frame(**fields: int) -> Frame:
@@ -69,8 +69,9 @@ def batch_of(*events: Frame | Message) -> Batch:
 
 def fields_of(event: Event) -> tuple[int | bytes | None, ...]:
     if isinstance(event, Frame):
-        return (*(getattr(event, name) for name in FRAME_FIELDS), event.tail)
-    return tuple(getattr(event, name) for name in MESSAGE_FIELDS)
+        return (*(getattr(event, name) for name in FRAME_FIELDS), event.tail, event.data)
+    assert isinstance(event, Message), event
+    return (*(getattr(event, name) for name in MESSAGE_FIELDS), event.data)
 
 
 @st.composite
@@ -101,6 +102,8 @@ def frames(draw: st.DrawFn) -> Frame:
         sent_ps=draw(st.integers(0, time_ps - 1)),
     )
     made.tail = draw(st.none() | st.binary(max_size=40))
+    if opcode < READ_REQUEST and draw(st.booleans()):
+        made.data = bytes(payload)
     return made
 
 
@@ -118,6 +121,9 @@ def messages(draw: st.DrawFn) -> Message:
     values = draw(st.lists(st.integers(0, 2**61), min_size=6, max_size=6))
     a, b, c, d, e, f = values
     made = Message(draw(st.integers(1, 6)), a, b, c, d, e, f)
+    if made.op in (POST, COMPLETION, COPIED) and draw(st.booleans()):
+        made.b = made.c = draw(st.integers(0, 100))
+        made.data = draw(st.binary(min_size=int(made.b), max_size=int(made.b)))
     device, port = draw(st.sampled_from([(2, 0), (2, 3), (2, MANAGEMENT_PORT), (5, MANAGEMENT_PORT)]))
     made.time_ps, made.key = time_ps, pack_key(device, MESSAGE, port, draw(st.integers(0, 2**28 - 1)))
     return made
@@ -125,7 +131,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 @given(st.lists(frames(), max_size=6), st.lists(messages(), max_size=6))
 def test_batch_comes_out_as_it_went_in(sent: list[Frame], told: list[Message]) -> None:
-    decoded = reader().decode(batch_of(*sent, *told), SINCE_PS)
+    decoded = reader(loaded=True).decode(batch_of(*sent, *told), SINCE_PS)
     assert [fields_of(event) for event in decoded] == [fields_of(event) for event in [*sent, *told]]
     assert [type(event) for event in decoded] == [Frame] * len(sent) + [Message] * len(told)
 
@@ -243,10 +249,21 @@ def test_batch_whose_counts_do_not_fit_is_refused(fields: dict[str, int | bytes]
         reader().decode(batch, SINCE_PS)
 
 
-@pytest.mark.parametrize("tails", [(0, 3, 0, 4), (2, 3, 0, 4), (0, 3, 3, 4), (-1, 3, 2, 4), (0, -3, 2, 4)])
+@pytest.mark.parametrize(
+    "tails",
+    [
+        (0, 3, -1, 0, 4, -1),
+        (2, 3, -1, 0, 4, -1),
+        (0, 3, -1, 3, 4, -1),
+        (-1, 3, -1, 2, 4, -1),
+        (0, -3, -1, 2, 4, -1),
+        (0, 3, -1, 2, -1, -1),
+        (0, 3, -2, 2, 4, -1),
+    ],
+)
 def test_tails_belong_to_frames_in_order(tails: tuple[int, ...]) -> None:
     batch = tailed()
-    batch.integers = batch.integers[: 3 * 64] + struct.pack("<4q", *tails)
+    batch.integers = batch.integers[: 3 * 64] + struct.pack("<6q", *tails)
     with pytest.raises(ProtocolError):
         reader().decode(batch, SINCE_PS)
 
@@ -263,3 +280,56 @@ def test_no_mutation_gets_anything_but_the_protocol_error(data: st.DataObject) -
     except ProtocolError:
         return
     assert all(event.time_ps >= SINCE_PS for event in events)
+
+
+def posted(op: int, size_bytes: int, data: bytes) -> Message:
+    made = message(op=op, b=size_bytes, c=size_bytes)
+    made.data = data
+    return made
+
+
+def loaded(opcode: int, payload_bytes: int, data: bytes) -> Frame:
+    made = frame(opcode=opcode, payload_bytes=payload_bytes, wire_bytes=wire_size(opcode, payload_bytes))
+    made.data = data
+    return made
+
+
+DATA_FAULTS = {
+    "a frame with fewer bytes than its payload": loaded(int(WRITE_LAST_IMM), 4, b"abc"),
+    "a frame with more": loaded(int(WRITE_LAST_IMM), 2, b"abc"),
+    "an acknowledgement with bytes": loaded(int(ACKNOWLEDGE), 0, b""),
+    "a post with fewer than it speaks of": posted(int(POST), 4, b"abc"),
+    "a completion with more": posted(int(COMPLETION), 2, b"abc"),
+    "a copy that ended with more": posted(int(COPIED), 2, b"abc"),
+    "an order that is longer than any": posted(int(COPY), 0, bytes(2**20 + 1)),
+    "a message that never carries any": posted(int(BEGIN), 3, b"abc"),
+}
+
+
+@pytest.mark.parametrize("event", DATA_FAULTS.values(), ids=DATA_FAULTS.keys())
+def test_packets_carry_as_many_bytes_as_they_speak_of(event: Frame | Message) -> None:
+    with pytest.raises(ProtocolError, match="carries"):
+        reader(loaded=True).decode(batch_of(event), SINCE_PS)
+
+
+def test_bytes_are_refused_where_packets_carry_sizes() -> None:
+    for event in (loaded(int(WRITE_LAST_IMM), 3, b"abc"), posted(int(POST), 3, b"abc")):
+        assert reader(loaded=True).decode(batch_of(event), SINCE_PS)[0].time_ps >= SINCE_PS
+        with pytest.raises(ProtocolError, match="sizes only"):
+            reader().decode(batch_of(event), SINCE_PS)
+
+
+@given(st.data())
+def test_no_mutation_of_loaded_packets_gets_anything_but_the_protocol_error(data: st.DataObject) -> None:
+    one = loaded(int(WRITE_LAST_IMM), 3, b"abc")
+    one.tail = b"hops"
+    batch = batch_of(one, frame(), posted(int(COMPLETION), 5, b"bytes"))
+    integers = bytearray(batch.integers)
+    for _ in range(data.draw(st.integers(1, 3))):
+        integers[data.draw(st.integers(0, len(integers) - 1))] = data.draw(st.integers(0, 255))
+    batch.integers = bytes(integers)
+    try:
+        events = reader(loaded=True).decode(batch, SINCE_PS)
+    except ProtocolError:
+        return
+    assert len(events) == 3

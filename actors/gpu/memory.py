@@ -1,0 +1,195 @@
+"""What is in a GPU's memory, where payload is real?
+
+For each rank of a job the three buffers of the operation under way: what the collective works on, where
+all_to_all and sendrecv put theirs, and scratch. An order of a new turn finds what the operation begins with,
+and what the one before it left is compared with what it should have left: as many elements as differ are
+*wrong*. The last operation is compared when the run's results are asked for; so is one that never gave this
+GPU anything to do.
+
+What an operation begins and ends with is told by a `Contents`, which knows the job. Slices in channel buffers
+are not here: they ride in the messages of their DMA (`emu.wire.message`).
+
+Not modelled: addresses, allocation, memory that runs out.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+from actors.gpu.reductions import ELEMENT_BYTES, reduce
+from emu.kernel.device import Plain
+from emu.kernel.state import as_bytes, as_int, as_list
+from emu.wire.order import BUFFERS, MOST_OFFSET_BYTES, ORDER_RECEIVES, ORDER_SENDS, Order, Stretch
+
+Filled = tuple[int, int, bytes]
+"""Buffer, offset in it, and what is there."""
+
+
+class Contents:
+    """What one rank's operations begin and end with, and how they reduce. `period` operations are a round,
+    after which they come again."""
+
+    def __init__(self, job: int, rank: int, period: int, dtype: str, reduction: str) -> None:
+        self.job = job
+        self.rank = rank
+        self.period = period
+        self.dtype = dtype
+        self.reduction = reduction
+
+    def beginning(self, operation: int) -> list[Filled]:
+        """What is in the buffers before an operation."""
+        raise NotImplementedError
+
+    def ending(self, operation: int) -> list[Filled]:
+        """What must be there afterwards."""
+        raise NotImplementedError
+
+
+class RankMemory:
+    """The buffers of one rank."""
+
+    def __init__(self, contents: Contents) -> None:
+        self.contents = contents
+        self.turn = -1
+        """Operations begun before the one that is in memory; -1 before the first."""
+        self.buffers = [bytearray() for _ in range(BUFFERS)]
+        self.rows: dict[int, list[int]] = {}
+        """By operation: wrong elements over all rounds, elements compared, checksum of the last."""
+
+    def carry_out(self, order: Order) -> bytes | None:
+        """Do an order; what goes on to other ranks, if anything does."""
+        if order.turn != self.turn:
+            self._begin(order.turn)
+        found = self._read(order.reads)
+        if order.flags & ORDER_RECEIVES:
+            found = (
+                reduce(self.contents.dtype, self.contents.reduction, order.data, found)
+                if found
+                else order.data
+            )
+        self._write(order.writes, found)
+        return found if order.flags & ORDER_SENDS else None
+
+    def flip(self, bit: int) -> bool:
+        """Turn over one bit of what the collective works on, counted from its start and round again; whether
+        there was any."""
+        data = self.buffers[0]
+        if not data:
+            return False
+        at = bit % (8 * len(data))
+        data[at // 8] ^= 1 << at % 8
+        return True
+
+    def compared(self) -> list[list[int]]:
+        """Operation, wrong elements, elements compared, checksum: of all operations up to the end of this
+        round, the present one as far as it is."""
+        rows = {operation: list(row) for operation, row in self.rows.items()}
+        period = self.contents.period
+        present = max(self.turn, 0)
+        for turn in range(present, (present // period + 1) * period):
+            self._compare(turn, rows)
+        return [[operation, *row] for operation, row in sorted(rows.items())]
+
+    def _begin(self, turn: int) -> None:
+        """Compare what was left, and fill the buffers for an operation."""
+        for before in range(max(self.turn, 0), turn):
+            self._compare(before, self.rows)
+        self.turn = turn
+        self._fill(turn)
+
+    def _fill(self, turn: int) -> None:
+        self.buffers = [bytearray() for _ in range(BUFFERS)]
+        for buffer, offset, data in self.contents.beginning(turn % self.contents.period):
+            self._write([(buffer, offset, len(data))], data)
+
+    def _compare(self, turn: int, rows: dict[int, list[int]]) -> None:
+        buffers = self.buffers
+        if turn != self.turn:  # nothing was ever done here
+            self._fill(turn)
+        operation = turn % self.contents.period
+        width = ELEMENT_BYTES[self.contents.dtype]
+        wrong, count, checksum = rows[operation][0] if operation in rows else 0, 0, 0
+        for buffer, offset, expected in self.contents.ending(operation):
+            got = self._read([(buffer, offset, len(expected))])
+            count += -(-len(expected) // width)
+            checksum = zlib.crc32(got, checksum)
+            if got != expected:
+                wrong += sum(
+                    got[at : at + width] != expected[at : at + width] for at in range(0, len(expected), width)
+                )
+        rows[operation] = [wrong, count, checksum]
+        self.buffers = buffers
+
+    def _read(self, stretches: Sequence[Stretch]) -> bytes:
+        """What is there; nothing but zeros where nothing was ever written."""
+        parts: list[bytes] = []
+        for buffer, offset, size in stretches:
+            part = bytes(self.buffers[buffer][offset : offset + size])
+            parts.append(part + bytes(size - len(part)))
+        return b"".join(parts)
+
+    def _write(self, stretches: Sequence[Stretch], data: bytes) -> None:
+        at = 0
+        for buffer, offset, size in stretches:
+            memory = self.buffers[buffer]
+            assert offset + size <= MOST_OFFSET_BYTES, (buffer, offset, size)
+            if len(memory) < offset + size:
+                memory += bytes(offset + size - len(memory))
+            memory[offset : offset + size] = data[at : at + size]
+            at += size
+
+    def save(self) -> list[Plain]:
+        """The rank's memory."""
+        buffers: list[Plain] = [bytes(buffer) for buffer in self.buffers]
+        rows: list[Plain] = [[operation, *row] for operation, row in self.rows.items()]
+        return [self.turn, buffers, rows]
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` returned."""
+        turn, buffers, rows = as_list(state)
+        self.turn = as_int(turn)
+        self.buffers = [bytearray(as_bytes(buffer)) for buffer in as_list(buffers)]
+        self.rows = {}
+        for row in as_list(rows):
+            operation, *values = [as_int(value) for value in as_list(row)]
+            self.rows[operation] = values
+
+
+class GpuMemory:
+    """The memory of one GPU."""
+
+    def __init__(self, contents: Sequence[Contents]) -> None:
+        self._ranks = {(one.job, one.rank): RankMemory(one) for one in contents}
+
+    def knows(self, order: Order) -> bool:
+        """Whether an order is about a rank of this GPU, and about whole elements if it reduces."""
+        rank = self._ranks.get((order.job, order.rank))
+        if rank is None:
+            return False
+        reduces = bool(order.flags & ORDER_RECEIVES and order.reads)
+        return not reduces or order.size_bytes % ELEMENT_BYTES[rank.contents.dtype] == 0
+
+    def carry_out(self, order: Order) -> bytes | None:
+        """Do an order; what goes on to other ranks, if anything does."""
+        return self._ranks[order.job, order.rank].carry_out(order)
+
+    def flip(self, bit: int) -> bool:
+        """Turn over a bit of every rank's buffer; whether there was any."""
+        return sum(rank.flip(bit) for rank in self._ranks.values()) > 0
+
+    def rows(self) -> list[list[int]]:
+        """Rows for the table `payload`: job, operation, rank, wrong elements, elements compared, checksum."""
+        found: list[list[int]] = []
+        for (job, number), rank in self._ranks.items():
+            found += [[job, row[0], number, *row[1:]] for row in rank.compared()]
+        return found
+
+    def save(self) -> list[Plain]:
+        """Every rank's memory."""
+        return [rank.save() for rank in self._ranks.values()]
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` returned."""
+        for rank, saved in zip(self._ranks.values(), as_list(state), strict=True):
+            rank.load(saved)

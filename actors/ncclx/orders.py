@@ -1,0 +1,65 @@
+"""What does a rank tell its GPU to do with each slice, where payload is real?
+
+The walkers of rings and graphs know what a slice is of; here it becomes an order (`emu.wire.order`). Rings
+name a place in the rank's buffer, graphs a step, whose stretches are worked out when the operation begins, as
+its tasks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from actors.ncclx.graph import DATA, Step, within
+from emu.wire.order import write_order
+
+StepsOf = Callable[[int, int], Sequence[Step]]
+"""Of an operation of the job, on a channel."""
+
+
+class Orders:
+    """Writes the orders of one rank. `turn` is how many operations it began before this one."""
+
+    def __init__(self, job: int, rank: int, steps_of: StepsOf) -> None:
+        self.job = job
+        self.rank = rank
+        self.turn = -1
+        self._steps_of = steps_of
+        self._steps: dict[tuple[int, int], Sequence[Step]] = {}
+
+    def begin(self) -> None:
+        """The rank begins its next operation."""
+        self.turn += 1
+        self._steps = {}
+
+    def piece(
+        self, place: int, size: int, reads: bool, writes: bool, sends: bool, data: bytes | None
+    ) -> bytes:
+        """A slice of a ring: what is at a place of the buffer, and what was received, if anything was."""
+        here = [(DATA, place, size)]
+        return write_order(
+            self.job,
+            self.rank,
+            self.turn,
+            here if reads else [],
+            here if writes else [],
+            data,
+            sends=sends,
+        )
+
+    def step(
+        self, channel: int, operation: int, number: int, start: int, size: int, data: bytes | None
+    ) -> bytes:
+        """A slice of a step of a graph: `size` of its bytes from `start` on."""
+        steps = self._steps.get((channel, operation))
+        if steps is None:
+            steps = self._steps[channel, operation] = self._steps_of(operation, channel)
+        one = steps[number]
+        return write_order(
+            self.job,
+            self.rank,
+            self.turn,
+            within(one.source, start, size),
+            within(one.destination, start, size),
+            data,
+            sends=bool(one.sends),
+        )

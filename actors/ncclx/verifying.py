@@ -1,0 +1,238 @@
+"""What data does a collective with real payload work on, and what must come out?
+
+Every rank's input is drawn from the scenario's seed, the job, the operation and the rank, so that whoever
+compares works out what all ranks had without asking them, as nccl-tests' verifiable data is made. What must
+come out is worked out from `actors.ncclx.checking.ending`, which says of every byte whose contributions are
+in it: for operations that reduce, in whole numbers, with no word about the order in which an algorithm did
+it.
+
+So inputs are such that the order does not matter and the result is exact in the type. Floating-point addition
+is not associative, and a ring adds in another order than a tree; with these numbers numpy's sum, the ring's
+and the tree's are the same bit for bit, and one wrong bit is not taken for rounding:
+
+    sum         fp32, int32: 0 to 255; bf16: 0 to 3
+    prod        fp32, bf16: 1 or 2, with either sign; int32: odd numbers, modulo 2^32
+    min, max    -128 to 127, times 1,000,003 for int32
+
+For bf16 and for products no more than 64 ranks have such a number at any one place, the others 0 (for a
+product 1): sums stay below 257 and products within 2^64. What is only moved is any bits at all.
+
+Source: nccl-tests 2.17, `verifiable/verifiable.cu`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from actors.gpu.memory import Contents, Filled
+from actors.gpu.reductions import ELEMENT_BYTES, encode
+from actors.ncclx.checking import MOST_NAMED, beginning, ending
+from actors.ncclx.graph import Call
+from actors.ncclx.plan import JobWork, Plan
+from actors.ncclx.schedule import Schedule, is_ring
+from emu.errors import Problem, ScenarioError
+from emu.scenario.jobs import REDUCING, CollectiveWorkload
+from emu.scenario.schema import Scenario
+from emu.units import format_size
+
+_BLOCK_BYTES: Final = 4096
+_MOST_AT_A_PLACE: Final = 64
+MOST_HELD_BYTES: Final = 1 << 30
+_LARGE: Final = 1_000_003
+
+Name = tuple[int, int, int, int]
+"""Seed, job, first rank of the communicator, and operation: what tells apart data of the same place."""
+
+
+@lru_cache(maxsize=4096)
+def _block(name: Name, rank: int, number: int) -> bytes:
+    key = ",".join(map(str, (*name, rank, number)))
+    return hashlib.shake_128(key.encode()).digest(_BLOCK_BYTES)
+
+
+def stream(name: Name, rank: int, first: int, count: int) -> bytes:
+    """Bytes of a rank's stream from `first` on, any bits at all."""
+    start = first // _BLOCK_BYTES
+    end = -(-(first + count) // _BLOCK_BYTES)
+    blocks = b"".join(_block(name, rank, number) for number in range(start, end))
+    return blocks[first - start * _BLOCK_BYTES :][:count]
+
+
+def _value(dtype: str, reduction: str) -> Callable[[int], float]:
+    """What a byte of the stream stands for."""
+    if reduction == "sum":
+        return (lambda byte: byte & 3) if dtype == "bf16" else (lambda byte: byte)
+    if reduction == "prod":
+        return (lambda byte: byte | 1) if dtype == "int32" else (lambda byte: (1, 2, -1, -2)[byte & 3])
+    scale = _LARGE if dtype == "int32" else 1
+    return lambda byte: (byte - 128) * scale
+
+
+def numbers(
+    name: Name, rank: int, ranks: int, dtype: str, reduction: str, first: int, count: int
+) -> list[float]:
+    """A rank's input of an operation that reduces: elements from `first` on."""
+    table = [_value(dtype, reduction)(byte) for byte in range(256)]
+    found = [table[byte] for byte in stream(name, rank, first, count)]
+    thin = -(-ranks // _MOST_AT_A_PLACE) if dtype == "bf16" or reduction == "prod" else 1
+    if thin > 1 and reduction in ("sum", "prod"):
+        nothing = 0 if reduction == "sum" else 1
+        found = [one if (rank + first + at) % thin == 0 else nothing for at, one in enumerate(found)]
+    return found
+
+
+def _product(column: Iterable[float]) -> float:
+    return functools.reduce(operator.mul, column)
+
+
+_COMBINE: Final[dict[str, Callable[[Iterable[float]], float]]] = {
+    "sum": sum,
+    "prod": _product,
+    "min": min,
+    "max": max,
+}
+
+
+@lru_cache(maxsize=64)
+def reduced(name: Name, ranks: int, dtype: str, reduction: str, first: int, count: int) -> bytes:
+    """All ranks' inputs, reduced."""
+    combine = _COMBINE[reduction]
+    columns = zip(
+        *(numbers(name, rank, ranks, dtype, reduction, first, count) for rank in range(ranks)), strict=True
+    )
+    return encode(dtype, [combine(column) for column in columns])
+
+
+class RankContents(Contents):
+    """One rank's data. `calls` are the job's operations as its communicator sees them, whose ranks are
+    `group`."""
+
+    def __init__(
+        self,
+        seed: int,
+        job: int,
+        rank: int,
+        calls: Sequence[Call],
+        group: Sequence[int],
+        dtype: str,
+        reduction: str,
+    ) -> None:
+        super().__init__(job, rank, len(calls), dtype, reduction)
+        self._calls = calls
+        self._place = group.index(rank)
+        self._names: list[Name] = [(seed, job, group[0], operation) for operation in range(len(calls))]
+
+    def beginning(self, operation: int) -> list[Filled]:
+        """The rank's own input."""
+        call = self._calls[operation]
+        return [
+            (
+                extent.buffer,
+                extent.offset_bytes,
+                self._part(operation, self._place, origin, extent.size_bytes),
+            )
+            for extent, origin, _ in beginning(call, self._place)
+            if extent.size_bytes
+        ]
+
+    def ending(self, operation: int) -> list[Filled]:
+        """What it must have; nothing is compared after a barrier."""
+        call = self._calls[operation]
+        if call.op == "barrier":
+            return []
+        found: list[Filled] = []
+        for extent, origin, mask in ending(call, self._place):
+            size = extent.size_bytes
+            if not size:
+                continue
+            if call.op in REDUCING:
+                width = ELEMENT_BYTES[self.dtype]
+                name = self._names[operation]
+                data = reduced(name, call.ranks, self.dtype, self.reduction, origin // width, size // width)
+            else:
+                data = self._part(operation, mask.bit_length() - 1, origin, size)
+            found.append((extent.buffer, extent.offset_bytes, data))
+        return found
+
+    def _part(self, operation: int, rank: int, origin: int, size: int) -> bytes:
+        call = self._calls[operation]
+        name = self._names[operation]
+        if call.op not in REDUCING:
+            return stream(name, rank, origin % MOST_NAMED, size)
+        width = ELEMENT_BYTES[self.dtype]
+        values = numbers(
+            name, rank, call.ranks, self.dtype, self.reduction, origin // width, -(-size // width)
+        )
+        return encode(self.dtype, values)[:size]
+
+
+def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
+    """What the ranks of collectives on a GPU work on."""
+    return [
+        _contents(scenario, job, job.schedule, work.rank)
+        for job in plan.jobs
+        if job.schedule is not None
+        for work in job.works
+        if work.gpu == gpu
+    ]
+
+
+def _contents(scenario: Scenario, job: JobWork, schedule: Schedule, rank: int) -> RankContents:
+    workload = scenario.jobs[job.job].workload
+    assert isinstance(workload, CollectiveWorkload), workload
+    group = schedule.members[rank]
+    calls = [replace(schedule.call(one, 0, group), channels=1) for one in job.operations]
+    return RankContents(scenario.seed, job.job, rank, calls, group, workload.dtype, workload.redop)
+
+
+def check_payload(scenario: Scenario, plan: Plan) -> None:
+    """Refuse collectives whose steps cut through elements that they reduce, and more than fits memory."""
+    problems: list[Problem] = []
+    held_bytes = 0
+    for job in plan.jobs:
+        if job.schedule is None:
+            continue
+        held_bytes += len(job.works) * max(one.size_bytes for one in job.operations)
+        workload = scenario.jobs[job.job].workload
+        assert isinstance(workload, CollectiveWorkload), workload
+        width = ELEMENT_BYTES[workload.dtype]
+        for number, one in enumerate(job.operations):
+            if one.op in REDUCING and not _aligned(job.schedule, number, width):
+                key = f"jobs[{job.job}].workload.sizes"
+                reason = (
+                    f"{one.algorithm} cuts {one.size_bytes} B between the bytes of an element of {width} B"
+                )
+                least = width * max(map(len, job.schedule.groups))
+                problems.append(Problem(scenario.name, 0, key, reason, f"a multiple of {least}B"))
+                break
+    if held_bytes > MOST_HELD_BYTES:
+        reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"
+        problems.append(
+            Problem(scenario.name, 0, "payload", reason, f"sizes, or at most {format_size(MOST_HELD_BYTES)}")
+        )
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _aligned(schedule: Schedule, number: int, width: int) -> bool:
+    """Whether no step of an operation begins or ends within an element."""
+    operation = schedule.operations[number]
+    ncclx = schedule.ncclx
+    if operation.size_bytes % width or ncclx.slice_bytes % width:
+        return False
+    if is_ring(operation):
+        ranks = max(map(len, schedule.groups))
+        return operation.op == "all_reduce" or operation.size_bytes % (ranks * width) == 0
+    return all(
+        extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
+        for rank in schedule.members
+        for channel in range(ncclx.channels)
+        for step in schedule.steps(number, channel, rank)
+        for extent in (*step.source, *step.destination)
+    )
