@@ -100,6 +100,13 @@ class Pfc:
         self.received: vec[i64] = vec[i64]([0] * 8)
         self.sent: vec[i64] = vec[i64]([0] * 8)
         self.resumed: vec[i64] = vec[i64]([0] * 8)
+        self.told_since_ps: vec[i64] = vec[i64]([0] * 8)
+        self.told_ps: vec[i64] = vec[i64]([0] * 8)
+        """How long the peer had been told to stop, up to the last time it was told to go on."""
+        self.stops: vec[i64] = vec[i64]([0] * 8)
+        """How often it was told to stop, reminders not counted."""
+        self.pauses: vec[i64] = vec[i64]([0] * 8)
+        """How often the peer stopped a class of this port that was not stopped."""
 
     def hold_after_link_up(self, lossless: int, largest_wire_bytes: int, own_response_ps: int) -> None:
         """Send nothing of these classes (a mask) after link-up until a pause that the peer sends then is
@@ -164,18 +171,24 @@ class Pfc:
         port.control_pending = False
         self.pending_stop = 0
         self.pending_resume = 0
-        self.told = (self.told | stop) & ~resume
+        before: i64 = self.told
+        self.told = (before | stop) & ~resume
         port.transmit_pause(Message(PAUSE_FRAME, stop, resume, self.quanta, 0, 0, now), PAUSE_WIRE_BYTES, now)
         priority: i64 = 0
         while priority < 8:
             if (stop >> priority) & 1:
                 self.sent[priority] += 1
+                if (before >> priority) & 1 == 0:
+                    self.stops[priority] += 1
+                    self.told_since_ps[priority] = now
                 if (self._refreshing >> priority) & 1 == 0:
                     self._refreshing |= 1 << priority
                     after: i64 = self.quanta * self.quantum_ps // 2
                     port.owner.push_timer(now + after, PAUSE_REFRESH, port.number, priority)
             elif (resume >> priority) & 1:
                 self.resumed[priority] += 1
+                if (before >> priority) & 1:
+                    self.told_ps[priority] += now - self.told_since_ps[priority]
             priority += 1
 
     def refresh(self, priority: i64, now: i64) -> None:
@@ -207,6 +220,7 @@ class Pfc:
                     port.blocked |= 1 << priority
                     self.held &= ~(1 << priority)
                     self.since_ps[priority] = now
+                    self.pauses[priority] += 1
                 if (self._expiring >> priority) & 1 == 0:
                     self._expiring |= 1 << priority
                     port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, port.number, priority)
@@ -238,12 +252,15 @@ class Pfc:
 
     def link_down(self, now: i64) -> None:
         """The link went down: whatever was said over it is void."""
+        told: i64 = self.told
         self.told = 0
         self.pending_stop = 0
         self.pending_resume = 0
         self.port.control_pending = False
         priority: i64 = 0
         while priority < 8:
+            if (told >> priority) & 1:
+                self.told_ps[priority] += now - self.told_since_ps[priority]
             self._release(priority, now)
             priority += 1
 
@@ -283,6 +300,13 @@ class Pfc:
             total += now - self.since_ps[priority]
         return total
 
+    def told_time_ps(self, priority: i64, now: i64) -> i64:
+        """How long the peer had been told to stop a class in all, up to now."""
+        total: i64 = self.told_ps[priority]
+        if (self.told >> priority) & 1:
+            total += now - self.told_since_ps[priority]
+        return total
+
     def _release(self, priority: i64, now: i64) -> None:
         if (self.port.blocked >> priority) & 1:
             self.port.blocked &= ~(1 << priority)
@@ -293,8 +317,9 @@ class Pfc:
 
     def save(self) -> list[Plain]:
         """Both halves' state."""
-        tables = (self.until_ps, self.since_ps, self.paused_ps, self.received, self.sent, self.resumed)
-        return [save_fields(self, _FIELDS), [save_integers(table) for table in tables]]
+        heard = [self.until_ps, self.since_ps, self.paused_ps, self.received, self.sent, self.resumed]
+        told = [self.told_since_ps, self.told_ps, self.stops, self.pauses]
+        return [save_fields(self, _FIELDS), [save_integers(table) for table in heard + told]]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
@@ -304,6 +329,20 @@ class Pfc:
         self.until_ps, self.since_ps = load_integers(table[0]), load_integers(table[1])
         self.paused_ps, self.received = load_integers(table[2]), load_integers(table[3])
         self.sent, self.resumed = load_integers(table[4]), load_integers(table[5])
+        self.told_since_ps, self.told_ps = load_integers(table[6]), load_integers(table[7])
+        self.stops, self.pauses = load_integers(table[8]), load_integers(table[9])
+
+
+PFC_METRICS: Final = (
+    "pfc_sent_frames",
+    "pfc_resumed_frames",
+    "pfc_received_frames",
+    "pfc_stops",
+    "pfc_pauses",
+    "pfc_stopped_ps",
+    "pfc_paused_ps",
+)
+"""What is counted of each priority, in the order of `port_counters`."""
 
 
 def port_series(port: Port) -> list[Series]:
@@ -318,11 +357,16 @@ def port_series(port: Port) -> list[Series]:
         Series("port_dropped_frames", number, -1, "link_down"),
         Series("port_dropped_frames", number, -1, "corrupt"),
     ]
-    for metric in ("pfc_sent_frames", "pfc_resumed_frames", "pfc_received_frames", "pfc_paused_ps"):
+    for metric in PFC_METRICS:
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
     if port.credits is not None:
         rows += credit_series(number)
     return rows
+
+
+def port_is_steady(port: Port) -> bool:
+    """Whether none of these is a time that goes on."""
+    return port.blocked == 0 and (port.pfc is None or port.pfc.told == 0)
 
 
 def port_counters(port: Port, now: i64) -> list[int]:
@@ -338,10 +382,13 @@ def port_counters(port: Port, now: i64) -> list[int]:
     ]
     pfc = port.pfc
     if pfc is None:
-        values += [0] * (4 * PRIORITIES)
+        values += [0] * (len(PFC_METRICS) * PRIORITIES)
         lanes = port.credits
         return values if lanes is None else values + credit_counters(lanes, now)
     values += list(pfc.sent)
     values += list(pfc.resumed)
     values += list(pfc.received)
+    values += list(pfc.stops)
+    values += list(pfc.pauses)
+    values += [pfc.told_time_ps(priority, now) for priority in range(PRIORITIES)]
     return values + [pfc.paused_time_ps(priority, now) for priority in range(PRIORITIES)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from actors.link import PRIORITIES
-from actors.pfc import port_counters, port_series
+from actors.pfc import port_counters, port_is_steady, port_series
 from emu.kernel.device import Series
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ def _optional(nic: Nic) -> list[str]:
     if nic.counted:
         names += list(RECEIVES)
     return names
+
+
+def nic_is_steady(nic: Nic) -> bool:
+    """Whether no counter of time is going on."""
+    return all(port_is_steady(port) for port in nic.ports())
 
 
 def nic_series(nic: Nic) -> list[Series]:

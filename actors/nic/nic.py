@@ -18,7 +18,7 @@ from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from actors.nic.bond import Bond, rebond, route_changed
-from actors.nic.counting import STATE, nic_counters, nic_series, pair_states
+from actors.nic.counting import STATE, nic_counters, nic_is_steady, nic_series, pair_states
 from actors.nic.faults import afflict_nic, corrupts
 from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
@@ -355,7 +355,7 @@ class Nic(Device):
         return nic_series(self)
 
     def steady(self) -> bool:
-        return not any(port.blocked for port in self._ports)
+        return nic_is_steady(self)
 
     def counters(self) -> list[int]:
         return nic_counters(self)

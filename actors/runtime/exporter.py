@@ -81,6 +81,7 @@ class Exporter:
         self._exposition = Exposition(devices, priorities)
         self._condition = threading.Condition()
         self._snapshot: Snapshot | None = None
+        self._begun: dict[tuple[str, tuple[str, ...]], str] = {}
         self._generation = 0
         self._unanswered = 0
         self._registry = CollectorRegistry(auto_describe=False)
@@ -124,7 +125,7 @@ class Exporter:
             snapshot = self._snapshot
         text = ""
         if snapshot is not None:
-            text = self._exposition.render(snapshot.values) + state_text(snapshot.state)
+            text = self._exposition.render(snapshot.values) + state_text(snapshot.state, self._begun)
         return text.encode() + generate_latest(self._registry)
 
     def sent(self) -> None:

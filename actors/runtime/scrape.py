@@ -37,6 +37,9 @@ class Scrape:
         self._engine: dict[str, int] = {}
         self._windows_before = 0
         self.state: StateReading | None = None
+        self.waited_ps: Callable[[], int] = int
+        """For how long of wall time this process waited for others, since it hosts these partitions."""
+        self._waited_before_ps = 0
         self.aims: Sequence[Made] = ()
         """What faults were found to hit so far; grows."""
         self._rows: Rows = {}
@@ -47,6 +50,8 @@ class Scrape:
         self._partitions = partitions
         self._windows = windows
         self._windows_before = self._engine.get("windows", 0)
+        self._waited_before_ps = self._engine.get("window_wait_ps", 0)
+        self.waited_ps = int
         devices = [device for partition in partitions for device in partition.devices]
         self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
         nodes = self._topology.nodes
@@ -89,6 +94,7 @@ class Scrape:
                 "packet_hops": sum(device.frames_received for device in self._devices),
                 "data_packet_hops": sum(device.data_frames_received for device in self._devices),
                 "windows": self._windows_before + self._windows(),
+                "window_wait_ps": self._waited_before_ps + self.waited_ps(),
             }
             self._values = [device.counters() for device in self._devices]
             if self.state is not None:

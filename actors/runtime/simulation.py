@@ -67,6 +67,8 @@ class Simulation:
         self.stop_asked = False
         self.wishes = wishes
         """The sync points to request; on worker 0 only."""
+        self.waited_ps = 0
+        """Wall time for which others were waited for."""
         self._exchange = exchange
         self._between = between
         self._pace = pace
@@ -113,7 +115,10 @@ class Simulation:
             self._send(participant.open())
             while not participant.complete:
                 assert self._exchange is not None, participant.machine.missing()
-                for peer, body in self._exchange.receive(WAIT_S):
+                begin_ns = time.perf_counter_ns()
+                received = self._exchange.receive(WAIT_S)
+                self.waited_ps += (time.perf_counter_ns() - begin_ns) * 1000
+                for peer, body in received:
                     self._send(participant.take(peer, body))
                 if self.stop_asked:
                     return None

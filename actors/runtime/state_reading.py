@@ -7,9 +7,10 @@ so that a sum over workers counts them once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from actors.control.controller import Controller
+from actors.link import Port
 from actors.ncclx.plan import job_plans
 from actors.nic.nic import Nic
 from actors.runtime.fabric import fabric_ports
@@ -22,6 +23,7 @@ from emu.measure.collected import CollectivePlan
 from emu.measure.jobs import bandwidth_bps, bus_factor
 from emu.measure.state_metrics import collective_name, size_range
 from emu.scenario.expect_span import direction_of
+from emu.topology.routing import routes
 from emu.wire.message import STATUS_SUCCESS
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
@@ -43,6 +45,8 @@ class StateReading:
             if isinstance(device, Switch | Nic)
             for at, port in enumerate(fabric_ports(device))
         ]
+        self._members: list[tuple[tuple[str, ...], Port]] | None = None
+        """Labels and port of every member of every routing group, once somebody has asked."""
         self._switches = [device for device in devices if isinstance(device, Switch)]
         self._controller = next((one for one in devices if isinstance(one, Controller)), None)
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
@@ -50,6 +54,8 @@ class StateReading:
         self._hosts = [len(work.hosts()) for work in works]
         self._read = 0
         """Of the controller's rows."""
+        self._steps: dict[int, int] = {}
+        """By job, how long its last step took."""
         self._collectives: dict[tuple[str, ...], list[int]] = {}
         """Labels -> how many, and time, algbw and busbw of the last."""
 
@@ -68,6 +74,9 @@ class StateReading:
                 for priority, queued in enumerate(port.queued_bytes):
                     if queued or priority in self._shown:
                         found["queue_bytes"].append(((*labels, str(priority)), int(queued)))
+        if self._members is None:
+            self._members = [one for switch in self._switches for one in self._members_of(switch)]
+        found["group_member_bytes"] = [(labels, int(port.sent_data_bytes)) for labels, port in self._members]
         for switch in self._switches:
             name = topology.nodes[switch.number].name
             found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
@@ -78,8 +87,21 @@ class StateReading:
             found["faults_active"] = [((), active)]
         return found
 
+    def _members_of(self, switch: Switch) -> Iterator[tuple[tuple[str, ...], Port]]:
+        """The members of groups of two ports and more, as they are while every link is up."""
+        topology = self._topology
+        nodes, ports = topology.nodes, topology.ports(switch.number)
+        for group in sorted(dict.fromkeys(routes(topology).groups(switch.number))):
+            if len(group) < 2:
+                continue
+            for at in group:
+                peer = nodes[ports[at].peer]
+                direction = direction_of(nodes[switch.number], peer)
+                labels = (nodes[switch.number].name, ranges(group), str(at), peer.name, direction)
+                yield labels, switch.ports[at]
+
     def _add_jobs(self, found: Rows, controller: Controller) -> None:
-        for key in ("job_operations", "job_running", "job_failed"):
+        for key in ("job_operations", "job_running", "job_failed", "job_step_time_ps", "job_mfu_ppm"):
             found[key] = []
         for plan, job in zip(self._jobs, controller.jobs, strict=True):
             found["job_operations"].append(((plan.name,), int(job.operation)))
@@ -89,10 +111,21 @@ class StateReading:
         if len(rows) < self._read:
             self._read = 0
             self._collectives.clear()
+            self._steps.clear()
         for number, operation, start_ps, end_ps, status in rows[self._read :]:
             if status == STATUS_SUCCESS:
                 self._take(number, operation, end_ps - start_ps)
         self._read = len(rows)
+        for number, step_ps in sorted(self._steps.items()):
+            plan = self._jobs[number]
+            found["job_step_time_ps"].append(((plan.name,), step_ps))
+            if plan.training is not None and plan.training.step_flops and step_ps:
+                share = (
+                    plan.training.step_flops
+                    * 10**18
+                    / (step_ps * plan.ranks * plan.training.peak_flops_per_s)
+                )
+                found["job_mfu_ppm"].append(((plan.name,), int(share)))
         ordered = sorted(self._collectives.items())
         for at, key in enumerate(
             (
@@ -107,7 +140,8 @@ class StateReading:
     def _take(self, number: int, operation: int, time_ps: int) -> None:
         job = self._jobs[number]
         if not job.collectives:
-            return  # A step of training is no collective.
+            self._steps[number] = time_ps  # A step of training is no collective.
+            return
         plan = job.collectives[operation % len(job.collectives)]
         labels = (
             job.name,
@@ -142,3 +176,14 @@ def count_faults(faults: Sequence[Fault], now_ps: int) -> tuple[int, int]:
         )
         active += not mended and not 0 < fault.end_ps <= now_ps
     return len(begun), active
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short: [0, 1, 2, 5] is "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -203,6 +203,7 @@ class Worker:
         if hosted.spec.pace_ps and hosted.spec.worker == 0:
             pace = Pace(hosted.participant.machine, hosted.spec.pace_ps)
         self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, pace)
+        hosted.scrape.waited_ps = partial(getattr, self._simulation, "waited_ps")
         if hosted.spec.resume_ps < 0:
             hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)

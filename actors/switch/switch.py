@@ -24,7 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES
-from actors.pfc import port_counters, port_series
+from actors.pfc import port_counters, port_is_steady, port_series
 from actors.route_change import SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes
@@ -330,7 +330,7 @@ class Switch(Device):
         return rows
 
     def steady(self) -> bool:
-        return not any(port.blocked for port in self.ports)
+        return all(port_is_steady(port) for port in self.ports)
 
     def counters(self) -> list[int]:
         buffer = self.buffer

@@ -1,24 +1,29 @@
-"""One run of a bench case, in a process of its own: `python -m emu.cli.bench_case NAME WORKERS [snapshots]`.
+"""One run of a bench case, a process of its own: `python -m emu.cli.bench_case NAME WORKERS [MORE]`.
 
-0 workers is `--local` in one part. The last line of standard output is a `Measured` as JSON. Nobody looks at
-the run while it goes on: no metrics, no progress, no run directory.
+MORE is `snapshots` or `scrapes`. 0 workers is `--local` in one part. The last line of standard output is a
+`Measured` as JSON. Nobody looks at the run while it goes on: no metrics, no progress, no run directory; with
+`scrapes` another process does, at the metrics page.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final
 
 import emu
 from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Outcome, RunOptions
+from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from emu.cli.bench_scrapes import scraped
 from emu.errors import EmuError, RuntimeFailure
 from emu.measure.bench_cases import CASES, FEATURES, Measured
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
 SNAPSHOTS: Final = "snapshots"
+SCRAPES: Final = "scrapes"
 LOOK_S: Final = 0.25
 """How often a run looks after its snapshots."""
 
@@ -37,6 +42,29 @@ def measure(name: str, workers: int, snapshots: bool = False) -> Measured:
     if outcome.ending is not Ending.FINISHED:
         raise RuntimeFailure(f"the run ended as {outcome.ending}: {outcome.message}")
     return measured(outcome)
+
+
+class _Scraped(Observer):
+    """Has another process scrape the first worker's page, as soon as there is one."""
+
+    def __init__(self, until: ExitStack) -> None:
+        self._until = until
+        self.end: Callable[[], int] = int
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        """Begin."""
+        self.end = self._until.enter_context(scraped(workers[0].metrics_address))
+
+
+def measure_scraped(name: str) -> Measured:
+    """Run a case to its end while it is scraped. RuntimeFailure if it ends in another way."""
+    scenario = load_mapping((CASES | FEATURES)[name].scenario()).scenario
+    options = RunOptions(local=True, metrics=True, progress_every_s=3600.0, snapshot_every_s=0.0)
+    with ExitStack() as until:
+        observer = _Scraped(until)
+        outcome = run_scenario(scenario, build_topology(scenario), options, observer)
+        scrapes = observer.end()
+    return measured(outcome)._replace(scrapes=scrapes)
 
 
 def measured(outcome: Outcome) -> Measured:
@@ -62,7 +90,9 @@ def main(arguments: list[str]) -> int:
     """Run one case, print what was measured."""
     name, workers, *more = arguments
     try:
-        found = measure(name, int(workers), more == [SNAPSHOTS])
+        found = (
+            measure_scraped(name) if more == [SCRAPES] else measure(name, int(workers), more == [SNAPSHOTS])
+        )
     except EmuError as error:
         print(error, file=sys.stderr)
         return error.exit_status

@@ -17,6 +17,7 @@ from typing import Any, Final
 import click
 
 import emu
+from emu.cli.bench_scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.bench_cases import CASES, FEATURES, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
@@ -35,6 +36,14 @@ SINGLE: Final = (
     ("hops/loop", 10),
 )
 PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up", 9))
+SCRAPE: Final = (
+    ("case", 16),
+    ("10k series ms", 13),
+    ("CPU s", 7),
+    ("scraped s", 9),
+    ("scrapes", 7),
+    ("cost", 7),
+)
 SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8), ("of wall", 8))
 
 
@@ -49,9 +58,17 @@ SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8)
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
 @click.option("--snapshots", is_flag=True, help="Show what snapshots cost, taken as a run takes them.")
+@click.option(
+    "--scrapes", is_flag=True, help="Show what scraping twice a second costs, in alternating pairs."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON at the end, and nothing else.")
 def command(
-    names: tuple[str, ...], repeat: int | None, workers: int | None, snapshots: bool, as_json: bool
+    names: tuple[str, ...],
+    repeat: int | None,
+    workers: int | None,
+    snapshots: bool,
+    scrapes: bool,
+    as_json: bool,
 ) -> None:
     """Measure packet-hops per CPU second on fixed cases; print medians.
 
@@ -59,9 +76,9 @@ def command(
     with payload alone. The last column divides by rounds per CPU second of a fixed Python loop timed in turn,
     for comparisons between machines and days.
     """
-    if snapshots and workers is not None:
-        raise UsageError("--snapshots and --workers are two questions; ask one")
-    columns = SNAPSHOT if snapshots else SINGLE if workers is None else PAIR
+    if snapshots + scrapes + (workers is not None) > 1:
+        raise UsageError("--snapshots, --scrapes and --workers are questions of their own; ask one")
+    columns = SNAPSHOT if snapshots else SCRAPE if scrapes else SINGLE if workers is None else PAIR
     told: list[dict[str, Any]] = []
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
@@ -72,6 +89,8 @@ def command(
             continue
         if snapshots:
             result, cells = _snapshots(case, repeat or REPEATS)
+        elif scrapes:
+            result, cells = _scrapes(case, repeat or PAIRS)
         elif workers is None:
             result, cells = _single(case, repeat or REPEATS)
         else:
@@ -178,6 +197,27 @@ def _snapshots(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
     }
     taken = f"{median(run.snapshots for run in runs):g}"
     return told, [case.name, f"{wall_s:.2f}", taken, f"{each_s * 1000:.1f}", f"{share:.1%}"]
+
+
+def _scrapes(case: Case, repeat: int) -> tuple[dict[str, Any], list[str]]:
+    """Run one case alone and scraped in turn; what that costs, what a page costs, and their row."""
+    pairs = [(run_once(case, 0), run_once(case, 0, "scrapes")) for _ in range(repeat)]
+    page_s = rendering_s()
+    cost = median(other.cpu_s / one.cpu_s for one, other in pairs) - 1
+    told: dict[str, Any] = {
+        "case": case.name,
+        "title": case.title,
+        "compiled": pairs[0][0].compiled,
+        "pairs": repeat,
+        "rendering_s": page_s,
+        "cpu_s": median(one.cpu_s for one, _ in pairs),
+        "scraped_cpu_s": median(other.cpu_s for _, other in pairs),
+        "scrapes": [other.scrapes for _, other in pairs],
+        "cost": cost,
+        "digest": only_digest(case, [run for pair in pairs for run in pair]),
+    }
+    cells = [f"{page_s * 1000:.1f}", f"{told['cpu_s']:.2f}", f"{told['scraped_cpu_s']:.2f}"]
+    return told, [case.name, *cells, f"{median(told['scrapes']):g}", f"{cost:.1%}"]
 
 
 def only_digest(case: Case, runs: Sequence[Measured]) -> str:

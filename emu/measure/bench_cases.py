@@ -287,6 +287,8 @@ class Measured(NamedTuple):
     snapshots: int = 0
     snapshots_s: float = 0.0
     """For how long the run stood still for them."""
+    scrapes: int = 0
+    """How often it was scraped."""
 
     @property
     def hops_per_cpu_s(self) -> float:

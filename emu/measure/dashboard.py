@@ -52,7 +52,13 @@ _ROWS: Final = (
     ("Queues and buffers", ("queue_", "ingress_", "headroom_", "buffer_", "qos_")),
     ("NICs", ("nic_",)),
 )
-_UNITS: Final = {Unit.BYTES: "bytes", Unit.PS: "s", Unit.FRAMES: "short", Unit.COUNT: "short"}
+_UNITS: Final = {
+    Unit.BYTES: "bytes",
+    Unit.PS: "s",
+    Unit.FRAMES: "short",
+    Unit.COUNT: "short",
+    Unit.PPM: "percentunit",
+}
 
 
 def dashboard() -> dict[str, Any]:

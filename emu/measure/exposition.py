@@ -13,19 +13,20 @@ Text format 0.0.4. Time is rendered in seconds, in exact decimal.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
+from operator import add
 
 from emu.kernel.device import Series
 from emu.measure.metric import Metric, Unit
-from emu.measure.metrics import DEVICE_METRICS, label_text, labels_of, seconds
+from emu.measure.metrics import DEVICE_METRICS, label_text, labels_of, seconds, shown_value
 from emu.measure.state_metrics import STATE_METRICS
 
 
 class _Family:
     """The lines of one metric: what they begin with, and where their values stand in the flat list."""
 
-    __slots__ = ("header", "in_seconds", "metric", "places", "prefixes", "unused")
+    __slots__ = ("begun", "header", "in_seconds", "metric", "places", "prefixes", "unused", "unused_places")
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -35,20 +36,31 @@ class _Family:
         self.places: list[int] = []
         self.unused: list[tuple[int, str, Series]] = []
         """Place, device and series of the lines that are left out while their value is 0."""
+        self.unused_places: list[int] = []
+        self.begun: dict[int, str] = {}
+        """By place, the beginning of such a line that was shown once."""
 
     def lines(self, flat: Sequence[int]) -> list[str]:
         """Header and lines; empty if no line is to be shown."""
-        shown = zip(self.prefixes, self.places, strict=True)
-        if self.in_seconds:
-            lines = [prefix + (seconds(flat[at]) if flat[at] else "0") for prefix, at in shown]
-            lines += [self._begin(one) + seconds(flat[one[0]]) for one in self.unused if flat[one[0]]]
-        else:
-            lines = [prefix + str(flat[at]) for prefix, at in shown]
-            lines += [self._begin(one) + str(flat[one[0]]) for one in self.unused if flat[one[0]]]
+        found = map(flat.__getitem__, self.places)
+        text: Callable[[int], str] = _seconds_or_0 if self.in_seconds else str
+        lines = list(map(add, self.prefixes, map(text, found)))
+        unused = map(flat.__getitem__, self.unused_places)
+        lines += [
+            self._begin(one) + text(value) for one, value in zip(self.unused, unused, strict=True) if value
+        ]
         return [self.header, *lines] if lines else []
 
     def _begin(self, unused: tuple[int, str, Series]) -> str:
-        return self.metric.name + labels_of(self.metric, unused[1], unused[2]) + " "
+        found = self.begun.get(unused[0])
+        if found is None:
+            found = self.metric.name + labels_of(self.metric, unused[1], unused[2]) + " "
+            self.begun[unused[0]] = found
+        return found
+
+
+def _seconds_or_0(time_ps: int) -> str:
+    return seconds(time_ps) if time_ps else "0"
 
 
 class Exposition:
@@ -72,6 +84,7 @@ class Exposition:
                     family.places.append(place)
                 else:
                     family.unused.append((place, name, one))
+                    family.unused_places.append(place)
                 place += 1
         self.families = [family for family in families.values() if family.places or family.unused]
         self.series_count = place
@@ -87,16 +100,25 @@ class Exposition:
         return "\n".join(lines)
 
 
-def state_text(rows: Mapping[str, Sequence[tuple[Sequence[str], int]]]) -> str:
-    """The series of state: by key, the values of their labels and their values."""
+def state_text(
+    rows: Mapping[str, Sequence[tuple[tuple[str, ...], int]]], begun: dict[tuple[str, tuple[str, ...]], str]
+) -> str:
+    """The series of state: by key, the values of their labels and their values.
+
+    `begun` is kept from page to page: the beginnings of lines that were shown before.
+    """
     lines: list[str] = []
     for metric in STATE_METRICS:
         of_metric = rows.get(metric.key, ())
         if of_metric:
             lines.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}")
         for values, value in of_metric:
-            pairs = zip(metric.labels, values, strict=True)
-            inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
-            shown = seconds(value) if metric.unit is Unit.PS else str(value)
-            lines.append(f"{metric.name}{{{inside}}} {shown}" if inside else f"{metric.name} {shown}")
+            begin = begun.get((metric.key, values))
+            if begin is None:
+                pairs = zip(metric.labels, values, strict=True)
+                inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
+                begin = begun[metric.key, values] = (
+                    f"{metric.name}{{{inside}}} " if inside else f"{metric.name} "
+                )
+            lines.append(begin + shown_value(metric, value))
     return "".join(line + "\n" for line in lines)

@@ -25,6 +25,8 @@ class Unit(StrEnum):
     COUNT = "count"
     PS = "ps"
     """Rendered in seconds."""
+    PPM = "ppm"
+    """Millionths; rendered as a ratio."""
 
 
 DEVICE: Final = ("device",)

@@ -10,9 +10,6 @@ read it, so a series has one name, one unit and one line of help wherever it sho
 - Labels are bounded: a device, one of its ports, one of eight priorities, one of the reasons listed here.
   There is no label per flow, queue pair or collective.
 - A counter only rises during a run. A peak is a gauge, because a restored run may set it back.
-
-Source of the NIC's names: the hardware counters of mlx5 (`/sys/class/infiniband/*/ports/*/hw_counters`),
-under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from emu.kernel.device import Series
 from emu.measure.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
 from emu.measure.metric import counter as _counter
 from emu.measure.metric import gauge as _gauge
+from emu.measure.nic_metrics import NIC_METRICS
 from emu.measure.state_metrics import STATE_METRICS
 from emu.units import PS_PER_S
 
@@ -88,6 +86,27 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.FRAMES,
         PRIORITY,
         "PFC frames received that told this port to stop this priority.",
+    ),
+    _counter(
+        "pfc_stops",
+        "pfc_transmit_transitions",
+        Unit.COUNT,
+        PRIORITY,
+        "Times this port told its peer to stop this priority, reminders not counted.",
+    ),
+    _counter(
+        "pfc_pauses",
+        "pfc_receive_transitions",
+        Unit.COUNT,
+        PRIORITY,
+        "Times this priority of this port went from sending to stopped because the peer said so.",
+    ),
+    _counter(
+        "pfc_stopped_ps",
+        "pfc_transmit_paused_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which this port had told its peer to stop this priority.",
     ),
     _counter(
         "pfc_paused_ps",
@@ -223,100 +242,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Frames that a map gave a queue or priority group other than their DSCP's class selector.",
     ),
-    _counter(
-        "nic_out_of_sequence",
-        "nic_out_of_sequence",
-        Unit.COUNT,
-        DEVICE,
-        "Packets that arrived with a sequence number other than the expected one.",
-    ),
-    _counter(
-        "nic_packet_seq_err",
-        "nic_packet_seq_err",
-        Unit.COUNT,
-        DEVICE,
-        "NAKs for a sequence error received by the requester.",
-    ),
-    _counter(
-        "nic_local_ack_timeout_err",
-        "nic_local_ack_timeout_err",
-        Unit.COUNT,
-        DEVICE,
-        "Times the requester's acknowledgement timer expired.",
-    ),
-    _counter(
-        "nic_duplicate_request",
-        "nic_duplicate_request",
-        Unit.COUNT,
-        DEVICE,
-        "Packets that arrived a second time.",
-    ),
-    _counter(
-        "nic_unknown_qpn",
-        "nic_unknown_qpn",
-        Unit.COUNT,
-        DEVICE,
-        "Packets for a queue pair that the NIC does not have.",
-    ),
-    _counter(
-        "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."
-    ),
-    _counter(
-        "nic_roce_adp_retrans",
-        "nic_roce_adp_retrans",
-        Unit.COUNT,
-        DEVICE,
-        "Times a timer of adaptive retransmission expired before the full timeout.",
-    ),
-    _counter(
-        "nic_rx_icrc_encapsulated",
-        "nic_rx_icrc_encapsulated",
-        Unit.FRAMES,
-        DEVICE,
-        "Data packets lost because their ICRC was wrong.",
-    ),
-    _counter(
-        "nic_rnr_nak_retry_err",
-        "nic_rnr_nak_retry_err",
-        Unit.COUNT,
-        DEVICE,
-        "RNR NAKs received by the requester, retries not used up.",
-    ),
-    _counter(
-        "nic_out_of_buffer",
-        "nic_out_of_buffer",
-        Unit.COUNT,
-        DEVICE,
-        "Packets refused because no receive was posted.",
-    ),
-    _counter(
-        "nic_failovers",
-        "nic_bond_failovers",
-        Unit.COUNT,
-        DEVICE,
-        "Queue pairs that went on through another port because theirs was down.",
-    ),
-    _counter("nic_np_cnp_sent", "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
-    _counter(
-        "nic_np_ecn_marked_roce_packets",
-        "nic_np_ecn_marked_roce_packets",
-        Unit.FRAMES,
-        DEVICE,
-        "Packets received that a switch had marked.",
-    ),
-    _counter("nic_rp_cnp_handled", "nic_rp_cnp_handled", Unit.FRAMES, DEVICE, "CNPs handled by the sender."),
-    _counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
-    _counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
-    _counter(
-        "nic_delivered_bytes",
-        "nic_delivered_bytes",
-        Unit.BYTES,
-        DEVICE,
-        "Payload bytes that arrived in sequence.",
-    ),
-    _counter(
-        "nic_posted_bytes", "nic_posted_bytes", Unit.BYTES, DEVICE, "Payload bytes of posted work requests."
-    ),
+    *NIC_METRICS,
 )
 """What devices count, in the order in which families are rendered."""
 
@@ -332,6 +258,13 @@ ENGINE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter("data_packet_hops", "data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
     _counter("windows", "windows", Unit.COUNT, (), "Windows of the protocol between workers."),
+    _counter(
+        "window_wait_ps",
+        "window_wait_wall_seconds",
+        Unit.PS,
+        (),
+        "Wall time that the worker waited for the others between windows.",
+    ),
     _gauge("resident_bytes", "resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
 )
 """What a worker counts of itself."""
@@ -353,6 +286,15 @@ def seconds(time_ps: int) -> str:
     """`time_ps` in seconds, exact, in decimal: 1_167_760 is "0.000001167760"."""
     assert time_ps >= 0, time_ps
     return f"{time_ps // PS_PER_S}.{time_ps % PS_PER_S:012d}"
+
+
+def shown_value(metric: Metric, value: int) -> str:
+    """A value as the text formats have it, in the unit of the series' name."""
+    if metric.unit is Unit.PS:
+        return seconds(value)
+    if metric.unit is Unit.PPM:
+        return f"{value // 10**6}.{value % 10**6:06d}"
+    return str(value)
 
 
 def label_text(value: str) -> str:
@@ -383,7 +325,7 @@ def markdown(metrics: Iterable[Metric] = METRICS) -> str:
     """The table of `docs/metrics.md`."""
     lines = ["| series | type | unit | labels | meaning |", "|---|---|---|---|---|"]
     for metric in metrics:
-        unit = {Unit.PS: "seconds", Unit.COUNT: ""}.get(metric.unit, metric.unit.value)
+        unit = {Unit.PS: "seconds", Unit.COUNT: "", Unit.PPM: "ratio"}.get(metric.unit, metric.unit.value)
         labels = ", ".join(metric.labels)
         lines.append(f"| `{metric.name}` | {metric.kind} | {unit} | {labels} | {metric.help} |")
     return "\n".join(lines) + "\n"

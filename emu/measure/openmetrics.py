@@ -19,8 +19,8 @@ from typing import Final
 
 from emu.kernel.device import Series
 from emu.measure.collected import Sample
-from emu.measure.metric import Kind, Metric, Unit
-from emu.measure.metrics import DEVICE_METRICS, METRIC_OF, labels_of, seconds
+from emu.measure.metric import Kind, Metric
+from emu.measure.metrics import DEVICE_METRICS, METRIC_OF, labels_of, seconds, shown_value
 from emu.units import PS_PER_S
 
 START_S: Final = 946_684_800
@@ -57,7 +57,7 @@ def openmetrics(
                 begun = True
             begin = metric.name + labels_of(metric, names[number], one)
             for virtual_ps, value in curve:
-                shown = seconds(value) if metric.unit is Unit.PS else str(value)
+                shown = shown_value(metric, value)
                 yield f"{begin} {shown} {stamp(virtual_ps)}\n"
     clock = METRIC_OF["virtual_ps"]
     yield from _header(clock)

@@ -15,6 +15,7 @@ from typing import Final
 from emu.measure.metric import PORT, PRIORITY, Metric, Unit, counter, gauge
 
 JOB: Final = ("job",)
+MEMBER: Final = ("device", "group", "port", "peer", "direction")
 COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
 
 STATE_METRICS: Final[tuple[Metric, ...]] = (
@@ -25,6 +26,14 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.COUNT,
         ("device", "port", "peer", "direction"),
         "Always 1; the port's peer, and whether that is above (up), below (down) or beside (level).",
+    ),
+    counter(
+        "group_member_bytes",
+        "routing_group_member_payload_bytes",
+        Unit.BYTES,
+        MEMBER,
+        "Payload that a member of a routing group has sent, to whatever destination; a group is named by its "
+        "ports.",
     ),
     gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
     gauge(
@@ -54,6 +63,20 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
         Unit.BYTES,
         COLLECTIVE,
         "Bytes per virtual second of the last one, as busbw.",
+    ),
+    gauge(
+        "job_step_time_ps",
+        "job_step_time_seconds",
+        Unit.PS,
+        JOB,
+        "How long the last step of training took, from the first rank's begin to the last's end.",
+    ),
+    gauge(
+        "job_mfu_ppm",
+        "job_mfu_ratio",
+        Unit.PPM,
+        JOB,
+        "Model FLOPs of that step over what the GPUs could have done at peak rate.",
     ),
     counter("faults", "faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
     gauge("faults_active", "faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),

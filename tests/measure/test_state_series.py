@@ -4,7 +4,7 @@ from actors.runtime.changes import Changes
 from actors.runtime.local import InProcess
 from actors.runtime.participant import Participant
 from actors.runtime.plan import RunPlan, blueprint_of, spread
-from actors.runtime.state_reading import Rows, StateReading
+from actors.runtime.state_reading import Rows, StateReading, ranges
 from emu import api
 from emu.measure.exposition import state_text
 from emu.measure.state_metrics import size_range
@@ -84,9 +84,47 @@ def test_sizes_are_ranges_of_powers_of_two() -> None:
 
 
 def test_state_is_rendered_as_prometheus_reads_it() -> None:
-    text = state_text({"port_up": [(("a", "0"), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]})
+    text = state_text({"port_up": [(("a", "0"), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]}, {})
     assert 'emu_port_up{device="a",port="0"} 1\n' in text
     assert "emu_faults_total 2\n" in text
     assert "unheard_of" not in text
     (rows,) = states(30 * US)
-    assert len(check_format(state_text(rows))) > 30
+    assert len(check_format(state_text(rows, {}))) > 30
+
+
+def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
+    prepared = api.prepare(scenario, overrides)
+    made = spread(blueprint_of(prepared.scenario, prepared.topology), 1)
+    partition, machine = made.partition(0), made.machine(0)
+    reading = StateReading(made, partition.devices, lambda: ())
+    partition.start()
+    InProcess([Participant(partition, machine, lambda _: None)], 1, lambda: True).run()
+    return reading.rows(partition.now_ps()), made
+
+
+def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None:
+    training = api.run("scenarios/training_step.yaml", local=True).summary.jobs["train"].training
+    assert training is not None
+    assert training.mfu is not None
+    rows, _ = state_at_end("scenarios/training_step.yaml")
+    assert rows["job_step_time_ps"] == [(("train",), training.step_ps)]
+    ((labels, mfu_ppm),) = rows["job_mfu_ppm"]
+    assert labels == ("train",)
+    assert abs(mfu_ppm - training.mfu * 10**6) <= 1
+    assert f'emu_job_mfu_ratio{{job="train"}} 0.{mfu_ppm:06d}\n' in state_text(rows, {})
+
+
+def test_every_member_of_every_group_has_its_load() -> None:
+    rows, made = state_at_end("scenarios/tiny_all_reduce.yaml")
+    topology = made.topology
+    result = api.run("scenarios/tiny_all_reduce.yaml", local=True)
+    members = {(device, peer): value for (device, _, _, peer, _), value in rows["group_member_bytes"]}
+    for row in result.summary.fabric.uplinks:
+        for peer, load in zip(row.towards, row.loads, strict=True):
+            assert members[row.switch, peer] == load
+    groups = {(device, group) for (device, group, *_), _ in rows["group_member_bytes"]}
+    assert groups == {(topology.nodes[leaf].name, "2-3") for leaf in topology.switches[:2]}
+
+
+def test_ranges_are_short() -> None:
+    assert [ranges(one) for one in ([], [3], [0, 1, 2, 5], [1, 3, 4])] == ["", "3", "0-2,5", "1,3-4"]
