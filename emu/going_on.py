@@ -53,6 +53,8 @@ class Again:
 def reopen(path: Path) -> Again:
     """Go on with the run in a directory. Raises UsageError if there is none, or if it came to its end."""
     prepared = _prepared(path)
+    if prepared.scenario.run.repeat:
+        raise UsageError(f"{path}: a live run is not gone on with; emu replay {path} repeats it")
     ending = _ending(path)
     if ending in ENDED:
         raise UsageError(f"{path}: the run came to its end ({ending}); there is nothing to go on with")

@@ -100,6 +100,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.program",
     "actors.control.controller",
     "actors.runtime.partition",
+    "actors.runtime.rounds",
     "actors.runtime.window",
     "actors.runtime.parcels",
     "actors.runtime.participant",

@@ -142,18 +142,19 @@ class ReceiveBuffer:
         return False
 
     def save(self) -> list[Plain]:
-        """What is held, in its order."""
+        """What is held, in its order, and how fast memory is now."""
         frames: list[Plain] = []
         frame = self._head
         while frame is not None:
             frames.append([frame.ingress, save_event(frame)])
             frame = frame.queue_next
         groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
-        return [frames, groups]
+        return [frames, groups, self.rate_bps]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned; the pending event is the queue's."""
-        frames, groups = as_list(state)
+        frames, groups, rate_bps = as_list(state)
+        self.rate_bps = as_int(rate_bps)
         self._head = None
         self._tail = None
         for saved in as_list(frames):

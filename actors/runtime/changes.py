@@ -5,12 +5,15 @@ requested sync point that says so: whoever leads asks worker 0 to announce it on
 a sync point everything before it has been executed and nothing at or after it. The scenario with the change
 says which events its faults make; those that are still to come and differ from what is pending are taken
 away or pushed. So the run goes on as one whose scenario had the change from the beginning.
+
+So, too, a run that goes back to a snapshot does not make them again at sync points: what was made before is
+in the snapshot, and the events of what was made later are pushed at once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from actors.runtime.aiming import Meter, chosen
 from actors.runtime.build import Blueprint, fault_events
@@ -72,6 +75,18 @@ class Changes:
         """Take a change, as JSON, to be made later."""
         self._staged.append(json.loads(text))
 
+    def restore(self, made: Sequence[tuple[str, int]], aims: Sequence[Made], from_ps: int) -> None:
+        """Take all changes made so far, with their times, and what was aimed at before `from_ps`.
+
+        The run begins anew then. Devices are built and, if that is not the start, loaded.
+        """
+        self.aims += [one for one in aims if one.at_ps <= from_ps]
+        self._blueprint = self._with_aims(self._blueprint)
+        for text, at_ps in made:
+            self.stage(text)
+            self._make(json.loads(text), at_ps, from_ps)
+            self.made_ps.append(at_ps)
+
     def act(self, sync: SyncPoint) -> None:
         """Aim, mark, and make what is due at a sync point."""
         if sync.busiest < NEVER_PS:
@@ -102,16 +117,19 @@ class Changes:
         faults = scripted(blueprint.scenario, blueprint.topology, aims)
         return blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
 
-    def _make(self, change: Change, now_ps: int) -> None:
+    def _make(self, change: Change, now_ps: int, from_ps: int = -1) -> None:
+        """Make a change; if the run began anew behind it, its events are there, or were executed."""
         before = self._blueprint
         scenario = changed(before.scenario, change, now_ps)
         resolved = resolve(scenario, before.topology)
-        self._take_over(
-            before, self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan)), now_ps
-        )
+        after = self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan))
+        if now_ps > from_ps:
+            self._take_over(before, after, now_ps)
+        else:
+            self._blueprint = after
         known, self._aimed = self._aimed, {one.at_ps: one for one in aimed(scenario)}
         for at_ps in self._aimed:
-            if at_ps > now_ps and at_ps not in known:
+            if at_ps > max(now_ps, from_ps) and at_ps not in known:
                 self._machine.aim_at(at_ps)
 
     def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:

@@ -21,17 +21,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, cast
 
-from actors.runtime.build import Blueprint
 from actors.runtime.ensemble import START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
-from actors.runtime.homes import Homes
+from actors.runtime.homes import Homes, housed
 from actors.runtime.interruption import Interruption
 from actors.runtime.judgement import can_be_repeated, judge
 from actors.runtime.keeper import Keeper
 from actors.runtime.leading import LOOK_S as LEAD_S
 from actors.runtime.leading import RayLead
-from actors.runtime.nodes import cluster_nodes, moves_for, pin_of, share_out
-from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.outcome import Ending, Made, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from actors.runtime.peers import Address
 from actors.runtime.placement import Placement
 from actors.runtime.plain_records import from_plain
@@ -50,7 +48,6 @@ from actors.runtime.workers_file import write_workers
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
-from emu.topology.load import expected_loads
 from emu.topology.model import Topology
 from emu.units import format_time
 
@@ -75,7 +72,7 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
         homes: list[str] = []
         if options.address is not None:
             workers = options.workers or min(cluster_cpus(), devices)
-            plan, homes = _housed(blueprint, workers, placement, options.pins)
+            plan, homes = housed(blueprint, workers, placement, options.pins)
         with Interruption() as interruption:
             run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s)
             ending = Ending.FAILED
@@ -85,22 +82,6 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
                 return outcome
             finally:
                 run.close(ending)
-
-
-def _housed(
-    blueprint: Blueprint, workers: int, placement: Placement, pins: Sequence[str]
-) -> tuple[RunPlan, list[str]]:
-    """The run spread over the nodes of a cluster, and the node of each worker. Raises UsageError."""
-    plan = spread(blueprint, workers, placement)
-    nodes = cluster_nodes()
-    homes = share_out(plan.workers, [node.cpus for node in nodes])
-    if pins:
-        topology = blueprint.topology
-        wanted = [pin_of(text) for text in pins]
-        loads = expected_loads(topology)
-        moves = moves_for(topology, plan.assignment, loads, homes, nodes, wanted)
-        plan = spread(blueprint, workers, placement, moves)
-    return plan, [nodes[home].ident for home in homes]
 
 
 class _RayRun:
@@ -139,9 +120,12 @@ class _RayRun:
         self._incarnation = 0
         self._refusals: list[str] = []
         self._reached_ps = 0
+        """How far any attempt got, as far as is known."""
+        self._changes: tuple[tuple[str, int], ...] = ()
+        """What was done to a live run before this attempt began."""
+        self._aims: tuple[Made, ...] = ()
         self._heard_ps: dict[int, int] = {}
         """By worker, the last sampling point whose share has come here in this attempt."""
-        """How far any attempt got, as far as is known."""
 
     def run(self) -> Outcome:
         """Start, run and collect, as often as it takes."""
@@ -211,9 +195,6 @@ class _RayRun:
         """Whether the attempt broke, and another one is worth it."""
         if self._interruption.asked or not can_be_repeated(self._ensemble.gone, reports):
             return False
-        if self._options.steering is not None and self._options.steering.taken:
-            # Changes made since the snapshot are in no worker's scenario: it would be another run.
-            return False
         return self._patience.failed(self._reached_ps)
 
     def _go_back(self, reports: dict[int, Report | None]) -> Snapshot | None:
@@ -224,6 +205,8 @@ class _RayRun:
         self._ensemble.send_back()
         snapshot = self._keeper.found()
         self._merger.restart()
+        if self._options.steering is not None:
+            self._changes = self._options.steering.go_back(max(self._reached_ps, *self._heard_ps.values(), 0))
         self._heard_ps.clear()
         self._incarnation += 1
         where = "to the start" if snapshot is None else f"to {format_time(snapshot.sync_ps)}"
@@ -262,6 +245,8 @@ class _RayRun:
                 snapshots_at_ps=self._keeper.at_ps,
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
                 end_ps=self._options.end_ps,
+                changes=self._changes,
+                aims=self._aims,
                 pace_ps=self._options.pace_ps,
                 live=self._options.steering is not None,
             )
@@ -357,14 +342,16 @@ class _RayRun:
         answers = self._ensemble.ask(
             lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers
         )
-        for worker, (_, shares, _) in answers.items():
+        for worker, (_, shares, _, made_ps) in answers.items():
+            if self._options.steering is not None:
+                self._options.steering.hear(made_ps)
             for share in shares:
                 self._merger.add(share)
                 heard_ps[worker] = share.time_ps
-        for worker, (_, _, saved) in answers.items():
+        for worker, (_, _, saved, _) in answers.items():
             for one in saved:
                 self._keeper.take(worker, one)
-        found = [progress for progress, _, _ in answers.values()]
+        found = [progress for progress, *_ in answers.values()]
         self._refusals += [line for one in found for line in one.refusals]
         if len(found) == self._plan.workers:
             virtual_ps = max(one.virtual_ps for one in found)
@@ -372,8 +359,8 @@ class _RayRun:
                 self._reached_ps = virtual_ps
                 rows = tuple(row for one in found for row in one.operations)
                 delivered_bytes = sum(one.delivered_bytes for one in found)
-                aims = max((one.aims for one in found), key=len)
-                told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), aims)
+                self._aims = max((one.aims for one in found), key=len)
+                told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims)
                 self._observer.progressed(told)
                 self._refusals = []
             if self._keeper.due():

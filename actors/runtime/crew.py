@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from actors.runtime.ray_session import ray_session
@@ -51,14 +52,17 @@ def crew_of_session() -> Crew | None:
 
 
 @contextmanager
-def session(address: str | None = None) -> Iterator[None]:
+def session(
+    address: str | None = None, *, unprotected: bool = False, wheel: Path | None = None
+) -> Iterator[None]:
     """Keep Ray and the workers between the runs inside; without an address Ray is started on this machine.
+    `unprotected` and `wheel` are as of `RunOptions`.
 
     Raises RuntimeFailure if Ray cannot be had, and UsageError in a session.
     """
     if _open:
         raise UsageError("a session is open already")
-    with ray_session(address, os.cpu_count() or 1):
+    with ray_session(address, os.cpu_count() or 1, unprotected, wheel):
         crew = Crew()
         _open.append(crew)
         try:

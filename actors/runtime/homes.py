@@ -1,4 +1,4 @@
-"""Where do the workers of a lost node go?
+"""Which node does each worker live on, and where does it go when that is lost?
 
 A worker whose process is gone is started again on its own node if that is still there. If not, it goes to the
 node that is left with the fewest workers for its CPUs; they share CPUs with those that are there. If no node
@@ -14,9 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from typing import Final
 
+from actors.runtime.build import Blueprint
 from actors.runtime.interruption import Interruption
-from actors.runtime.nodes import Node, answering, cluster_nodes
+from actors.runtime.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
+from actors.runtime.placement import Placement
+from actors.runtime.plan import RunPlan, spread
 from emu.errors import RuntimeFailure
+from emu.topology.load import expected_loads
 
 WAIT_S: Final = 300.0
 """How long to wait for a node."""
@@ -81,3 +85,19 @@ def rehoused(homes: Sequence[str], workers: Sequence[int], nodes: Sequence[Node]
         loads = [(Fraction(carried[place] + 1, node.cpus), place) for place, node in enumerate(nodes)]
         found[worker] = nodes[min(loads)[1]].ident
     return found
+
+
+def housed(
+    blueprint: Blueprint, workers: int, placement: Placement, pins: Sequence[str]
+) -> tuple[RunPlan, list[str]]:
+    """The run spread over the nodes of a cluster, and the node of each worker. Raises UsageError."""
+    plan = spread(blueprint, workers, placement)
+    nodes = cluster_nodes()
+    homes = share_out(plan.workers, [node.cpus for node in nodes])
+    if pins:
+        topology = blueprint.topology
+        wanted = [pin_of(text) for text in pins]
+        loads = expected_loads(topology)
+        moves = moves_for(topology, plan.assignment, loads, homes, nodes, wanted)
+        plan = spread(blueprint, workers, placement, moves)
+    return plan, [nodes[home].ident for home in homes]

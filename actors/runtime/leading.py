@@ -45,7 +45,7 @@ class LocalLead:
 
 
 class RayLead:
-    """Leads the workers of a run on Ray; a worker that is gone is the coordinator's business."""
+    """Leads the workers of one attempt to run on Ray; a worker that is gone is the coordinator's business."""
 
     def __init__(self, steering: Steering, actors: Sequence[Any]) -> None:
         self._steering = steering
@@ -54,11 +54,14 @@ class RayLead:
         self._refs: list[Any] = []
         self._requested = False
         self._ending = False
+        self._over = False
 
     def look(self) -> None:
         """Pass on what was ordered, as far as answers are in."""
         import ray  # noqa: PLC0415  Ray only where it is needed
 
+        if self._over:
+            return
         steering = self._steering
         if self._taken is None and (taken := steering.take()) is not None:
             self._taken = taken
@@ -67,7 +70,7 @@ class RayLead:
         if self._taken is not None:
             done, waiting = ray.wait(self._refs, num_returns=len(self._refs), timeout=0)
             if not waiting and self._gone(done):
-                self._taken = None
+                self._over = True
             elif not waiting and self._requested:
                 at_ps = max(ray.get(done))
                 self._taken = None
@@ -82,12 +85,11 @@ class RayLead:
             self._actors[0].request_end.remote()
 
     def _gone(self, refs: Sequence[Any]) -> bool:
-        """Whether a worker is gone: then the run is, and nothing more is made."""
+        """Whether a worker is gone: then the attempt is over, and nothing more is made in it."""
         import ray  # noqa: PLC0415  as above
 
         try:
             ray.get(list(refs))
         except ray.exceptions.RayActorError:
-            self._steering.close()
             return True
         return False

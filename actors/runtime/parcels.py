@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from actors.runtime.window import Parcel
+from actors.runtime.rounds import Parcel
 from emu.errors import ProtocolError, RuntimeFailure
 from emu.wire.batch import Batch
 from emu.wire.codec import (

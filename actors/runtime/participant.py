@@ -19,8 +19,9 @@ from typing import Final
 from actors.runtime.outcome import Ending
 from actors.runtime.parcels import decode_parcel, encode_parcel
 from actors.runtime.partition import Partition
+from actors.runtime.rounds import Contribution, Parcel
 from actors.runtime.sync import SyncPoint
-from actors.runtime.window import Contribution, Parcel, WindowMachine
+from actors.runtime.window import WindowMachine
 from emu.errors import ProtocolError
 from emu.measure.collected import DeviceRecord
 

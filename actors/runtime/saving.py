@@ -56,8 +56,9 @@ class Wishes:
         return False
 
     def passed(self) -> None:
-        """A requested sync point was passed."""
+        """A requested sync point was passed, this one or another: what is still wished is requested anew."""
         self._requested_soon = False
+        self._requested_ps = -1
 
 
 class Saver:

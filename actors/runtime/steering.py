@@ -3,7 +3,8 @@
 A `Steering` belongs to one run. Anybody, from any thread, orders a change (a fault to inject or to clear) or
 the end; the order is checked against the run's scenario at once, and refused with one line. Whoever leads the
 run takes the orders one by one: stages each with every worker, has a sync point requested, and says when it
-was made. Then it is part of the scenario, its listener writes it down, and whoever waits hears of it.
+was made. Then it is part of the scenario, its listener writes it down, and whoever waits hears of it. Where
+the run goes back to a snapshot, what was made by then stays made, at its time.
 
 One at a time: a change is staged when the one before is made, so that all workers always agree.
 """
@@ -14,7 +15,7 @@ import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from emu.errors import ScenarioError, UsageError
@@ -72,6 +73,10 @@ class Steering:
         self._waiting: deque[Order] = deque()
         self._current: Order | None = None
         self._taken = 0
+        self._made: list[tuple[str, int]] = []
+        self._told_ps = 0
+        self._heard_ps = -1
+        """When the change under way was made, if any worker said so."""
         self._over = False
 
     def inject(self, fault: Mapping[str, object]) -> Order:
@@ -125,7 +130,7 @@ class Steering:
                 if not self._waiting:
                     return None
                 order = self._waiting.popleft()
-            not_before_ps = 0
+            not_before_ps = self._told_ps
             if "clear" in order.change:
                 number = int(order.change["clear"])
                 try:
@@ -133,7 +138,7 @@ class Steering:
                 except UsageError as error:
                     order.settle(str(error))
                     continue
-                not_before_ps = self._begun_ps(number) + 1
+                not_before_ps = max(not_before_ps, self._begun_ps(number) + 1)
             self._current = order
             self._taken += 1
             return self._taken, json.dumps(order.change), not_before_ps
@@ -154,6 +159,8 @@ class Steering:
         order = self._current
         assert order is not None, at_ps
         self._current = None
+        self._heard_ps = -1
+        self._made.append((json.dumps(order.change), at_ps))
         self.scenario = changed(self.scenario, order.change, at_ps)
         order.made_ps = at_ps
         order.fault = int(order.change["clear"]) if "clear" in order.change else len(self.scenario.faults) - 1
@@ -161,6 +168,28 @@ class Steering:
         if self.listener is not None:
             self.listener(order.change, order.fault, at_ps, self.scenario)
         order.settle()
+
+    def hear(self, made_ps: Sequence[int]) -> None:
+        """A worker has made so many changes, then. Call it before telling of a sample of that worker."""
+        if self._current is not None and len(made_ps) >= self._taken:
+            self._heard_ps = made_ps[self._taken - 1]
+
+    def go_back(self, told_ps: int) -> tuple[tuple[str, int], ...]:
+        """The run goes back to a snapshot: every change that was made, with its time, for who begins anew.
+
+        Nothing further is made before `told_ps`: what the run was until then was told already. The one under
+        way counts as made if any worker was heard to have made it: what was told of the run may show it.
+        Otherwise it waits again, as the first.
+        """
+        if self._current is not None and self._heard_ps >= 0:
+            self.made(self._heard_ps)
+        elif self._current is not None:
+            with self._lock:
+                self._waiting.appendleft(self._current)
+            self._current = None
+            self._taken -= 1
+        self._told_ps = max(self._told_ps, told_ps, *(at_ps for _, at_ps in self._made))
+        return tuple(self._made)
 
     def close(self) -> None:
         """The run is over: nothing that waits will be made. May be called again."""

@@ -41,6 +41,7 @@ from operator import add
 from typing import Final
 
 from actors.runtime.outcome import Ending
+from actors.runtime.rounds import Contribution, Parcel, Step
 from actors.runtime.sync import SyncGrid, SyncPoint
 from emu.errors import ProtocolError
 from emu.wire.batch import Batch
@@ -53,51 +54,6 @@ LONGEST_WINDOW_PS: Final = 50_000_000
 """However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
 EXTRA_MINIMA: Final = 4
 TOTALS: Final = 4
-
-
-@dataclass(slots=True)
-class Parcel:
-    """What one worker sends another in a round: integers of the reduction, packets, or both."""
-
-    kind: str
-    round: int
-    values: list[int]
-    batch: Batch | None
-
-
-@dataclass(slots=True)
-class Contribution:
-    """What a worker knows of itself when a round begins."""
-
-    next_ps: int
-    """The time of its next event, or earlier."""
-    sent_ps: list[int]
-    """The earliest arrival in the batch for each worker; NEVER_PS where there is none."""
-    stop_ps: int = NEVER_PS
-    """The end of the run, if a device here has announced it."""
-    progress: int = 0
-    """The progress of its devices, if the machine wants totals."""
-    work: int = 0
-    """How much is pending besides upkeep, here and in the batches, if the machine wants totals."""
-    promises: int = 0
-    """How much of it says that something goes on by itself (`Partition.outlook`)."""
-    reached_ps: int = 0
-    """It has executed nothing at or after this time."""
-    busiest: int = NEVER_PS
-    """Who of those that live here has sent most, if the machine wants to aim; the least of all is taken."""
-
-
-@dataclass(slots=True)
-class Step:
-    """What a worker does after a round: take the batches, act at a sync point, then run or end."""
-
-    batches: list[tuple[int, Batch]]
-    sync: SyncPoint | None
-    until_ps: int
-    """Execute everything before this time, once it has acted."""
-    ending: Ending | None = None
-    virtual_ps: int = 0
-    """With an ending: the virtual time at which the run ended."""
 
 
 @dataclass(slots=True)
@@ -143,7 +99,15 @@ class WindowMachine:
         self._request_ps: int = NEVER_PS
         self._end_wished = False
         self._end_ps: int = NEVER_PS
+        self._requested_ps = -1
+        """The last requested sync point that was passed."""
         self._changes = 0
+        """How many changes are made; worker 0 only, as what follows."""
+        self._made = 0
+        """The same, as far as heard of in this attempt to run; everywhere."""
+        self._coming = 0
+        self._coming_ps = 0
+        self._coming_asked = False
         self._cap_ps: int = NEVER_PS
         self.earliest_ps = 0
         """Nobody has an event before this time, as far as the last round told."""
@@ -186,22 +150,28 @@ class WindowMachine:
         return self._aims_ps[at] if at < len(self._aims_ps) else NEVER_PS
 
     def request_sync(self, not_before_ps: int) -> None:
-        """Ask everyone to stop at the first possible time from `not_before_ps` on; worker 0 only."""
+        """Ask everyone to stop at the first possible time from `not_before_ps` on; worker 0 only.
+
+        There are no two requested sync points at one time: what is kept of the first is not what is of the
+        second.
+        """
         assert self.index == 0, self.index
         self._wish_ps = not_before_ps
 
     def request_changes(self, count: int, not_before_ps: int = 0) -> None:
-        """Ask everyone to make, at the next requested sync point, all of `count` changes that each of them
-        knows of already; worker 0 only. The sync point is requested with it.
+        """Ask everyone to make, at the next requested sync point from then on, all of `count` changes that
+        each of them knows of already; worker 0 only. The sync point is requested with it.
         """
         assert self.index == 0 and count >= self._changes, (self.index, count, self._changes)
-        self._changes = count
-        self._wish_ps = not_before_ps
+        self._coming_ps = not_before_ps
+        self._coming = count
+        self._coming_asked = True
 
     @property
     def asked(self) -> bool:
         """Whether a sync point or the end is to be requested with the next round."""
-        return self._wish_ps < NEVER_PS or (self._end_wished and self._end_ps == NEVER_PS)
+        end = self._end_wished and self._end_ps == NEVER_PS
+        return self._wish_ps < NEVER_PS or self._coming_asked or end
 
     def hold(self, cap_ps: int) -> None:
         """Let nobody run at or after `cap_ps`, until a later time is said; worker 0 only.
@@ -223,15 +193,20 @@ class WindowMachine:
         self._open = True
         self._now = _Round()
         if self._wish_ps < NEVER_PS:
-            self._request_ps = max(self._wish_ps, self._furthest_ps(mine.reached_ps))
+            self._request_ps = max(self._wish_ps, self._soonest_ps(mine.reached_ps))
             self._wish_ps = NEVER_PS
+        if self._coming > self._changes:
+            self._coming_asked = False
+            change_ps = max(self._coming_ps, self._soonest_ps(mine.reached_ps))
+            self._request_ps = min(self._request_ps, change_ps)
         if self._end_wished and self._end_ps == NEVER_PS:
             self._end_ps = max(self._furthest_ps(mine.reached_ps), self.sync_ps, 1)
         values = list(mine.sent_ps)
         values[self.index] = min(values[self.index], mine.next_ps)
         stop_ps = min(mine.stop_ps, self._end_ps)
         values += (stop_ps, self._request_ps, self._cap_ps, mine.busiest)
-        values += (mine.progress, mine.work, mine.promises, self._changes)
+        changes = self._coming if self._request_ps >= self._coming_ps else self._changes
+        values += (mine.progress, mine.work, mine.promises, changes)
         shown = values if self._star else []
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -336,8 +311,19 @@ class WindowMachine:
             self._next_stall_check_ps = self._grid.next_stall_check_ps(due_ps)
         if requested:
             self._request_ps = NEVER_PS
+            self._requested_ps = due_ps
+            if self.index == 0:
+                self._changes = changes
+            if changes > self._made:
+                # Something happens now that nobody knew of when the next sample was settled.
+                self._made = changes
+                self._next_sample_ps = min(self._next_sample_ps, self._grid.next_sample_ps(due_ps))
         staged = changes if requested else 0
         return SyncPoint(due_ps, sample, stall_check, requested, staged, busiest if aims else NEVER_PS)
+
+    def _soonest_ps(self, reached_ps: int) -> int:
+        """The first time at which a sync point can be requested."""
+        return max(self._furthest_ps(reached_ps), self._requested_ps + 1)
 
     def _furthest_ps(self, reached_ps: int) -> int:
         """A time that no worker has passed with the windows of the last round; `reached_ps` is this one's."""
@@ -392,5 +378,5 @@ class WindowMachine:
         """Go on from where a machine, of any number of workers, was saved."""
         self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
         self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
-        self._limit_ps = self.sync_ps
+        self._requested_ps = self._limit_ps = self.sync_ps
         self._next_ps = [self.sync_ps] * self.workers

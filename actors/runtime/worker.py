@@ -30,7 +30,7 @@ from actors.runtime.exchange import Exchange, SocketExchange
 from actors.runtime.guest import TrioGuest
 from actors.runtime.hello import RunIdentity
 from actors.runtime.leading import LOOK_S
-from actors.runtime.outcome import Progress
+from actors.runtime.outcome import Made, Progress
 from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.partition import Partition
@@ -83,6 +83,10 @@ class WorkerSpec:
     """The sync point whose snapshot the run goes on from; -1 for the start."""
     end_ps: int = NEVER_PS
     """The end of a run that is repeated, where that is before its scenario's."""
+    changes: tuple[tuple[str, int], ...] = ()
+    """What was done to a live run so far, and when: see `actors.runtime.changes`."""
+    aims: tuple[Made, ...] = ()
+    """What faults that hit the busiest were found to hit so far."""
     pace_ps: int = 0
     """Virtual time a second of wall time at most; 0 for as fast as can be."""
     live: bool = False
@@ -208,17 +212,20 @@ class Worker:
             hosted.partition.start()
         return await asyncio.to_thread(self._simulation.run)
 
-    async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved]]:
-        """How far this worker is, its shares of samples after `heard_ps`, and of snapshots since the last
-        call.
+    async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved], list[int]]:
+        """How far this worker is, its shares of samples after `heard_ps`, of snapshots since the last call,
+        and when changes were made.
         """
         assert self._hosted is not None, "prepare comes first"
-        # In this order: whoever hears of a snapshot has then heard of every sample before it.
+        # In this order: whoever hears of a snapshot has then heard of every sample before it, and whoever
+        # hears of a sample, of every change before that.
         saved = self._hosted.saver.drain()
+        shares = self._hosted.sampler.unheard(heard_ps)
+        made_ps = list(self._hosted.changes.made_ps)
         refusals = () if self._peers is None else self._peers.drain_refusals()
         lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
         progress = replace(self._hosted.scrape.progress(), refusals=lines)
-        return progress, self._hosted.sampler.unheard(heard_ps), saved
+        return progress, shares, saved, made_ps
 
     async def snapshot(self) -> None:
         """Have a snapshot taken as soon as possible; worker 0 only."""
@@ -317,6 +324,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
         resume([participant], found)
+    changes.restore(spec.changes, spec.aims, spec.resume_ps)
 
     def windows() -> int:
         return machine.round

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import click
 
-from actors.runtime.launch import check_options
 from actors.runtime.outcome import RunOptions
 from emu.cli.run_command import show_run
+from emu.cli.where_options import placed
 from emu.errors import UsageError
 from emu.going_on import fork
 from emu.scenario.overrides import parse_override
@@ -29,10 +29,7 @@ REPEAT: Final = "emu fork"
     metavar="KEY=VALUE",
     help="What is different from then on, like switch.ecn.kmax=400KiB. Can be repeated.",
 )
-@click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
-@click.option("--local", is_flag=True, help="In this process, without Ray.")
-@click.option("--parts", type=click.IntRange(1, 64), help="With --local: separately built partitions [1].")
-@click.option("--address", metavar="HOST:PORT", help="A Ray cluster that runs already.")
+@placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -40,10 +37,7 @@ def command(
     directory: Path,
     at: str,
     assignments: tuple[str, ...],
-    workers: int | None,
-    local: bool,
-    parts: int | None,
-    address: str | None,
+    where: RunOptions,
     out: Path | None,
     **shown: Any,
 ) -> int:
@@ -56,11 +50,7 @@ def command(
     at_ps = parse_time(at)
     if at_ps <= 0:
         raise UsageError(f"--at {at}: must be more than 0")
-    if local and (workers is not None or address is not None):
-        raise UsageError("--workers and --address are for Ray; with --local use --parts")
-    options = RunOptions(local=local, parts=parts or 1, workers=workers, address=address)
-    check_options(options)
     changes = [parse_override(text) for text in assignments]
-    with fork(directory, at_ps, changes, out, replace(options, metrics=False)) as again:
+    with fork(directory, at_ps, changes, out, replace(where, metrics=False)) as again:
         words = [REPEAT, str(directory), "--at", at, *(f"--set {one}" for one in assignments)]
-        return show_run(again.prepared, again.directory, replace(options, resume_ps=at_ps), words, **shown)
+        return show_run(again.prepared, again.directory, replace(where, resume_ps=at_ps), words, **shown)

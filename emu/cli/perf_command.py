@@ -8,16 +8,17 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 
 import emu
-from actors.runtime.launch import check_options
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.scenario_options import overriding, scenario_path
+from emu.cli.where_options import placed_here
 from emu.errors import UsageError
 from emu.measure.jobs import status_name
 from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
@@ -100,8 +101,7 @@ Examples:
 @click.option("--scenario", metavar="FILE", help="The fabric and every knob, but its jobs, faults, expect.")
 @click.option("--topology", metavar="KIND", help="Another fabric: a kind, or a mapping in YAML.")
 @overriding
-@click.option("--workers", type=click.IntRange(1, 1024), help="On Ray, with so many workers.")
-@click.option("--parts", type=click.IntRange(1, 64), help="Partitions in this process  [1].")
+@placed_here
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the run there, as `emu run` does.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")
 @click.option("-m", "--agg_iters", type=int, default=1, hidden=True)
@@ -138,8 +138,7 @@ def command(
     topology: str | None,
     assignments: tuple[str, ...],
     seed: str | None,
-    workers: int | None,
-    parts: int | None,
+    where: RunOptions,
     out: Path | None,
     as_json: bool,
     **others: int,
@@ -149,16 +148,13 @@ def command(
     Flags, columns and JSON keys are those of nccl-tests (all_reduce_perf and so on); other flags of its are
     taken, and a line says what is so instead. Exit status as of `emu run`.
     """
-    if workers is not None and parts is not None:
-        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
     if ranks is not None and (ngpus, nthreads, processes) != (None, None, None):
         raise UsageError("--ranks stands for --np x -t x -g; accepted: one or the others")
     name, operation = which_test(test, OPERATIONS)
     for word, choices, flag in ((datatype, TYPES, "-d"), (op, REDUCTIONS, "-o")):
         if word not in choices:
             raise UsageError(f"{flag} {word!r} is not one of its names; accepted: {', '.join(choices)}")
-    options = RunOptions(local=workers is None, parts=parts or 1, workers=workers, metrics=False)
-    check_options(options)
+    options = replace(where, metrics=False)
     asked = ranks
     if (ngpus, nthreads, processes) != (None, None, None):
         asked = (ngpus or 1) * (nthreads or 1) * (processes or 1)

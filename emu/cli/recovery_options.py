@@ -30,7 +30,7 @@ def recovering(function: Command) -> Command:
         snapshot_at: tuple[str, ...],
         **others: Any,
     ) -> Any:
-        if (recoveries is not None or liveness is not None) and others.get("local"):
+        if (recoveries is not None or liveness is not None) and others["where"].local:
             raise UsageError("--recoveries and --liveness are for Ray; with --local no worker is lost")
         recovery: dict[str, Any] = {
             "snapshot_every_s": _every_s(snapshot_every),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
+from actors.runtime.outcome import RunOptions
 from emu.api import as_loaded, prepare, run_prepared
 from emu.cli.terminal import Terminal
-from emu.cli.where_options import placed, where
+from emu.cli.where_options import placed
 from emu.measure.journal import recorded
 from emu.measure.run_directory import RunDirectory
 
@@ -21,17 +22,14 @@ PARTED_STATUS = 1
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors and the verdict.")
-def command(
-    run: Path, workers: int | None, local: bool, parts: int | None, out: Path | None, quiet: bool
-) -> int:
+def command(run: Path, where: RunOptions, out: Path | None, quiet: bool) -> int:
     """Repeat the run in directory RUN: its scenario, and every fault that was injected, at its time.
 
     With any number of workers the digest is the same. Exit status 0 if it is, 1 if it is not, else as of
     `emu run`.
     """
-    options = where(workers, local, parts)
     before = recorded(run)
-    options = replace(options, end_ps=before.end_ps)
+    options = replace(where, end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if before.changes == 1 else f"{before.changes} changes"
     with RunDirectory.create(prepared.scenario.name, out) as directory:

@@ -12,14 +12,13 @@ import click
 
 import emu
 from actors.runtime.fabric import headroom_warnings
-from actors.runtime.launch import check_options
 from actors.runtime.nics import control_warnings, receive_warnings
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from actors.runtime.placement import PLACEMENTS
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding, scenario_path
 from emu.cli.terminal import Terminal
+from emu.cli.where_options import placed
 from emu.errors import UsageError
 from emu.going_on import reopen
 from emu.measure.collected import Sample
@@ -31,36 +30,7 @@ from emu.scenario.fault_draws import accelerations
 @click.command()
 @click.argument("scenario", required=False)
 @overriding
-@click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
-@click.option("--local", is_flag=True, help="In this process, without Ray.")
-@click.option("--parts", type=click.IntRange(1, 64), help="With --local: separately built partitions [1].")
-@click.option(
-    "--placement",
-    type=click.Choice(list(PLACEMENTS)),
-    help="A worker has: racks whole (packed), a server or a switch (node), one device (device) [packed].",
-)
-@click.option(
-    "--address",
-    metavar="ADDRESS",
-    help="A Ray cluster that runs already: auto, HOST:PORT or ray://HOST:PORT [one is started here].",
-)
-@click.option(
-    "--pin",
-    "pins",
-    multiple=True,
-    metavar="PATTERN=NODE",
-    help="With --address: devices that a node is to host, such as 'ctsw-*=10.0.0.7'. Can be repeated.",
-)
-@click.option(
-    "--wheel",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="With --address: the package, for nodes that lack it.",
-)
-@click.option(
-    "--unprotected",
-    is_flag=True,
-    help="With --address: use a cluster of other machines though it asks nobody for a token.",
-)
+@placed
 @click.option(
     "--discovery-port",
     type=click.IntRange(0, 65535),
@@ -84,14 +54,7 @@ def command(
     scenario: str | None,
     assignments: tuple[str, ...],
     seed: str | None,
-    workers: int | None,
-    local: bool,
-    parts: int | None,
-    placement: str | None,
-    address: str | None,
-    pins: tuple[str, ...],
-    wheel: Path | None,
-    unprotected: bool,
+    where: RunOptions,
     discovery_port: int,
     recovery: Mapping[str, Any],
     resume: Path | None,
@@ -106,25 +69,7 @@ def command(
     expectation failed or a result is wrong, 2 bad input, 3 the fabric stalled or a job failed (unless an
     expectation asks for that ending, or for the job's status), 4 the runtime failed.
     """
-    if local and (workers is not None or placement is not None or address is not None):
-        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
-    if parts is not None and not local:
-        raise UsageError("--parts is for --local; on Ray use --workers")
-    if address is None and (pins or wheel is not None or unprotected):
-        raise UsageError("--pin, --wheel and --unprotected are for a cluster; say which with --address")
-    options = RunOptions(
-        local=local,
-        parts=parts or 1,
-        workers=workers,
-        placement=placement or "packed",
-        address=address,
-        pins=pins,
-        wheel=wheel,
-        unprotected=unprotected,
-        discovery_port=discovery_port,
-        **recovery,
-    )
-    check_options(options)
+    options = replace(where, discovery_port=discovery_port, **recovery)
     if resume is not None:
         if scenario is not None or assignments or seed is not None or out is not None:
             raise UsageError("--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --out")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 
 import click
 
-from actors.runtime.launch import check_options
 from actors.runtime.outcome import RunOptions
-from emu.api import prepare, run_prepared, session
+from emu.api import prepare, run_prepared
 from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.where_options import placed_here, session_of
 from emu.errors import UsageError
 from emu.measure.slowdown_table import costs, json_text, shared_links, text
 from emu.measure.summary import Summary
@@ -19,16 +19,14 @@ from emu.measure.summary import Summary
 @click.command()
 @click.argument("scenario")
 @overriding
-@click.option("--workers", type=click.IntRange(1, 1024), help="On Ray, with so many workers.")
-@click.option("--parts", type=click.IntRange(1, 64), help="Partitions in this process  [1].")
+@placed_here
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, every shared link listed.")
 @click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
 def command(
     scenario: str,
     assignments: tuple[str, ...],
     seed: str | None,
-    workers: int | None,
-    parts: int | None,
+    where: RunOptions,
     as_json: bool,
     quiet: bool,
 ) -> int:
@@ -37,10 +35,7 @@ def command(
     A job that does not run keeps its queue pairs, so the others have the same paths. Faults happen in every
     run; `expect` is not judged. Exit status: the worst of the runs', as of `emu run`.
     """
-    if workers is not None and parts is not None:
-        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
-    options = RunOptions(local=workers is None, parts=parts or 1, workers=workers, metrics=False)
-    check_options(options)
+    options = replace(where, metrics=False)
     names = [job.name for job in load_scenario(scenario, assignments, seed).scenario.jobs if job.enabled]
     if len(names) < 2:
         raise UsageError(f"{scenario} has one job; accepted: a scenario with two jobs or more")
@@ -65,7 +60,7 @@ def command(
             click.echo(f"{said}: {result.outcome.ending.value}", err=True)
         return result.summary
 
-    with nullcontext() if workers is None else session(None):
+    with session_of(where):
         together = run(names, "together")
         for name in names:
             alone[name] = run([name], f"{name} alone")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
 
-from actors.runtime.launch import check_options
 from actors.runtime.outcome import RunOptions
-from actors.runtime.placement import PLACEMENTS
-from emu.api import Prepared, prepare, run_prepared, session
+from emu.api import Prepared, prepare, run_prepared
 from emu.cli.scenario_options import scenario_path
+from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory import RunDirectory, write_whole
 from emu.measure.summary import Summary
@@ -62,11 +61,7 @@ Examples:
 @click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with plain numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
-@click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores].")
-@click.option("--local", is_flag=True, help="In this process, without Ray.")
-@click.option("--parts", type=click.IntRange(1, 64), help="With --local: separately built partitions [1].")
-@click.option("--placement", type=click.Choice(list(PLACEMENTS)), help="As of `emu run` [packed].")
-@click.option("--address", metavar="HOST:PORT", help="A Ray cluster that runs already.")
+@placed
 @click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
 @click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
 def command(
@@ -77,11 +72,7 @@ def command(
     mean: bool,
     as_csv: bool,
     as_json: bool,
-    workers: int | None,
-    local: bool,
-    parts: int | None,
-    placement: str | None,
-    address: str | None,
+    where: RunOptions,
     out: Path | None,
     quiet: bool,
 ) -> int:
@@ -92,23 +83,12 @@ def command(
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
-    if local and (workers is not None or placement is not None or address is not None):
-        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
-    options = RunOptions(
-        local=local,
-        parts=parts or 1,
-        workers=workers,
-        placement=placement or "packed",
-        address=address,
-        metrics=False,
-    )
-    check_options(options)
     axes = [parse_axis(text) for text in assignments]
     check_axes(axes, seeds)
     paths = _paths(shows)
-    sweep = _Sweep(axes, seeds, paths, options, out, quiet)
+    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, quiet)
     loader = _loader(scenario)
-    with nullcontext() if local else session(address):
+    with session_of(where):
         rows = list(sweep.rows(loader))
     table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
     if out is not None and rows:

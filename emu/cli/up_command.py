@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
 from actors.runtime.control_socket import ControlSocket
-from actors.runtime.outcome import Ending
+from actors.runtime.outcome import Ending, RunOptions
 from actors.runtime.steering import Steering
 from actors.runtime.stepping import check_unattended
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
 from emu.cli.live_terminal import LiveTerminal, parse_pace
+from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding
-from emu.cli.where_options import placed, where
+from emu.cli.where_options import placed
 from emu.measure.run_directory import RunDirectory
 from emu.units import format_time
 
@@ -32,6 +35,7 @@ from emu.units import format_time
 )
 @click.option("--for", "for_", metavar="TIME", help="End after so much virtual time [run.max_time].")
 @placed
+@recovering
 @click.option(
     "--discovery-port",
     type=click.IntRange(0, 65535),
@@ -46,9 +50,8 @@ def command(
     seed: str | None,
     pace: str,
     for_: str | None,
-    workers: int | None,
-    local: bool,
-    parts: int | None,
+    where: RunOptions,
+    recovery: Mapping[str, Any],
     discovery_port: int,
     out: Path | None,
     quiet: bool,
@@ -64,13 +67,10 @@ def command(
     prepared = prepare(load_scenario(scenario, (*assignments, *ends), seed))
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)
+    # In this process nothing is gone back to: a live run is repeated by `emu replay`.
+    kept: dict[str, Any] = {"snapshot_every_s": 0.0} if where.local else {}
     options = replace(
-        where(workers, local, parts),
-        pace_ps=pace_ps,
-        steering=steering,
-        discovery_port=discovery_port,
-        recoveries=0,
-        snapshot_every_s=0,
+        where, pace_ps=pace_ps, steering=steering, discovery_port=discovery_port, **{**recovery, **kept}
     )
     with RunDirectory.create(prepared.scenario.name, out) as directory:
         socket = ControlSocket(directory.path, steering)

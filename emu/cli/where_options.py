@@ -1,36 +1,117 @@
-"""Which options say where a run that is watched or repeated is carried out?"""
+"""Which options say where a run is carried out: in this process, on Ray here, or on a cluster?
+
+Every command that runs anything takes the same ones, and refuses the same combinations.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from actors.runtime.launch import check_options
 from actors.runtime.outcome import RunOptions
+from actors.runtime.placement import PLACEMENTS
+from emu.api import session
 from emu.errors import UsageError
 
 Command = Callable[..., Any]
 
+_RAY: Final = ("workers", "placement", "address")
+_CLUSTER: Final = ("pins", "wheel", "unprotected")
+_ON_RAY: Final = (
+    click.option("--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores]."),
+    click.option(
+        "--placement",
+        type=click.Choice(list(PLACEMENTS)),
+        help="A worker has: racks whole (packed), a server or a switch (node), one device (device) [packed].",
+    ),
+    click.option(
+        "--address",
+        metavar="ADDRESS",
+        help="A Ray cluster that runs already: auto, HOST:PORT or ray://HOST:PORT [one is started here].",
+    ),
+    click.option(
+        "--pin",
+        "pins",
+        multiple=True,
+        metavar="PATTERN=NODE",
+        help="With --address: devices that a node is to host, such as 'ctsw-*=10.0.0.7'. Can be repeated.",
+    ),
+    click.option(
+        "--wheel",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        help="With --address: the package, for nodes that lack it.",
+    ),
+    click.option(
+        "--unprotected",
+        is_flag=True,
+        help="With --address: use a cluster of other machines though it asks nobody for a token.",
+    ),
+)
+_PARTS: Final = click.option(
+    "--parts", type=click.IntRange(1, 64), help="In this process: separately built partitions [1]."
+)
+_LOCAL: Final = click.option("--local", is_flag=True, help="In this process, without Ray.")
+
 
 def placed(function: Command) -> Command:
-    """Add `--workers`, `--local` and `--parts`, to be given to `where`."""
-    function = click.option("--parts", type=click.IntRange(1, 64), help="With --local: how many parts [1].")(
-        function
-    )
-    function = click.option("--local", is_flag=True, help="In this process, without Ray.")(function)
-    return click.option(
-        "--workers", type=click.IntRange(1, 1024), help="Ray workers [as many as there are cores]."
-    )(function)
+    """Add the options of a command that runs on Ray unless told otherwise; they are given as `where`."""
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS), _where)
 
 
-def where(workers: int | None, local: bool, parts: int | None) -> RunOptions:
+def placed_here(function: Command) -> Command:
+    """Add those of a command that runs in this process, unless `--workers` or `--address` is given."""
+    return _placed(function, (*_ON_RAY, _PARTS), _where_else)
+
+
+def session_of(where: RunOptions) -> AbstractContextManager[None]:
+    """What several runs of one command share: Ray and the workers, if they are on Ray."""
+    if where.local:
+        return nullcontext()
+    return session(where.address, unprotected=where.unprotected, wheel=where.wheel)
+
+
+def _placed(
+    function: Command, options: tuple[Callable[[Command], Command], ...], read: Callable[..., RunOptions]
+) -> Command:
+    @functools.wraps(function)
+    def placed_command(**given: Any) -> Any:
+        names = ("parts", "local", *_RAY, *_CLUSTER)
+        mine = {name: given.pop(name) for name in names if name in given}
+        return function(where=read(**mine), **given)
+
+    command: Command = placed_command
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _where(*, local: bool, parts: int | None, **ray: Any) -> RunOptions:
     """The options of a run. Raises UsageError for what cannot be meant."""
-    if local and workers is not None:
-        raise UsageError("--workers is for Ray; with --local use --parts")
+    if local and any(ray[name] is not None for name in _RAY):
+        raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
     if parts is not None and not local:
         raise UsageError("--parts is for --local; on Ray use --workers")
-    options = RunOptions(local=local, parts=parts or 1, workers=workers)
+    return _options(local, parts, **ray)
+
+
+def _where_else(*, parts: int | None, **ray: Any) -> RunOptions:
+    local = ray["workers"] is None and ray["address"] is None
+    if not local and parts is not None:
+        raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
+    if local and ray["placement"] is not None:
+        raise UsageError("--placement is for Ray; accepted with --workers or --address")
+    return _options(local, parts, **ray)
+
+
+def _options(local: bool, parts: int | None, placement: str | None, **ray: Any) -> RunOptions:
+    if ray["address"] is None and any(ray[name] for name in _CLUSTER):
+        raise UsageError("--pin, --wheel and --unprotected are for a cluster; say which with --address")
+    options = RunOptions(local=local, parts=parts or 1, placement=placement or "packed", **ray)
     check_options(options)
     return options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from actors.control.controller import Controller
@@ -24,34 +25,38 @@ FLOWS: dict[str, Any] = {
 RING: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 20}
 
 
+def mapping_of(faults: Iterable[dict[str, Any]], workload: dict[str, Any] = FLOWS) -> dict[str, Any]:
+    """The scenario; faults last from 20 us to 60 us unless they say otherwise."""
+    return {
+        "name": "kinds",
+        "seed": 4,
+        "topology": {
+            "kind": "ai_zone",
+            "racks": 2,
+            "hosts_per_rack": 2,
+            "gpus_per_host": 2,
+            "spines": 2,
+            "link": "100G",
+        },
+        "routing": {"policy": "e_ecmp", "convergence": "5us"},
+        "transport": {"timeout": 3},
+        "jobs": [{"name": "job", "workload": workload}],
+        "faults": [
+            {
+                key: value
+                for key, value in ({"at": "20us", "for": "40us"} | fault).items()
+                if value is not None
+            }
+            for fault in faults
+        ],
+    }
+
+
 class Broken:
     """A run with faults, stepped from look to look."""
 
     def __init__(self, *faults: dict[str, Any], workload: dict[str, Any] = FLOWS, **more: Any) -> None:
-        mapping = {
-            "name": "kinds",
-            "seed": 4,
-            "topology": {
-                "kind": "ai_zone",
-                "racks": 2,
-                "hosts_per_rack": 2,
-                "gpus_per_host": 2,
-                "spines": 2,
-                "link": "100G",
-            },
-            "routing": {"policy": "e_ecmp", "convergence": "5us"},
-            "transport": {"timeout": 3},
-            "jobs": [{"name": "job", "workload": workload}],
-            "faults": [
-                {
-                    key: value
-                    for key, value in ({"at": "20us", "for": "40us"} | fault).items()
-                    if value is not None
-                }
-                for fault in faults
-            ],
-        }
-        prepared = api.prepare(mapping | more)
+        prepared = api.prepare(mapping_of(faults, workload) | more)
         self.topology = prepared.topology
         self.run = Stepped(spread(blueprint_of(prepared.scenario, prepared.topology), 1))
 

@@ -1,6 +1,8 @@
 """A live run is the run of a scenario that nobody knew beforehand: replayed, it has the same digest."""
 
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.runtime.outcome import WorkerRecord
 from actors.runtime.pace import QUANTUM_S
 from emu import api
 from emu.errors import UsageError
@@ -22,6 +25,8 @@ TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
 LIVE = {"run.repeat": True, "run.max_time": "40ms", "run.stall_after": "30ms", "transport.timeout": 9}
 LINKS = ("rtsw-0:ctsw-0", "rtsw-0:ctsw-1", "rtsw-1:ctsw-0", "rtsw-1:ctsw-1")
 RUNS = 20 if SOAK else 3
+KILLED_RUNS = 10 if SOAK else 2
+PACE_PS = 4 * 10**9
 
 
 class Operator(api.Observer):
@@ -73,14 +78,34 @@ class Operator(api.Observer):
         self.made.append((fault, at_ps))
 
 
-def live_run(directory: Path, seed: int, **options: object) -> api.Result:
+class Vandal(Operator):
+    """Kills a drawn worker after some of the samples, besides; sees that no sample is heard twice."""
+
+    def __init__(self, steering: api.Steering, seed: int) -> None:
+        super().__init__(steering, seed)
+        self.heard_ps: list[int] = []
+        self._workers: tuple[WorkerRecord, ...] = ()
+        self._kills = Stream(seed, 1, 8)
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self._workers = workers
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        super().sampled(sample, digests)
+        self.heard_ps.append(sample.virtual_ps)
+        if len(self.heard_ps) in (4, 9):
+            os.kill(self._workers[self._kills.below(len(self._workers))].pid, signal.SIGKILL)
+
+
+def live_run(directory: Path, seed: int, kind: type[Operator] = Operator, **options: object) -> api.Result:
     prepared = api.prepare(TINY, LIVE | {"seed": seed})
     steering = api.Steering(prepared.scenario, prepared.topology)
-    operator = Operator(steering, seed)
+    operator = kind(steering, seed)
     with RunDirectory.create("live", directory) as opened:
         made = api.RunOptions(metrics=False, steering=steering, progress_every_s=0.01, **options)  # type: ignore[arg-type]
         result = api.run_prepared(prepared, made, operator, opened)
     assert len(operator.made) >= 2
+    assert not isinstance(operator, Vandal) or operator.heard_ps == sorted(set(operator.heard_ps))
     assert len(result.summary.faults) == len(steering.scenario.faults)
     return result
 
@@ -110,6 +135,21 @@ def test_a_live_run_on_workers_replays_in_one_process(tmp_path: Path, kept_worke
     again = replayed(recorded(tmp_path / "live"), local=True)
     assert live.outcome.ending == "finished"
     assert again.outcome.digest == live.outcome.digest
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("seed", range(1, KILLED_RUNS + 1))
+def test_a_live_run_whose_workers_are_killed_replays_to_the_same_digest(
+    seed: int, tmp_path: Path, kept_workers: None
+) -> None:
+    pace: dict[str, object] = {"pace_ps": PACE_PS, "snapshot_every_s": 0.15}
+    live = live_run(tmp_path / "live", seed, Vandal, workers=2, **pace)
+    assert (live.outcome.ending, live.outcome.engine.recoveries) == ("finished", 2)
+    found = recorded(tmp_path / "live")
+    again = replayed(found, local=True)
+    assert again.outcome.digest == live.outcome.digest
+    assert again.outcome.virtual_ps == live.outcome.virtual_ps
+    assert again.summary.faults == live.summary.faults
 
 
 @pytest.mark.parametrize("pace_ps", [10**10, 5 * 10**9])

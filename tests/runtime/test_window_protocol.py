@@ -10,8 +10,9 @@ from actors.runtime.lookahead import (
     neighbours_of,
 )
 from actors.runtime.outcome import Ending
+from actors.runtime.rounds import Contribution, Parcel, Step
 from actors.runtime.sync import SyncGrid
-from actors.runtime.window import Contribution, Parcel, Step, WindowMachine
+from actors.runtime.window import WindowMachine
 from emu.errors import ProtocolError
 from emu.wire.batch import Batch
 from emu.wire.event import NEVER_PS
@@ -178,6 +179,38 @@ def test_requested_sync_point_is_one_that_nobody_has_passed(workers: int) -> Non
     # Those who act may make events that the others have not heard of: nobody runs before the next round.
     assert {step.until_ps for step in steps} == times
     assert all(step.sync is None for step in one_round(group, [idle(workers, 10**9) for _ in range(workers)]))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_there_are_no_two_requested_sync_points_at_one_time(workers: int) -> None:
+    group = machines(line(workers, 100), workers)
+    passed: list[int] = []
+    for _ in range(4):
+        group[0].request_sync(500)
+        for _ in range(6):
+            (step, *_) = one_round(group, [idle(workers, 500) for _ in range(workers)])
+            passed += [step.sync.time_ps] if step.sync is not None else []
+    assert passed == [500]  # nobody gets beyond what happens at 500, so there is no time for a second
+    resumed = machines(line(workers, 100), workers)
+    for machine, saved in zip(resumed, group, strict=True):
+        machine.load(saved.save())
+    resumed[0].request_sync(0)
+    steps = [one_round(resumed, [idle(workers, 900) for _ in range(workers)])[0] for _ in range(6)]
+    assert [step.sync.time_ps > 500 for step in steps if step.sync is not None] == [True]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_changes_are_not_made_before_their_time_though_a_snapshot_comes_between(workers: int) -> None:
+    group = machines(line(workers, 100), workers)
+    group[0].request_changes(2, not_before_ps=5000)
+    one_round(group, [idle(workers, 400) for _ in range(workers)])
+    group[0].request_sync(500)
+    made: list[tuple[int, int]] = []
+    for next_ps in (700, 900, 3000, 6000, 6000, 9000, 9000):
+        steps = one_round(group, [idle(workers, next_ps) for _ in range(workers)])
+        (sync,) = {step.sync for step in steps}
+        made += [(sync.time_ps >= 5000, sync.changes)] if sync is not None else []
+    assert made == [(False, 0), (True, 2)]
 
 
 def test_sync_point_requested_for_later_waits_for_its_time() -> None:

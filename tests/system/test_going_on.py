@@ -219,6 +219,7 @@ def test_fork_that_cannot_be_is_refused_by_name(
         (["--resume", "whole"], "whole: the run came to its end (finished); there is nothing to go on with"),
         (["--resume", "nowhere"], "nowhere: holds no run; accepted: a directory that `emu run` made"),
         (["--resume", "whole", "--seed=3"], "--resume goes on with a run as it was begun"),
+        (["--resume", "live"], "live: a live run is not gone on with; emu replay live repeats it"),
         ([], "emu run needs a SCENARIO, or --resume"),
     ],
 )
@@ -230,6 +231,8 @@ def test_resume_that_cannot_be_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(place)
+    (place / "live").mkdir(exist_ok=True)
+    (place / "live" / "scenario.yaml").write_text(SCENARIO.replace("run: {", "run: {repeat: true, "))
     assert emu("run", "--local", *words) == 2
     (said,) = capsys.readouterr().err.splitlines()
     assert said.startswith(f"emu: {line}")

@@ -17,7 +17,7 @@ from typing import Final
 
 from actors.runtime.exchange import Unframer, framed
 from actors.runtime.parcels import PeerLeft, decode_parcel, encode_leave, encode_parcel
-from actors.runtime.window import Parcel
+from actors.runtime.rounds import Parcel
 from emu.errors import ProtocolError
 from emu.vectors import append, vec
 from emu.wire.batch import BatchReader, encode_batch
