@@ -6,7 +6,8 @@
     print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
 
 `load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations. In a
-`with emu.session():` Ray and its workers are kept from one run to the next.
+`with emu.session():` Ray and its workers are kept from one run to the next. A `Program` is a job of
+collectives, computing, streams and events, written in Python.
 
 Everything that a user can get wrong raises an `EmuError` that says what to do; for a scenario,
 `ScenarioError` with file, line and key. How a run ended is data: see `Result`.
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import emu
-from actors.ncclx.plan import job_plans
+from actors.ncclx.listing import job_plans
 from actors.runtime.crew import session
 from actors.runtime.fabric import shared_pool_bytes
 from actors.runtime.launch import run_scenario
@@ -38,6 +39,7 @@ from emu.measure.samples import SampleSpool, sample_before
 from emu.measure.summary import Summary
 from emu.measure.summary import json_schema as summary_schema
 from emu.scenario.changes import Change
+from emu.scenario.composing import Program
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect_series import SeriesExpectation
@@ -58,6 +60,7 @@ __all__ = [
     "Outcome",
     "Prepared",
     "Problem",
+    "Program",
     "Result",
     "RunOptions",
     "Scenario",

@@ -9,6 +9,10 @@ Served in order, the end of a copy is known when it is asked for, and nothing th
 So the answer is put on the host link at once, stamped with the time at which it leaves: a copy costs the
 two events of its messages and no timer.
 
+Priorities. Where a job gives its communicators priorities, copies wait in a line: those of the highest
+priority first, in the order in which they were asked for; a copy under way is finished. That takes an event
+for each copy that waits, and is left out where nobody has a priority.
+
 `progress` counts bytes copied. A copy that reduces reads two buffers and writes one, yet is charged as one
 that copies: rates are published for the copy.
 
@@ -23,8 +27,8 @@ Payload. Where it is real a COPY brings an order (`emu.wire.order`), which is ca
 (`actors.gpu.memory`) when it is asked for: copies are done in this order, so what a copy reads is there. A
 fault turns over a bit of that memory.
 
-Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), streams with
-priorities, compute that competes for memory, SMs taken by channels.
+Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), compute
+that competes for memory, SMs taken by channels.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.units import serialisation_ps
-from emu.wire.event import Message
+from emu.wire.event import COPY_DONE, Message
 from emu.wire.fault import FLIP, HUNG, LOST, SLOW
 from emu.wire.message import COPIED, COPY, POST, TRANSFER
 from emu.wire.order import read_order
@@ -56,9 +60,22 @@ class Gpu(Device):
     """One GPU and its copy engine. `host` is its end of the link to the host."""
 
     def __init__(
-        self, number: int, queue: EventQueue, host: MessagePort, copy_rate_bps: int, copy_latency_ps: int
+        self,
+        number: int,
+        queue: EventQueue,
+        host: MessagePort,
+        copy_rate_bps: int,
+        copy_latency_ps: int,
+        prioritised: bool = False,
     ) -> None:
         super().__init__(number, queue)
+        self.prioritised: bool = prioritised
+        self.line: list[Message] = []
+        """Copies that wait, the next one last; only where there are priorities."""
+        self.armed: bool = False
+        """Whether the end of the copy under way is a pending event."""
+        self.overtaken: i64 = 0
+        """Copies that waited and were passed by one of a higher priority, once for each."""
         self.host: MessagePort = host
         self.copy_rate_bps = copy_rate_bps
         self.copy_latency_ps: i64 = copy_latency_ps
@@ -111,6 +128,7 @@ class Gpu(Device):
         elif op == LOST:
             self.lost = values is not None
             self._waiting = []
+            self.line = []
         elif op == HUNG:
             self.hung = values is not None
             if not self.hung:
@@ -139,7 +157,33 @@ class Gpu(Device):
             assert message.op == TRANSFER, (self.number, message.op)
             domain.arrive(message, self.queue.now_ps)
 
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        assert kind == COPY_DONE, (self.number, kind)
+        self.armed = False
+        if self.line:
+            self._serve(self.line.pop())
+        self._arm()
+
     def _copy(self, message: Message) -> None:
+        if not self.prioritised:
+            self._serve(message)
+            return
+        place: i64 = len(self.line)
+        while place > 0 and self.line[place - 1].f >= message.f:
+            place -= 1
+        self.line.insert(place, message)
+        self.overtaken += place
+        if not self.armed and self.queue.now_ps >= self.free_ps:
+            self._serve(self.line.pop())
+        self._arm()
+
+    def _arm(self) -> None:
+        """Look again when the memory is free, if something waits for it."""
+        if self.line and not self.armed:
+            self.armed = True
+            self.push_timer(self.free_ps, COPY_DONE, 0, 0)
+
+    def _serve(self, message: Message) -> None:
         now: i64 = self.queue.now_ps
         start: i64 = self.free_ps
         if now > start:
@@ -161,13 +205,17 @@ class Gpu(Device):
         return time_ps if self.slowness == 1000 else time_ps * self.slowness // 1000
 
     def series(self) -> list[Series]:
-        if self.domain is None:
-            return []
-        return [Series(name, NVLINK_PORT) for name in NVLINK_SERIES]
+        found = [Series("gpu_overtaken_copies")] if self.prioritised else []
+        if self.domain is not None:
+            found += [Series(name, NVLINK_PORT) for name in NVLINK_SERIES]
+        return found
 
     def counters(self) -> list[int]:
         domain = self.domain
-        return [] if domain is None else domain.link.counters()
+        found: list[int] = [self.overtaken] if self.prioritised else []
+        if domain is not None:
+            found += domain.link.counters()
+        return found
 
     def results(self) -> dict[str, list[list[int]]]:
         """What came out of operations with real payload: see `actors.gpu.memory`."""
@@ -186,11 +234,14 @@ class Gpu(Device):
         memory: Plain = None if self.memory is None else self.memory.save()
         free: list[Plain] = [self.free_ps, self.host.free_ps]
         flips: list[Plain] = [self.flips, self.flipped]
-        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, memory]
+        line: list[Plain] = [save_event(message) for message in self.line]
+        queued: list[Plain] = [line, self.armed, self.overtaken]
+        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, memory, queued]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free, hung, lost, waiting, inside, flips, memory = state
+        base, free, hung, lost, waiting, inside, flips, memory, queued = state
+        line, armed, overtaken = as_list(queued)
         super().load(as_list(base))
         free_ps, host_free_ps = as_list(free)
         self.free_ps = as_int(free_ps)
@@ -204,4 +255,7 @@ class Gpu(Device):
         domain = self.domain
         if domain is not None:
             domain.load(inside)
+        self.line = [cast(Message, load_event(message)) for message in as_list(line)]
+        self.armed = as_int(armed) == 1
+        self.overtaken = as_int(overtaken)
         self.suffer()

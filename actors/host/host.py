@@ -175,12 +175,13 @@ class Host(Device):
         size_bytes: i64,
         kind: i64,
         note: i64,
+        priority: i64,
         order: bytes | None = None,
     ) -> None:
         """Ask the GPU behind `port` for a copy; `note` comes back with COPIED. Where payload is real, `order`
         says of what (`emu.wire.order`).
         """
-        message = Message(COPY, channel, size_bytes, kind, program, note, 0)
+        message = Message(COPY, channel, size_bytes, kind, program, note, priority)
         message.data = order
         self.ports[port].send(message, self.queue.now_ps)
 
@@ -339,22 +340,26 @@ class Host(Device):
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
-        failures; and the steps of scripts, if any. See `actors.host.program`.
+        failures; and the steps and calls of scripts, if any. See `actors.host.program`.
         """
         rows: list[list[int]] = []
         waits: list[list[int]] = []
         flights: list[list[int]] = []
         failures: list[list[int]] = []
         steps: list[list[int]] = []
+        calls: list[list[int]] = []
         for program in self.programs:
             rows += program.flow_rows()
             waits += program.cts_rows()
             flights += program.flight_rows()
             failures += program.failure_rows()
             steps += program.step_rows()
+            calls += program.call_rows()
         tables = {"flows": rows, "cts_waits": waits, "flights": flights, "failures": failures}
         if steps:
             tables["steps"] = steps
+        if calls:
+            tables["calls"] = calls
         return tables
 
     def save(self) -> list[Plain]:

@@ -73,6 +73,10 @@ class Program:
         """Rows for the table `steps`: job, rank, step, begin_ps, end_ps, compute_ps, waits by reason."""
         return []
 
+    def call_rows(self) -> list[list[int]]:
+        """Rows for the table `calls`: job, rank, step, label, begun_ps, end_ps."""
+        return []
+
     def counters(self) -> list[int]:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
         return []

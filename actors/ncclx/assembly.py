@@ -44,6 +44,7 @@ from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.verifying import contents_of
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
+from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Role, Topology
 from emu.workload.operations import Operation
@@ -66,7 +67,13 @@ def build_gpu(
     """One GPU; its port 0 leads to the host, the other to its NVSwitch if it has one."""
     host = topology.host_end(number)
     link = _message_port(host, queue, outbox_for)
-    gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps)
+    prioritised = any(
+        one.priority
+        for job in scenario.jobs
+        if isinstance(job.workload, ProgramWorkload)
+        for one in job.workload.communicators
+    )
+    gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
     if scenario.payload == "real":
         gpu.memory = GpuMemory(contents_of(scenario, plan, number))
     end = topology.nvlink_end(number)
@@ -127,6 +134,7 @@ def build_host(
         if job.training is not None:
             for work in job.works:
                 if work.host == number:
+                    nodes = [one.host for one in job.works]
                     builder = ScriptBuilder(
                         scenario,
                         topology,
@@ -134,6 +142,7 @@ def build_host(
                         job.training,
                         work.rank,
                         work.gpu,
+                        nodes,
                         make_sender,
                         inside_sender,
                     )

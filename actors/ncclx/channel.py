@@ -25,6 +25,8 @@ class Channel:
         self.program: i64 = 0
         """Number of the rank's program at its host."""
         self.gpu_port: i64 = gpu_port
+        self.priority: i64 = 0
+        """Of its copies among those of the GPU; higher ones are done first."""
         self.copies: i64 = 0
         """GPU operations under way."""
         self.unacknowledged: i64 = 0

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
-from emu.scenario.jobs import BARRIER_BYTES
+from emu.scenario.operations import BARRIER_BYTES
 
 NOBODY: Final = -1
 DATA: Final = 0

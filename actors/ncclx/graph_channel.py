@@ -201,7 +201,7 @@ class GraphChannel(Channel):
                 self.unacknowledged += 1
             task.issued += 1
             self.copies += 1
-            host.copy(self.program, self.gpu_port, self.number, size, kind, number, data)
+            host.copy(self.program, self.gpu_port, self.number, size, kind, number, self.priority, data)
         self.left -= 1
         return True
 

@@ -92,7 +92,7 @@ class LineChannel(Channel):
             self.left_bytes -= size
             self.left_slices -= 1
             self.copies += 1
-            host.copy(self.program, self.gpu_port, self.number, size, COPY_PLAIN, 0)
+            host.copy(self.program, self.gpu_port, self.number, size, COPY_PLAIN, 0, self.priority)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

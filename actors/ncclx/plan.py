@@ -19,15 +19,16 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
 from actors.ncclx.schedule import Schedule, scheduled
 from actors.ncclx.scripted import Side, connect_groups
-from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
 from emu.measure.training import TrainingFacts, facts_of, trace_facts
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
+from emu.scenario.program import ProgramWorkload
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.trace import TraceWorkload
@@ -186,7 +187,7 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     jobs: list[JobWork] = []
     for number, job in enumerate(resolved.jobs):
         workload = job.workload
-        if isinstance(workload, (TrainingWorkload, TraceWorkload)):
+        if isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)):
             jobs.append(_training(scenario, topology, book, number, job, workload))
         elif isinstance(workload, CollectiveWorkload):
             jobs.append(_collective(scenario, topology, book, number, job, workload))
@@ -204,12 +205,12 @@ def _training(
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    workload: TrainingWorkload | TraceWorkload,
+    workload: TrainingWorkload | TraceWorkload | ProgramWorkload,
 ) -> JobWork:
     training = job.training
     assert training is not None, job.name
     data = _data_priority(scenario, number)
-    sides = connect_groups(scenario, topology, book, number, data, job.gpus, training.groups)
+    sides = connect_groups(scenario, topology, book, number, data, job.gpus, training)
     return JobWork(
         job=number,
         name=job.name,
@@ -226,11 +227,12 @@ def _training(
     )
 
 
-def _facts(workload: TrainingWorkload | TraceWorkload, plan: ScriptPlan) -> TrainingFacts:
+def _facts(workload: TrainingWorkload | TraceWorkload | ProgramWorkload, plan: ScriptPlan) -> TrainingFacts:
     if isinstance(workload, TrainingWorkload):
         assert isinstance(plan, TrainingPlan), plan
         return facts_of(workload.steps, plan.training, workload.shape())
-    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), workload.scale, plan.reasons)
+    scale = workload.scale if isinstance(workload, TraceWorkload) else Fraction(1)
+    return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
 
 
 def _data_priority(scenario: Scenario, job: int) -> int:
@@ -342,48 +344,6 @@ def _flows(
             )
         )
     return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works), enabled=job.enabled)
-
-
-def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
-    """The plan in the words of the results: which row is about what."""
-    return tuple(
-        JobPlan(
-            job=work.job,
-            name=work.name,
-            ranks=work.ranks,
-            enabled=work.enabled,
-            training=work.facts,
-            collectives=()
-            if work.training
-            else tuple(
-                CollectivePlan(
-                    operation=index,
-                    op=one.op,
-                    algorithm=one.algorithm,
-                    size_bytes=one.size_bytes,
-                    ranks=max(map(len, work.schedule.groups)) if work.schedule else work.ranks,
-                    iteration=one.iteration,
-                    warmup=one.warmup,
-                    dtype=work.real[0],
-                    redop=work.real[1],
-                    checked=work.real[2],
-                )
-                for index, one in enumerate(work.operations)
-            ),
-            flows=tuple(
-                FlowPlan(
-                    flow=flow.flow,
-                    source=topology.nodes[flow.source].name,
-                    destination=topology.nodes[flow.destination].name,
-                    size_bytes=flow.size_bytes,
-                    nic=flow.destination,
-                    messages=flow.last_messages(),
-                )
-                for flow in work.flows
-            ),
-        )
-        for work in plan.jobs
-    )
 
 
 def planned_payload_bytes(plan: Plan) -> int:

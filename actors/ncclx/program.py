@@ -10,8 +10,7 @@ acknowledged. What stream 0 did is kept for each step: its computing, and its wa
 
 Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`).
 
-Not modelled: a watchdog over its collectives, priorities between streams, SMs that communication takes from
-computing, cost of a launch.
+Not modelled: a watchdog over its collectives, SMs that communication takes from computing, cost of a launch.
 """
 
 from __future__ import annotations
@@ -42,8 +41,9 @@ _FIELDS: Final = ("waiting_since_ps", "compute_ps")
 
 
 class ScriptProgram(RankProgram):
-    """One rank with a script. `groups` holds the places in `channels` of each group's channels; `streams` the
-    instructions as (kind, a, b).
+    """One rank with a script. `groups` holds the places in `channels` of each group's channels,
+    `group_reasons` what calling it on stream 0 counts to; `streams` the instructions as (kind, a, b);
+    `labels`, by group and call, under what the results list it.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class ScriptProgram(RankProgram):
         streams: list[list[tuple[int, int, int]]],
         events: int,
         reasons: int,
+        group_reasons: list[int],
+        labels: list[list[int]],
     ) -> None:
         graphed = [False] * steps
         recorder = Recorder(0)
@@ -79,7 +81,13 @@ class ScriptProgram(RankProgram):
         """Since when stream 0 waits for an event."""
         self.compute_ps: i64 = 0
         self.waited_ps: list[int] = [0] * reasons
+        self.group_reasons: list[int] = group_reasons
+        self.labels: list[list[int]] = labels
         self.rows: list[list[int]] = []
+        self.called: list[list[int]] = []
+        """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
+        self.since_ps: list[int] = [0] * len(groups)
+        """By group, when its call began."""
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         assert not self.running, (self.job, self.rank, self.operation, operation)
@@ -149,14 +157,8 @@ class ScriptProgram(RankProgram):
                     self._compute(host, stream, a, now)
                 return moved
             if kind == CALL:
-                if not self.busy[stream]:
-                    self.busy[stream] = True
-                    for place in self.groups[a]:
-                        self.channels[place].begin(host, b)
-                for place in self.groups[a]:
-                    if not self.channels[place].copied_all():
-                        return moved
-                self.busy[stream] = False
+                if not self._is_over(host, stream, a, b, now):
+                    return moved
             elif kind == WAIT:
                 if not self.recorded[a]:
                     if stream == 0 and self.waiting_since_ps < 0:
@@ -171,8 +173,30 @@ class ScriptProgram(RankProgram):
             self.places[stream] += 1
         return moved
 
+    def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
+        """Whether a stream's call is over; it begins when the stream has come to it."""
+        if not self.busy[stream]:
+            self.busy[stream] = True
+            self.since_ps[group] = now
+            for place in self.groups[group]:
+                self.channels[place].begin(host, call)
+        for place in self.groups[group]:
+            if not self.channels[place].copied_all():
+                return False
+        self.busy[stream] = False
+        begun_ps: i64 = self.since_ps[group]
+        if stream == 0:
+            self.waited_ps[self.group_reasons[group]] += now - begun_ps
+        label: i64 = self.labels[group][call]
+        if label >= 0:
+            self.called.append([self.job, self.rank, self.operation, label, begun_ps, now])
+        return True
+
     def step_rows(self) -> list[list[int]]:
         return self.rows
+
+    def call_rows(self) -> list[list[int]]:
+        return self.called
 
     def save(self) -> list[Plain]:
         places: list[Plain] = list(self.places)
@@ -181,10 +205,22 @@ class ScriptProgram(RankProgram):
         recorded: list[Plain] = list(self.recorded)
         waited: list[Plain] = list(self.waited_ps)
         rows: list[Plain] = [list(row) for row in self.rows]
-        return [super().save(), save_fields(self, _FIELDS), places, busy, left, recorded, waited, rows]
+        called: list[Plain] = [list(row) for row in self.called]
+        return [
+            super().save(),
+            save_fields(self, _FIELDS),
+            places,
+            busy,
+            left,
+            recorded,
+            waited,
+            rows,
+            called,
+            list[Plain](self.since_ps),
+        ]
 
     def load(self, state: list[Plain]) -> None:
-        base, fields, places, busy, left, recorded, waited, rows = state
+        base, fields, places, busy, left, recorded, waited, rows, called, since = state
         super().load(as_list(base))
         load_fields(self, _FIELDS, fields)
         self.places = [as_int(value) for value in as_list(places)]
@@ -193,3 +229,5 @@ class ScriptProgram(RankProgram):
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
         self.waited_ps = [as_int(value) for value in as_list(waited)]
         self.rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
+        self.called = [[as_int(value) for value in as_list(row)] for row in as_list(called)]
+        self.since_ps = [as_int(value) for value in as_list(since)]

@@ -89,7 +89,7 @@ class RingChannel(Channel):
                 place: i64 = cursor.place_bytes()
                 data = orders.piece(place, size, reads, cursor.keeps(), flags & SENDS != 0, data)
             cursor.advance()
-            host.copy(self.program, self.gpu_port, self.number, size, kind, flags, data)
+            host.copy(self.program, self.gpu_port, self.number, size, kind, flags, self.priority, data)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

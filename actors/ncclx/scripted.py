@@ -1,13 +1,15 @@
 """How do the groups of a scripted job become connections, and its scripts programs?
 
 Every group has connections of its own, as a communicator of its own has: a ring from each member to the next
-on every channel; a line from its first member to its second; a mesh from every member to every other. A rank
-has a channel for each channel of a ring, and one for each end of a line or of a mesh.
+on every channel; a line from its first member to its second; a mesh from every member to every other; a graph
+from each member to those that its algorithm sends to, on every channel. A rank has a channel for each channel
+of a ring or graph, and one for each end of a line or of a mesh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from actors.host.host import Host
@@ -24,16 +26,20 @@ from actors.ncclx.ends import (
     SendEnd,
 )
 from actors.ncclx.flight import unloaded_ps
+from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.line_channel import LineChannel
 from actors.ncclx.pairs import ConnectionBook, connect_inside, share_domain
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
+from actors.ncclx.schedule import Schedule
 from actors.ncclx.waits import Waits
+from emu.scenario.ncclx import NcclxSection
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
-from emu.workload.gpu_script import LINE, RING, Group, GroupCall, Script, ScriptPlan
+from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
+from emu.workload.operations import Operation
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None], Sender]
 InsideSender = Callable[[Scenario, int, int], Sender]
@@ -47,7 +53,9 @@ class Side(NamedTuple):
 
     group: int
     channel: int
-    """Of the ring; 0 elsewhere."""
+    """Of the ring or graph; 0 elsewhere."""
+    lane: int
+    """Of a graph; 0 elsewhere."""
     sends: bool
     peer: int
     peer_nic: int
@@ -64,51 +72,82 @@ def connect_groups(
     job: int,
     data_priority: int,
     gpus: Sequence[int],
-    groups: Sequence[Group],
+    plan: ScriptPlan,
 ) -> list[list[Side]]:
     """The sides of each rank, group by group."""
     ncclx = scenario.ncclx
     admitted = ncclx.admission == "receiver_driven"
-    control_priority = scenario.transport.control_priority if ncclx.control == "own_class" else data_priority
     sides: list[list[Side]] = [[] for _ in gpus]
-    for number, group in enumerate(groups):
-        members = group.members
-        for channel in range(ncclx.channels if group.kind == RING else 1):
-            for source, destination in _joined(group, members):
-                both = gpus[source], gpus[destination]
-                if share_domain(topology, *both):
-                    data, flags = connect_inside(book, *both, admitted)
-                    for place, (rank, peer) in enumerate(((source, destination), (destination, source))):
-                        mine, other = both[place], both[1 - place]
-                        pair, cts = (data[place],), flags[place]
-                        side = Side(number, channel, place == 0, peer, other, mine, pair, cts, inside=True)
-                        sides[rank].append(side)
-                    continue
-                ends = [topology.nics_of_gpu(gpus[rank]) for rank in (source, destination)]
-                here, there = (nics[channel % len(nics)] for nics in ends)
-                made = [
-                    book.connect(here, there, data_priority, job) for _ in range(ncclx.qps_per_connection)
-                ]
-                control = (-1, -1)
-                if admitted:
-                    control = book.connect(here, there, control_priority, job)
-                pairs = tuple(zip(*made, strict=True))
-                for place, rank in enumerate((source, destination)):
-                    peer, nic, other = (destination, here, there)
-                    if rank == destination:
-                        peer, nic, other = (source, there, here)
-                    sends = rank == source
-                    side = Side(number, channel, sends, peer, other, nic, pairs[place], control[place])
-                    sides[rank].append(side)
+    nodes = [topology.host_of(gpu) for gpu in gpus]
+    called = _called(plan)
+    for number, group in enumerate(plan.groups):
+        data_class = data_priority if group.data_priority is None else group.data_priority
+        control_class = scenario.transport.control_priority if ncclx.control == "own_class" else data_class
+        for channel, source, destination, lane in _joined(ncclx, group, called[number], nodes):
+            ranks = source, destination
+            both = gpus[source], gpus[destination]
+            if share_domain(topology, *both):
+                data, flags = connect_inside(book, *both, admitted)
+                for place in (0, 1):
+                    peer, other, mine = ranks[1 - place], both[1 - place], both[place]
+                    pair, cts = (data[place],), flags[place]
+                    side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts, inside=True)
+                    sides[ranks[place]].append(side)
+                continue
+            ends = [topology.nics_of_gpu(gpu) for gpu in both]
+            nics = [of_gpu[channel % len(of_gpu)] for of_gpu in ends]
+            made = [book.connect(nics[0], nics[1], data_class, job) for _ in range(ncclx.qps_per_connection)]
+            control = (-1, -1)
+            if admitted:
+                control = book.connect(nics[0], nics[1], control_class, job)
+            pairs = tuple(zip(*made, strict=True))
+            for place in (0, 1):
+                peer, other, mine = ranks[1 - place], nics[1 - place], nics[place]
+                side = Side(
+                    number, channel, lane, place == 0, peer, other, mine, pairs[place], control[place]
+                )
+                sides[ranks[place]].append(side)
     return sides
 
 
-def _joined(group: Group, members: tuple[int, ...]) -> list[tuple[int, int]]:
-    if group.kind == LINE:
-        return [(members[0], members[1])]
-    if group.kind == RING:
-        return [(rank, members[(place + 1) % len(members)]) for place, rank in enumerate(members)]
-    return [(one, other) for one in members for other in members if one != other]
+def _joined(
+    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
+) -> Iterator[tuple[int, int, int, int]]:
+    """(channel, from, to, lane) of every connection of a group."""
+    members = group.members
+    if group.kind == GRAPH:
+        schedule = _schedule(ncclx, group, calls, nodes)
+        for channel in range(ncclx.channels):
+            for source, edges in enumerate(schedule.edges(channel)):
+                yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
+    elif group.kind == RING:
+        for channel in range(ncclx.channels):
+            for place, rank in enumerate(members):
+                yield channel, rank, members[(place + 1) % len(members)], 0
+    elif group.kind == LINE:
+        yield 0, members[0], members[1], 0
+    else:
+        yield from ((0, one, other, 0) for one in members for other in members if one != other)
+
+
+def _called(plan: ScriptPlan) -> list[list[GroupCall]]:
+    """By group, what its members call, each kind of call once."""
+    found: list[dict[GroupCall, None]] = [{} for _ in plan.groups]
+    for script in plan.scripts:
+        for place, number in enumerate(script.groups):
+            found[number].update(dict.fromkeys(script.calls[place]))
+    return [list(calls) for calls in found]
+
+
+def _schedule(
+    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
+) -> Schedule:
+    """What a graph's members do in some calls, by their places in the group."""
+    operations = [
+        Operation(call.op, group.algorithm, call.size_bytes, 0, warmup=False, root=call.root)
+        for call in calls
+    ]
+    return Schedule(ncclx, operations, [nodes[rank] for rank in group.members])
 
 
 class ScriptBuilder:
@@ -122,6 +161,7 @@ class ScriptBuilder:
         plan: ScriptPlan,
         rank: int,
         gpu: int,
+        nodes: Sequence[int],
         make_sender: MakeSender,
         inside_sender: InsideSender,
     ) -> None:
@@ -141,6 +181,7 @@ class ScriptBuilder:
         self._receives: list[ReceiveEnd] = []
         self._of_group: list[list[int]] = [[] for _ in self._script.groups]
         self._bound: list[tuple[int, int, int]] = []
+        self._nodes = list(nodes)
 
     def add(self, job: int, start_ps: int, steps: int, sides: Sequence[Side]) -> None:
         """Add the program with these sides to the host."""
@@ -153,6 +194,9 @@ class ScriptBuilder:
                     if side.sends:
                         (back,) = [one for one in own if not one.sends and one.channel == side.channel]
                         self._ring(place, group, calls, side, back)
+            elif group.kind == GRAPH:
+                for channel in range(self._scenario.ncclx.channels):
+                    self._graph(place, group, calls, channel, own)
             else:
                 for side in own:
                     self._line(place, group, calls, side)
@@ -169,7 +213,12 @@ class ScriptBuilder:
             [list(stream) for stream in script.streams],
             script.events,
             self._reasons,
+            [self._groups[number].reason for number in script.groups],
+            [[call.label for call in calls] for calls in script.calls],
         )
+        for place, number in enumerate(script.groups):
+            for channel in self._of_group[place]:
+                self._channels[channel].priority = self._groups[number].priority
         self._host.add(program)
         program.settle()
         for port, index, context in self._bound:
@@ -191,6 +240,24 @@ class ScriptBuilder:
         send, receive = self._send(number, side), self._receive(number, back)
         self._channels.append(RingChannel(number, self._gpu_port, send, receive, cursor, operations))
 
+    def _graph(
+        self, place: int, group: Group, calls: Sequence[GroupCall], channel: int, own: Sequence[Side]
+    ) -> None:
+        number = self._number(place)
+        outgoing = [side for side in own if side.sends and side.channel == channel]
+        incoming = [side for side in own if not side.sends and side.channel == channel]
+        sends = [self._send(number, side, at) for at, side in enumerate(outgoing)]
+        receives = [self._receive(number, side, at) for at, side in enumerate(incoming)]
+        members, ncclx = group.members, self._scenario.ncclx
+        tasks = partial(
+            _schedule(ncclx, group, calls, self._nodes).tasks,
+            channel=channel,
+            rank=members.index(self._rank),
+            sends=[(members.index(side.peer), side.lane) for side in outgoing],
+            receives=[(members.index(side.peer), side.lane) for side in incoming],
+        )
+        self._channels.append(GraphChannel(number, self._gpu_port, sends, receives, ncclx.slice_bytes, tasks))
+
     def _line(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side) -> None:
         shares = 1 if group.kind == LINE else len(group.members)
         number = self._number(place)
@@ -210,7 +277,7 @@ class ScriptBuilder:
         self._of_group[place].append(number)
         return number
 
-    def _send(self, number: int, side: Side) -> SendEnd:
+    def _send(self, number: int, side: Side, at: int = 0) -> SendEnd:
         self._bind(side, len(self._sends), int(SEND_DATA), int(SEND_CONTROL))
         if side.inside:
             sender, unloaded = self._inside_sender(self._scenario, self._gpu_port, side.pairs[0]), UNTIMED
@@ -219,16 +286,16 @@ class ScriptBuilder:
                 self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None
             )
             unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
-        end = SendEnd(number, side.peer, 0, self._slots(), sender, side.control, self._waits, unloaded)
+        end = SendEnd(number, side.peer, at, self._slots(), sender, side.control, self._waits, unloaded)
         self._sends.append(end)
         return end
 
-    def _receive(self, number: int, side: Side) -> ReceiveEnd:
+    def _receive(self, number: int, side: Side, at: int = 0) -> ReceiveEnd:
         self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
         policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._scenario.ncclx.qp_policy]
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
-        end = ReceiveEnd(number, side.peer, 0, port, self._slots(), receiver, side.control)
+        end = ReceiveEnd(number, side.peer, at, port, self._slots(), receiver, side.control)
         self._receives.append(end)
         return end
 

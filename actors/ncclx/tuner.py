@@ -27,8 +27,8 @@ Not modelled: protocols, channels that share a NIC, correction factors of the tr
 
 from __future__ import annotations
 
-from emu.scenario.jobs import ALGORITHMS, BLOCKWISE
 from emu.scenario.ncclx import TunerSection
+from emu.scenario.operations import ALGORITHMS, BLOCKWISE
 from emu.units import serialisation_ps
 
 

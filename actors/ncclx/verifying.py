@@ -37,7 +37,8 @@ from actors.ncclx.graph import Call
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule, is_ring
 from emu.errors import Problem, ScenarioError
-from emu.scenario.jobs import REDUCING, CollectiveWorkload
+from emu.scenario.jobs import CollectiveWorkload
+from emu.scenario.operations import REDUCING
 from emu.scenario.schema import Scenario
 from emu.units import format_size
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from actors.control.controller import Controller
 from actors.link import Port
-from actors.ncclx.plan import job_plans
+from actors.ncclx.listing import job_plans
 from actors.nic.nic import Nic
 from actors.runtime.fabric import fabric_ports
 from actors.runtime.plan import RunPlan

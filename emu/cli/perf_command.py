@@ -23,8 +23,8 @@ from emu.errors import UsageError
 from emu.measure.jobs import status_name
 from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
 from emu.measure.run_directory import RunDirectory
-from emu.scenario.jobs import OPERATIONS, REDUCING
 from emu.scenario.load import Loaded, load, load_mapping
+from emu.scenario.operations import OPERATIONS, REDUCING
 from emu.scenario.overrides import Override, override_with, parse_override
 from emu.topology.model import Topology
 from emu.wire.message import STATUS_SUCCESS

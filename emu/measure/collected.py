@@ -75,6 +75,23 @@ class CollectivePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class CallPlan:
+    """One collective or transfer in a program's list: which of the rows `calls` of the hosts are about it."""
+
+    label: int
+    """Its place in the list."""
+    op: str
+    algorithm: str
+    communicator: str
+    size_bytes: int
+    ranks: int
+    """Of the largest group."""
+    callers: int
+    """How many ranks call it, over all groups."""
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class FlowPlan:
     """One flow of a job. `nic` is the receiver; `messages` are (QP index there, message number) of its
     parts."""
@@ -100,6 +117,8 @@ class JobPlan:
     """Whether it runs."""
     training: TrainingFacts | None = None
     """Of a training job, whose steps are the operations that are not listed in `collectives`."""
+    calls: tuple[CallPlan, ...] = ()
+    """Of a program, step by step, in the order of its list."""
 
 
 @dataclass(frozen=True, slots=True)

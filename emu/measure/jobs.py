@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from emu.measure.collected import CollectivePlan, DeviceRecord, FlowPlan, JobPlan
+from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary import ClearToSends, Collective, Flow, Job
 from emu.measure.training import training_result
 from emu.units import BIT_PS_PER_BYTE
@@ -92,6 +92,8 @@ class Reported:
         self.flows: dict[tuple[int, int], Outcome] = {}
         self.steps: dict[int, list[Sequence[int]]] = {}
         """By job: rank, step, begin, end, compute, waits by reason."""
+        self.calls: dict[tuple[int, int, int], list[Outcome]] = {}
+        """(job, step, label): one for each rank that is through with it."""
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
         self.compared: dict[tuple[int, int], tuple[int, int]] = {}
@@ -112,6 +114,9 @@ class Reported:
                 self.compared[job, operation] = (before[0] + wrong, before[1] + compared)
             for job, *row in record.results.get("steps", ()):
                 self.steps.setdefault(job, []).append(row)
+            for job, _, step, label, begun_ps, end_ps in record.results.get("calls", ()):
+                done = Outcome(begun_ps, end_ps, int(STATUS_SUCCESS))
+                self.calls.setdefault((job, step, label), []).append(done)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps[record.number, pair, message] = at_ps
 
@@ -164,6 +169,29 @@ def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
     )
 
 
+def call_row(plan: CallPlan, outcomes: Sequence[Outcome]) -> Collective:
+    """One collective or transfer of a program, over all ranks that call it."""
+    whole = len(outcomes) == plan.callers
+    start_ps = min((one.start_ps for one in outcomes), default=None)
+    end_ps = max((one.end_ps for one in outcomes), default=None) if whole else None
+    time_ps = end_ps - start_ps if start_ps is not None and end_ps is not None else 0
+    return Collective(
+        op=plan.op,
+        algorithm=plan.algorithm,
+        communicator=plan.communicator,
+        bytes=plan.size_bytes,
+        ranks=plan.ranks,
+        iteration=plan.step,
+        start_ps=start_ps,
+        end_ps=end_ps,
+        algbw=bandwidth_bps(plan.size_bytes, time_ps),
+        busbw=bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks)),
+        status=SUCCESS if whole else UNFINISHED,
+        cts_wait=None,
+        wrong=None,
+    )
+
+
 def collective_row(
     plan: CollectivePlan,
     outcome: Outcome | None,
@@ -183,6 +211,7 @@ def collective_row(
     return Collective(
         op=plan.op,
         algorithm=plan.algorithm,
+        communicator="",
         bytes=plan.size_bytes,
         ranks=plan.ranks,
         iteration=plan.iteration,
@@ -252,7 +281,8 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
             )
             for one in plan.collectives
             if not one.warmup
-        ],
+        ]
+        + [call_row(one, reported.calls.get((plan.job, one.step, one.label), ())) for one in plan.calls],
         flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None

@@ -220,6 +220,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter("nvlink_sent_bytes", "nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
     _counter("nvlink_sent_transfers", "nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
+    _counter(
+        "gpu_overtaken_copies",
+        "gpu_overtaken_copies",
+        Unit.COUNT,
+        DEVICE,
+        "Copies that waited at a GPU and were passed by one of a communicator of higher priority.",
+    ),
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(
         "voq_peak_bytes",

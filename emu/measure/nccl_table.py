@@ -104,7 +104,8 @@ class NcclTable:
         self.wrong = {}
         for plan in self._jobs:
             listed = [one for one in plan.collectives if not one.warmup]
-            for one, done in zip(listed, jobs[plan.name].collectives, strict=True):
+            rows = jobs[plan.name].collectives if listed else []
+            for one, done in zip(listed, rows, strict=True):
                 if done.wrong is not None:
                     self.wrong[plan.job, one.operation] = done.wrong
 

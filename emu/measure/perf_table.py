@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from emu.measure.jobs import bus_factor
-from emu.scenario.jobs import REDUCING
+from emu.scenario.operations import REDUCING
 from emu.workload.perf_scan import ROOTED, ScanSize
 
 JSON_VERSION: Final = 2

@@ -82,13 +82,15 @@ class Collective(Part):
     op: str
     """`all_reduce`, `all_to_all` and so on."""
     algorithm: str
-    """`ring`, `direct` and so on."""
+    """`ring`, `direct` and so on; empty for a send or receive."""
+    communicator: str
+    """Of a program, as it names it; empty for a benchmark."""
     bytes: int
     """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
     ranks: int
     """Participants n."""
     iteration: int
-    """Counted from 0 for each size; warm-up iterations are neither counted nor listed."""
+    """Counted from 0 for each size; warm-ups are neither counted nor listed. Of a program, the step."""
     start_ps: int | None
     """When the first rank began; null if it did not."""
     end_ps: int | None
@@ -165,11 +167,11 @@ class Job(Part):
     end_ps: int | None
     """Its latest end; null if it did not end."""
     collectives: list[Collective]
-    """In the order in which they were planned."""
+    """In the order in which they were planned; of a program, step by step in the order of its list."""
     flows: list[Flow]
     """By number."""
     training: TrainingResult | None
-    """Null unless its workload is `training`."""
+    """Null unless its workload is `training`, `trace` or `program`."""
     failures: list[RankFailure]
     """Of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]

@@ -17,8 +17,8 @@ from emu.measure.collected import Counts
 from emu.measure.report import about_time
 from emu.measure.summary import Fabric, FaultEffect, Unfired
 from emu.scenario.flows import FlowsWorkload
-from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
+from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.units import format_time
 from emu.wire.frame import LARGEST_HEADERS_BYTES
@@ -161,7 +161,7 @@ def never_fired(
 ) -> list[Unfired]:
     """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
-    collective = any(isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs)
+    collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
     elif collective:
@@ -174,6 +174,13 @@ def never_fired(
             reason = "no collective of that GPU was under way"
             found.append(Unfired(feature=f"faults[{at}]", reason=reason))
     for at, section in enumerate(scenario.jobs):
+        workload = section.workload
+        prioritised = isinstance(workload, ProgramWorkload) and any(
+            one.priority for one in workload.communicators
+        )
+        if prioritised and counts.total("gpu_overtaken_copies") == 0:
+            feature = f"jobs[{at}].workload.communicators"
+            found.append(Unfired(feature=feature, reason="no copy passed one of a lower priority"))
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
             found.append(Unfired(feature=f"jobs[{at}]", reason=reason))

@@ -1,6 +1,6 @@
 """Who does what? Section `jobs`: which ranks, where, from when, and the workload.
 
-An algorithm is one line in `ALGORITHMS`. Sizes of collectives count as nccl-tests counts them: bytes of the
+Sizes of collectives count as nccl-tests counts them: bytes of the
 whole buffer (all ranks' together for all_gather, reduce_scatter, gather and scatter; of what one rank sends
 for all_to_all, of what the rank sends that sends most for all_to_allv).
 """
@@ -8,13 +8,15 @@ for all_to_all, of what the rank sends that sends most for all_to_allv).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from emu.scenario.flows import PATTERNS
 from emu.scenario.graph import GraphSection
+from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
 from emu.scenario.plugins import SEPARATOR, load_plugin
+from emu.scenario.program import ProgramWorkload
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
 from emu.scenario.trace import TRACES
@@ -24,42 +26,9 @@ from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]
 
-Operation = Literal[
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "all_to_allv",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "sendrecv",
-    "barrier",
-]
-OPERATIONS: Final[tuple[str, ...]] = get_args(Operation)
-ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
-REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
-ALGORITHMS: Final = {
-    "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
-    "direct": OPERATIONS,
-    "recursive_doubling": ("all_reduce", "all_gather", "barrier"),
-    "halving_doubling": ("all_reduce", "all_gather", "reduce_scatter"),
-    "bruck": ("all_gather", "all_to_all", "all_to_allv", "barrier"),
-    "double_binary_tree": ("all_reduce", "broadcast", "reduce", "barrier"),
-    "hierarchical": ("all_reduce", "all_gather", "reduce_scatter"),
-    "pxn": ("all_to_all", "all_to_allv"),
-}
-"""Algorithm -> the operations it can do."""
 DEFAULT: Final = "default"
 AUTO: Final = "auto"
 GRAPH: Final = "graph"
-BLOCKWISE: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter")
-"""Those whose buffer consists of a block for each rank."""
-BY_SERVER: Final = ("hierarchical", "pxn")
-"""Those that need equally many ranks on each server."""
-BARRIER_BYTES: Final = 4
-"""A barrier is an all_reduce of one element, as in PyTorch's NCCL back end."""
 
 
 def _numbers(value: object, accepted: str) -> tuple[int, ...]:
@@ -237,6 +206,7 @@ WORKLOADS: Final = OneOf(
         "flows": PATTERNS,
         "training": TrainingWorkload,
         "trace": TRACES,
+        "program": ProgramWorkload,
     },
 )
 

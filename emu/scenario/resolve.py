@@ -19,12 +19,12 @@ from emu.faults.timeline import LinkChange, LinkFault, link_changes
 from emu.scenario.fault_links import Miscabling
 from emu.scenario.fault_plan import scripted
 from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation, Poisson
-from emu.scenario.jobs import BLOCKWISE, BY_SERVER, CollectiveWorkload, JobSection
+from emu.scenario.jobs import CollectiveWorkload, JobSection
+from emu.scenario.operations import BLOCKWISE, BY_SERVER
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Location, Section
+from emu.scenario.scripts import planned
+from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
-from emu.scenario.trace import TraceWorkload
-from emu.scenario.training import TrainingWorkload
 from emu.scenario.tree import shown_location
 from emu.topology.cabling import swapped
 from emu.topology.domains import with_domains
@@ -37,7 +37,6 @@ from emu.workload.background import poisson
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 from emu.workload.gpu_script import ScriptPlan
 from emu.workload.ranks import PlacementError, place_ranks
-from emu.workload.training import Plan as TrainingPlan
 
 
 class ResolvedJob(NamedTuple):
@@ -57,7 +56,7 @@ class ResolvedJob(NamedTuple):
     flows: tuple[Flow, ...]
     """What a `flows` workload posts; empty for others."""
     training: ScriptPlan | None = None
-    """What the ranks of a `training` or `trace` workload do."""
+    """What the ranks of a `training`, `trace` or `program` workload do."""
 
 
 class Resolved(NamedTuple):
@@ -289,20 +288,10 @@ def _job(
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
-    training: ScriptPlan | None = None
-    if isinstance(job.workload, TraceWorkload):
-        planned = job.workload.planned(len(chosen))
-        if isinstance(planned, str):
-            accepted = "as many ranks as the text is for"
-            raise ScenarioError([_problem(scenario, ("jobs", index, "ranks"), planned, accepted)])
-        training = planned
-    if isinstance(job.workload, TrainingWorkload):
-        fitted = job.workload.fitted(len(chosen))
-        if isinstance(fitted, str):
-            where: Location = ("jobs", index, "workload")
-            accepted = "dimensions whose product is the number of ranks"
-            raise ScenarioError([_problem(scenario, where, fitted, accepted)])
-        training = TrainingPlan(fitted, scenario.seed, index)
+    training = planned(job.workload, len(chosen), scenario.seed, index)
+    if isinstance(training, Refusal):
+        refused: Location = ("jobs", index, *training.location)
+        raise ScenarioError([_problem(scenario, refused, training.reason, training.accepted)])
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)

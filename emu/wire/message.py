@@ -10,7 +10,7 @@ back. A message is an operation and up to six integers; this page says what each
 | MODIFY | host, NIC | QP index | state | PSN (to RTR, RTS) | 0 | 0 | 0 |
 | MODIFIED | NIC, host | QP index | state now | 0 | 0 | status | 0 |
 | COMPLETION | NIC, host | QP index | work request id, or the immediate | bytes | COMPLETED_* | status | 0 |
-| COPY | host, GPU | channel | bytes | COPY_* kind | program | note | 0 |
+| COPY | host, GPU | channel | bytes | COPY_* kind | program | note | priority |
 | COPIED | GPU, host | channel | bytes | COPY_* kind | program | note | 0 |
 | BEGIN | controller, host | job | operation | 0 | 0 | 0 | 0 |
 | REPORT | host, controller | job | operation | rank | start_ps | end_ps | status |

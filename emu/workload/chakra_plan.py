@@ -253,8 +253,7 @@ class ChakraPlan(ScriptPlan):
 def _shown(calls: Sequence[GroupCall], at: int) -> str:
     if at >= len(calls):
         return "missing"
-    op, size = calls[at]
-    return f"{op or 'all_to_all'} of {size} B"
+    return f"{calls[at].op or 'all_to_all'} of {calls[at].size_bytes} B"
 
 
 def _name(node: Node) -> str:

@@ -4,12 +4,14 @@ A stream carries its instructions out one after the other; streams run side by s
 integers:
 
     COMPUTE   a ps                       the stream is busy that long
-    CALL      a group, b place           the collective or transfer `calls[b]` of that group; busy till done
+    CALL      a group, b place           the collective or transfer `calls[b]` of that group; busy till done;
+                                         on stream 0 that time counts to the group's reason
     WAIT      a event, b reason          for the event; time lost on stream 0 counts to the reason
     RECORD    a event                    the event has happened, until the next step
 
 Groups are numbered over the job. Kinds: `ring` (every member calls the same collectives in the same order),
-`line` (the first member sends to the second), `mesh` (every member exchanges equal shares with every other).
+`line` (the first member sends to the second), `mesh` (every member exchanges equal shares with every other),
+`graph` (every member calls the same collectives, which `algorithm` carries out).
 A group is called by one stream alone, so its calls have an order; a stream may call several groups.
 """
 
@@ -27,6 +29,8 @@ RECORD: Final = 3
 RING: Final = "ring"
 LINE: Final = "line"
 MESH: Final = "mesh"
+GRAPH: Final = "graph"
+UNLABELLED: Final = -1
 
 REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
 """What stream 0 can wait for in a training step; a reason is a place here, or in the plan's own `reasons`."""
@@ -40,13 +44,23 @@ class Group(NamedTuple):
     kind: str
     reason: int
     members: tuple[int, ...]
+    algorithm: str = ""
+    """Of a graph."""
+    priority: int = 0
+    """Of its copies among those of a GPU; higher ones are done first."""
+    data_priority: int | None = None
+    """Of its packets, if not the job's."""
 
 
 class GroupCall(NamedTuple):
-    """One collective or transfer: of a ring its operation, else empty; bytes of the whole buffer."""
+    """One collective or transfer: of a ring or graph its operation, else empty; bytes of the whole buffer."""
 
     op: str
     size_bytes: int
+    root: int = 0
+    """Of a graph's, by place in the group."""
+    label: int = UNLABELLED
+    """Under which the results list it."""
 
 
 @dataclass
@@ -103,9 +117,9 @@ class Script:
         self.add_call(place, op, size_bytes)
         return self.record(self.stream_of[place])
 
-    def add_call(self, place: int, op: str, size_bytes: int) -> None:
+    def add_call(self, place: int, op: str, size_bytes: int, root: int = 0, label: int = UNLABELLED) -> None:
         """Call a group, on its stream."""
-        self.calls[place].append(GroupCall(op, size_bytes))
+        self.calls[place].append(GroupCall(op, size_bytes, root, label))
         self.streams[self.stream_of[place]].append((CALL, place, len(self.calls[place]) - 1))
 
 
@@ -127,13 +141,15 @@ class ScriptPlan:
         return self._numbers[group]
 
     def payload_bytes(self) -> int:
-        """Payload that a step puts on the fabric, clear-to-send not counted."""
+        """Payload that a step puts on the fabric, clear-to-send and what graphs send not counted."""
         total = 0
         for script in self.scripts:
             for place, calls in enumerate(script.calls):
                 group = self.groups[script.groups[place]]
                 members = len(group.members)
                 for call in calls:
+                    if group.kind == GRAPH:
+                        continue
                     if group.kind == LINE:
                         total += call.size_bytes if group.members[0] == script.rank else 0
                     else:

@@ -1,4 +1,4 @@
-"""Does what the page on the Python API shows work as it stands there?"""
+"""Does what the pages on Python show work as it stands there?"""
 
 import contextlib
 import io
@@ -9,19 +9,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCKS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL
-)
+BLOCKS = [
+    (page, block)
+    for page in ("python.md", "program.md")
+    for block in re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.DOTALL
+    )
+]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=["a run", "step by step"])
-def test_an_example_runs_and_prints(block: str) -> None:
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=["a run", "step by step", "a program"])
+def test_an_example_runs_and_prints(page: str, block: str) -> None:
     printed = io.StringIO()
     before = Path.cwd()
     os.chdir(ROOT)
     try:
         with contextlib.redirect_stdout(printed):
-            exec(compile(block, "docs/python.md", "exec"), {})
+            exec(compile(block, f"docs/{page}", "exec"), {})
     finally:
         os.chdir(before)
     lines = printed.getvalue().splitlines()

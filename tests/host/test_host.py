@@ -107,7 +107,7 @@ def test_timers_and_copies_come_back_to_whoever_asked() -> None:
     one, other = Recorder(0, 0), Recorder(0, 0)
     kernel, host, listeners = fabric(0, one, other)
     host.set_timer(1, 300, 12)
-    host.copy(0, GPU_PORT, 6, 1024, 0, 0)
+    host.copy(0, GPU_PORT, 6, 1024, 0, 0, 0)
     arrive(kernel, 400, GPU_PORT, Message(COPIED, 6, 1024, 0, 0, 0, 0))
     kernel.run(1 << 61, 100)
     assert (one.told, other.told) == ([(400, "copied", 6)], [(300, "timer", 12)])

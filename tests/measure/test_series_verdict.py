@@ -170,9 +170,9 @@ def operations(*rows: tuple[int, int, int]) -> dict[str, Job]:
     """Collectives of a job: begin and end in us, and busbw in Gbit/s."""
     found = [
         Collective(
-            op="all_reduce", algorithm="ring", bytes=2**20, ranks=4, iteration=at, start_ps=begin * US,
-            end_ps=end * US, algbw=busbw * 10**9, busbw=busbw * 10**9, status="success", cts_wait=None,
-        wrong=None,
+            op="all_reduce", algorithm="ring", communicator="", bytes=2**20, ranks=4, iteration=at,
+            start_ps=begin * US, end_ps=end * US, algbw=busbw * 10**9, busbw=busbw * 10**9,
+            status="success", cts_wait=None, wrong=None,
         )
         for at, (begin, end, busbw) in enumerate(rows)
     ]  # fmt: skip

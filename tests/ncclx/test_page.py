@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 from emu.scenario.host import NvlinkSection
-from emu.scenario.jobs import ALGORITHMS, OPERATIONS
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import NcclxSection
+from emu.scenario.operations import ALGORITHMS, OPERATIONS
 from emu.scenario.section import yaml_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"

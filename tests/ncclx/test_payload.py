@@ -18,7 +18,7 @@ from actors.runtime.snapshot import fingerprint, from_bytes, to_bytes
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary import Collective
-from emu.scenario.jobs import ALGORITHMS
+from emu.scenario.operations import ALGORITHMS
 from emu.wire.order import Order, write_order
 from tests.runtime.spread_runs import SpreadRun, plan_of
 

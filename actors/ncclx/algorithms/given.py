@@ -10,7 +10,7 @@ from typing import Final
 
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm, Call, Extent, Step, parts, total
 from emu.scenario.graph import GraphSection
-from emu.scenario.jobs import BLOCKWISE
+from emu.scenario.operations import BLOCKWISE
 
 _BUFFERS: Final = {"data": DATA, "output": OUTPUT, "scratch": SCRATCH}
 

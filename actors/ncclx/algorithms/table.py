@@ -1,4 +1,4 @@
-"""Which algorithms are there? The names are those of `emu.scenario.jobs.ALGORITHMS`."""
+"""Which algorithms are there? The names are those of `emu.scenario.operations.ALGORITHMS`."""
 
 from __future__ import annotations
 

@@ -1,0 +1,77 @@
+"""Which rows of the results are about what? The plan in the words of `emu.measure`."""
+
+from __future__ import annotations
+
+from actors.ncclx.plan import JobWork, Plan
+from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, JobPlan
+from emu.topology.model import Topology
+from emu.workload.program import RECEIVE, SEND, ProgramPlan
+
+
+def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
+    """The plan in the words of the results: which row is about what."""
+    return tuple(
+        JobPlan(
+            job=work.job,
+            name=work.name,
+            ranks=work.ranks,
+            enabled=work.enabled,
+            training=work.facts,
+            calls=_calls(work),
+            collectives=()
+            if work.training
+            else tuple(
+                CollectivePlan(
+                    operation=index,
+                    op=one.op,
+                    algorithm=one.algorithm,
+                    size_bytes=one.size_bytes,
+                    ranks=max(map(len, work.schedule.groups)) if work.schedule else work.ranks,
+                    iteration=one.iteration,
+                    warmup=one.warmup,
+                    dtype=work.real[0],
+                    redop=work.real[1],
+                    checked=work.real[2],
+                )
+                for index, one in enumerate(work.operations)
+            ),
+            flows=tuple(
+                FlowPlan(
+                    flow=flow.flow,
+                    source=topology.nodes[flow.source].name,
+                    destination=topology.nodes[flow.destination].name,
+                    size_bytes=flow.size_bytes,
+                    nic=flow.destination,
+                    messages=flow.last_messages(),
+                )
+                for flow in work.flows
+            ),
+        )
+        for work in plan.jobs
+    )
+
+
+def _calls(work: JobWork) -> tuple[CallPlan, ...]:
+    """What the results list of a program."""
+    plan = work.training
+    if not isinstance(plan, ProgramPlan):
+        return ()
+    callers: dict[int, int] = {}
+    for script in plan.scripts:
+        for call in (one for calls in script.calls for one in calls):
+            callers[call.label] = callers.get(call.label, 0) + 1
+    return tuple(
+        CallPlan(
+            label=label,
+            op=one.do,
+            algorithm=one.algorithm if one.do not in (SEND, RECEIVE) else "",
+            communicator=one.communicator,
+            size_bytes=one.size_bytes,
+            ranks=plan.participants(label),
+            callers=callers.get(label, 0),
+            step=step,
+        )
+        for step in range(len(work.operations))
+        for label, one in enumerate(plan.steps)
+        if callers.get(label)
+    )

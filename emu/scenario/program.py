@@ -1,0 +1,173 @@
+"""Which operations does a job of the user's own carry out? Workload `program`: a list of them, on streams.
+
+What they mean, and what is not modelled, is in `emu.workload.program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, ROOTED
+from emu.scenario.section import Refusal, Section
+from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
+from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
+
+Collective = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+]
+PEERED: Final = ("send", "recv")
+EVENTFUL: Final = ("record", "wait")
+MOST_OPERATIONS: Final = 4096
+Rank = Annotated[int, Field(ge=0, le=2**20)]
+
+
+class CommunicatorSection(Section):
+    """A communicator: what ranks of one colour share."""
+
+    name: Name
+    """How operations call it. `world`, of all ranks, is there without being listed, and may be listed to give
+    it priorities."""
+    split: Annotated[tuple[Annotated[int, Field(ge=-1)], ...], Field(max_length=65536)] = ()
+    """A colour for each rank: ranks of one colour are a group, in their order (ncclCommSplit); -1: in none.
+    Empty: all ranks are one group."""
+    priority: Annotated[int, Field(ge=0, le=15)] = 0
+    """Of its copies on the GPU: those of the highest are done first (CUDA's stream priority)."""
+    data_priority: AutoPriority = None
+    """Priority of its packets (NCCL's trafficClass). `auto`: that of the job."""
+
+    def groups(self, ranks: int) -> tuple[tuple[int, ...], ...]:
+        """The members of each group, by colour as they first come."""
+        found: dict[int, list[int]] = {}
+        for rank, colour in enumerate(self.split or (0,) * ranks):
+            if colour >= 0:
+                found.setdefault(colour, []).append(rank)
+        return tuple(map(tuple, found.values()))
+
+
+class OperationSection(Section):
+    """One operation of a program."""
+
+    do: Collective | Literal["send", "recv", "compute", "record", "wait"]
+    """What: a collective, a transfer, computing, or an event recorded or waited for."""
+    ranks: Annotated[tuple[Rank, ...], Field(min_length=1, max_length=65536)] | None = None
+    """Which ranks do it, if not all."""
+    stream: Name = MAIN
+    """The stream that it is put on."""
+    on: Name = WORLD
+    """Of a collective or transfer: the communicator."""
+    size_bytes: PositiveSizeBytes | None = None
+    """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
+    algorithm: str = "default"
+    """Of a collective: how it is done. `default`: ring where there is one, else direct."""
+    root: Rank = 0
+    """Of broadcast, reduce, gather and scatter: place in the group."""
+    peer: Rank | None = None
+    """Of send and recv: the other rank of the job."""
+    time_ps: PositiveTimePs | None = None
+    """Of compute: how long."""
+    event: Name | None = None
+    """Of record and wait: the event. A wait is for the last record above it."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what is missing, and what belongs to another operation."""
+        needs = {
+            "time": self.do == "compute",
+            "event": self.do in EVENTFUL,
+            "peer": self.do in PEERED,
+            "size": self.talks and self.do != "barrier",
+        }
+        given = {"time": self.time_ps, "event": self.event, "peer": self.peer, "size": self.size_bytes}
+        for key, needed in needs.items():
+            if needed != (given[key] is not None):
+                reason = f"{self.do} needs it" if needed else f"{self.do} has none"
+                yield Refusal((key,), reason, "as the table of operations says")
+        if self.root and self.do not in ROOTED:
+            yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
+        if not self.talks and self.on != WORLD:
+            yield Refusal(("on",), f"{self.do} needs no communicator", "only with what communicates")
+        if self.algorithm != "default":
+            able = [name for name, known in ALGORITHMS.items() if self.do in known]
+            if self.algorithm not in able:
+                reason = f"{self.algorithm} has no {self.do}"
+                yield Refusal(("algorithm",), reason, ", ".join(["default", *able]))
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is a collective or a transfer."""
+        return self.do != "compute" and self.do not in EVENTFUL
+
+    def step(self) -> Step:
+        """The same without the scenario's spelling."""
+        algorithm = self.algorithm
+        if algorithm == "default":
+            algorithm = "ring" if self.do in ALGORITHMS["ring"] else "direct"
+        return Step(
+            do=self.do,
+            ranks=self.ranks,
+            stream=self.stream,
+            communicator=self.on,
+            algorithm=algorithm,
+            size_bytes=BARRIER_BYTES if self.do == "barrier" else self.size_bytes or 0,
+            duration_ps=self.time_ps or 0,
+            root=self.root,
+            peer=-1 if self.peer is None else self.peer,
+            event=self.event or "",
+        )
+
+
+class ProgramWorkload(Section):
+    """A program of operations on streams, with events and communicators."""
+
+    kind: Literal["program"] = "program"
+    """A program."""
+    communicators: Annotated[tuple[CommunicatorSection, ...], Field(max_length=64)] = ()
+    """Communicators beside `world`."""
+    operations: Annotated[tuple[OperationSection, ...], Field(min_length=1, max_length=MOST_OPERATIONS)]
+    """What every rank goes through."""
+    steps: Annotated[int, Field(ge=1, le=1000)] = 1
+    """How often, one after another."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse communicators listed twice, and operations on unknown ones."""
+        names = [one.name for one in self.communicators]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                yield Refusal(("communicators", at, "name"), f"{name!r} is listed already", "another name")
+        known = [WORLD, *(name for name in names if name != WORLD)]
+        for at, operation in enumerate(self.operations):
+            if operation.on not in known:
+                reason = f"there is no communicator {operation.on!r}"
+                yield Refusal(("operations", at, "on"), reason, ", ".join(known))
+
+    def planned(self, ranks: int) -> ProgramPlan | Refusal:
+        """What so many ranks do, or where it does not fit them."""
+        for at, one in enumerate(self.communicators):
+            if len(one.split) not in (0, ranks):
+                reason = f"{len(one.split)} colours for {ranks} ranks"
+                return Refusal(("communicators", at, "split"), reason, f"{ranks} colours, or none")
+        sections = self.communicators
+        if not any(one.name == WORLD for one in sections):
+            sections = (CommunicatorSection(name=WORLD), *sections)
+        communicators = [
+            Communicator(one.name, one.groups(ranks), one.priority, one.data_priority) for one in sections
+        ]
+        steps = [one.step() for one in self.operations]
+        for fault in faults(steps, communicators, ranks):
+            return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
+        return ProgramPlan(steps, communicators, ranks)
+
+    def cut(self) -> str:
+        """What it consists of."""
+        names = ", ".join(one.name for one in self.communicators)
+        return f"program of {len(self.operations)} operations" + (f", communicators {names}" if names else "")

@@ -1,0 +1,32 @@
+"""What do the ranks of a job do that follows a script: a training step, a trace, or a user's program?"""
+
+from __future__ import annotations
+
+from emu.scenario.program import ProgramWorkload
+from emu.scenario.section import Refusal, Section
+from emu.scenario.trace import TraceWorkload
+from emu.scenario.training import TrainingWorkload
+from emu.workload.gpu_script import ScriptPlan
+from emu.workload.training import Plan as TrainingPlan
+
+
+def planned(workload: Section, ranks: int, seed: int, job: int) -> ScriptPlan | Refusal | None:
+    """The scripts of so many ranks, or where the job does not fit them; None for a job without scripts."""
+    if isinstance(workload, ProgramWorkload):
+        program = workload.planned(ranks)
+        if isinstance(program, Refusal):
+            return program._replace(location=("workload", *program.location))
+        return program
+    if isinstance(workload, TraceWorkload):
+        trace = workload.planned(ranks)
+        return (
+            Refusal(("ranks",), trace, "as many ranks as the text is for")
+            if isinstance(trace, str)
+            else trace
+        )
+    if isinstance(workload, TrainingWorkload):
+        fitted = workload.fitted(ranks)
+        if isinstance(fitted, str):
+            return Refusal(("workload",), fitted, "dimensions whose product is the number of ranks")
+        return TrainingPlan(fitted, seed, job)
+    return None

@@ -1,0 +1,198 @@
+"""What does each rank of a user's program do? A list of operations, on streams, with events between them.
+
+Every rank goes through the same list and carries out what is for it, as one program with branches on the rank
+would. An operation is put on a stream; a stream carries its operations out one after the other, and streams
+run side by side, so a collective is never waited for unless somebody says so:
+
+    compute                      the stream is busy for a time
+    all_reduce, .. on C          the collective among the rank's group of communicator C
+    send, recv on C              to or from another rank of that group
+    record E                     event E has happened once the stream gets there
+    wait E                       the stream goes on when what was last recorded as E, above, has happened
+
+Stream `main` computes; the time that it spends in collectives and waiting is told by communicator. A
+communicator is one colour of a split for each group, as with ncclCommSplit; `world` is all ranks. Its
+collectives have an order, so all are on one stream of a rank. Steps repeat the whole list; the next one
+begins when all ranks are through.
+
+A list may be wrong: a rank that calls another size, or calls nothing, hangs as it does with NCCL, and the
+watchdog names it.
+
+Source: CUDA C Programming Guide, streams and events (a wait is for the last record before it); NCCL,
+`ncclCommSplit`, `ncclConfig_t.trafficClass`.
+
+Not modelled: launching costs, kernels of several streams that share a GPU's SMs, host threads that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from emu.workload.gpu_script import GRAPH, LINE, RING, Group, Script, ScriptPlan
+
+WORLD: Final = "world"
+MAIN: Final = "main"
+EVENTS: Final = "events"
+"""What a wait counts to that is for no collective."""
+COMPUTE: Final = "compute"
+RECORD: Final = "record"
+WAIT: Final = "wait"
+SEND: Final = "send"
+RECEIVE: Final = "recv"
+RINGS: Final = ("all_reduce", "all_gather", "reduce_scatter")
+"""Collectives that have a ring of their own (`actors.ncclx.ring`)."""
+
+
+class Communicator(NamedTuple):
+    """Groups of ranks that talk to one another; every rank is in one of them, or in none (colour None)."""
+
+    name: str
+    groups: tuple[tuple[int, ...], ...]
+    priority: int = 0
+    data_priority: int | None = None
+
+    def group_of(self, rank: int) -> tuple[int, ...]:
+        """The group of a rank; empty if it is in none."""
+        return next((group for group in self.groups if rank in group), ())
+
+
+class Step(NamedTuple):
+    """One operation of the list."""
+
+    do: str
+    ranks: tuple[int, ...] | None = None
+    """Who does it; None for all."""
+    stream: str = MAIN
+    communicator: str = WORLD
+    algorithm: str = ""
+    """Of a collective, `ring` or the name of another."""
+    size_bytes: int = 0
+    duration_ps: int = 0
+    root: int = 0
+    """By place in the group."""
+    peer: int = -1
+    """By rank of the job."""
+    event: str = ""
+
+    def is_for(self, rank: int) -> bool:
+        """Whether a rank does it."""
+        return self.ranks is None or rank in self.ranks
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is a collective or a transfer."""
+        return self.do not in (COMPUTE, RECORD, WAIT)
+
+
+class Fault(NamedTuple):
+    """Why a list is no program: the place in it, the key, the reason, what would do."""
+
+    place: int
+    key: str
+    reason: str
+    accepted: str
+
+
+def faults(steps: Sequence[Step], communicators: Sequence[Communicator], ranks: int) -> Iterator[Fault]:
+    """What no rank could carry out; at most one for each operation."""
+    named = {one.name: one for one in communicators}
+    for place, step in enumerate(steps):
+        outside = [rank for rank in step.ranks or () if rank >= ranks]
+        if outside:
+            yield Fault(place, "ranks", f"there is no rank {outside[0]}", f"0 to {ranks - 1}")
+        elif step.talks:
+            yield from _misfit(place, step, named[step.communicator], ranks)
+    for rank in range(ranks):
+        recorded: dict[str, int] = {}
+        stream_of: dict[str, str] = {}
+        for place, step in enumerate(steps):
+            if not step.is_for(rank):
+                continue
+            if step.do == RECORD:
+                recorded[step.event] = place
+            elif step.do == WAIT and step.event not in recorded:
+                reason = f"nothing before it records {step.event!r} on rank {rank}"
+                yield Fault(place, "event", reason, "an event that is recorded above")
+                return
+            elif step.talks and stream_of.setdefault(step.communicator, step.stream) != step.stream:
+                first = stream_of[step.communicator]
+                reason = f"rank {rank} calls {step.communicator} on stream {first!r} above"
+                yield Fault(place, "stream", reason, "one stream for each communicator")
+                return
+
+
+def _misfit(place: int, step: Step, communicator: Communicator, ranks: int) -> Iterator[Fault]:
+    for rank in step.ranks if step.ranks is not None else range(ranks):
+        group = communicator.group_of(rank)
+        if not group:
+            reason = f"rank {rank} is in no group of {communicator.name}"
+            yield Fault(place, "on", reason, "ranks that have a colour")
+            return
+        if step.do in (SEND, RECEIVE):
+            if step.peer not in group or step.peer == rank:
+                reason = f"rank {rank} cannot reach rank {step.peer} on {communicator.name}"
+                yield Fault(place, "peer", reason, "another rank of the same group")
+                return
+        elif step.root >= len(group):
+            reason = f"a group of {len(group)} has no root {step.root}"
+            yield Fault(place, "root", reason, f"0 to {len(group) - 1}")
+            return
+
+
+class ProgramPlan(ScriptPlan):
+    """The groups and scripts of a program without faults."""
+
+    def __init__(self, steps: Sequence[Step], communicators: Sequence[Communicator], ranks: int) -> None:
+        super().__init__()
+        self.steps = tuple(steps)
+        self.reasons = (*(one.name for one in communicators), EVENTS)
+        self._named = {one.name: one for one in communicators}
+        self.scripts = [self._script(rank) for rank in range(ranks)]
+
+    def participants(self, label: int) -> int:
+        """How many ranks take part in one collective or transfer of the list; the most, if groups differ."""
+        step = self.steps[label]
+        if step.do in (SEND, RECEIVE):
+            return 2
+        return max(len(group) for group in self._named[step.communicator].groups)
+
+    def _script(self, rank: int) -> Script:
+        script = Script(rank)
+        streams: dict[str, int] = {MAIN: 0}
+        events: dict[str, tuple[int, int]] = {}
+        last: dict[str, int] = {}
+        places: dict[Group, int] = {}
+        for label, step in enumerate(self.steps):
+            if not step.is_for(rank):
+                continue
+            if step.stream not in streams:
+                streams[step.stream] = script.stream()
+            stream = streams[step.stream]
+            if step.do == COMPUTE:
+                script.compute(step.duration_ps, stream)
+            elif step.do == RECORD:
+                reason = last.get(step.stream, len(self.reasons) - 1)
+                events[step.event] = (script.record(stream), reason)
+            elif step.do == WAIT:
+                event, reason = events[step.event]
+                script.wait(event, reason, stream)
+            else:
+                group = self._group(rank, step)
+                last[step.stream] = group.reason
+                if len(group.members) > 1:
+                    if group not in places:
+                        places[group] = script.join(self.group(group), stream)
+                    script.add_call(places[group], step.do, step.size_bytes, step.root, label)
+        return script
+
+    def _group(self, rank: int, step: Step) -> Group:
+        communicator = self._named[step.communicator]
+        kind, members, algorithm = GRAPH, communicator.group_of(rank), step.algorithm
+        if step.do in (SEND, RECEIVE):
+            kind, algorithm = LINE, ""
+            members = (rank, step.peer) if step.do == SEND else (step.peer, rank)
+        elif step.algorithm == "ring" and step.do in RINGS:
+            kind, algorithm = RING, ""
+        reason = self.reasons.index(step.communicator)
+        return Group(kind, reason, members, algorithm, communicator.priority, communicator.data_priority)
