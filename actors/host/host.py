@@ -342,20 +342,18 @@ class Host(Device):
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
         failures; and the steps and calls of scripts, if any. See `actors.host.program`.
         """
-        rows: list[list[int]] = []
-        waits: list[list[int]] = []
-        flights: list[list[int]] = []
-        failures: list[list[int]] = []
+        flows: list[list[int]] = []
+        tables = {"flows": flows, "cts_waits": [], "flights": [], "called": [], "failures": []}
         steps: list[list[int]] = []
         calls: list[list[int]] = []
         for program in self.programs:
-            rows += program.flow_rows()
-            waits += program.cts_rows()
-            flights += program.flight_rows()
-            failures += program.failure_rows()
+            tables["flows"] += program.flow_rows()
+            tables["cts_waits"] += program.cts_rows()
+            tables["flights"] += program.flight_rows()
+            tables["called"] += program.called_rows()
+            tables["failures"] += program.failure_rows()
             steps += program.step_rows()
             calls += program.call_rows()
-        tables = {"flows": rows, "cts_waits": waits, "flights": flights, "failures": failures}
         if steps:
             tables["steps"] = steps
         if calls:

@@ -82,12 +82,18 @@ class Program:
         return []
 
     def flight_rows(self) -> list[list[int]]:
-        """Rows for the table `flights`: job, rank, operation, begun_ps, end_ps (-1 while it runs)."""
+        """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
+        begun_ps, end_ps (-1 while it runs).
+        """
+        return []
+
+    def called_rows(self) -> list[list[int]]:
+        """Rows for the table `called`: job, rank, group, calls begun, calls ended."""
         return []
 
     def failure_rows(self) -> list[list[int]]:
-        """Rows for the table `failures`: job, rank, operation, status, what it waited for, peer, host's port,
-        queue pair's number, at_ps.
+        """Rows for the table `failures`: job, rank, group, call of the group, status, what it waited for,
+        peer, host's port, queue pair's number, at_ps.
         """
         return []
 

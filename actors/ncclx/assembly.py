@@ -47,7 +47,7 @@ from emu.kernel.queue import EventQueue
 from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Role, Topology
-from emu.workload.operations import Operation
+from emu.workload.operations import CALLS, Operation
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -146,7 +146,9 @@ def build_host(
                         make_sender,
                         inside_sender,
                     )
-                    builder.add(job.job, job.start_ps, len(job.operations), job.sides[work.rank])
+                    sides = job.sides[work.rank]
+                    program = builder.add(job.job, job.start_ps, len(job.operations), sides)
+                    _number_pairs(topology, plan, number, program, builder.bound())
             continue
         here = [work for work in job.works if work.host == number]
         most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
@@ -243,7 +245,7 @@ def _add_rank(
                 GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks, orders)
             )
     section = scenario.jobs[job.job]
-    recorder = Recorder(ncclx.flight_recorder)
+    recorder = Recorder(ncclx.flight_recorder, [job.schedule.groups.index(group)])
     watchdog, absent = ncclx.watchdog_ps or 0, work.rank in section.absent
     program = RankProgram(
         job.job,
@@ -256,6 +258,7 @@ def _add_rank(
         receives,
         waits,
         recorder,
+        [(CALLS.index(one.op), one.size_bytes) for one in called],
         watchdog,
         absent,
         orders,
@@ -264,8 +267,16 @@ def _add_rank(
     program.settle()
     for port, index, context in bound:
         host.bind(port, index, int(program.number), context)
-        nic = topology.ports(work.host)[port].peer
-        if nic in plan.pairs:  # pairs of a GPU have no numbers
+    _number_pairs(topology, plan, work.host, program, [(port, index) for port, index, _ in bound])
+
+
+def _number_pairs(
+    topology: Topology, plan: Plan, host: int, program: RankProgram, bound: Sequence[tuple[int, int]]
+) -> None:
+    """Tell a program the numbers of its queue pairs; those of a GPU have none."""
+    for port, index in bound:
+        nic = topology.ports(host)[port].peer
+        if nic in plan.pairs:
             program.qpns[port << 20 | index] = plan.pairs[nic][index].qpn
 
 

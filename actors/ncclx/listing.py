@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from actors.ncclx.plan import JobWork, Plan
-from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, JobPlan
+from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
 from emu.topology.model import Topology
+from emu.workload.gpu_script import LINE
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
 
 
@@ -18,6 +19,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             enabled=work.enabled,
             training=work.facts,
             calls=_calls(work),
+            groups=_groups(work),
             collectives=()
             if work.training
             else tuple(
@@ -49,6 +51,20 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
         )
         for work in plan.jobs
     )
+
+
+def _groups(work: JobWork) -> tuple[GroupPlan, ...]:
+    """The groups of a job, by the numbers under which ranks report them."""
+    plan = work.training
+    if plan is not None:
+        names = plan.reasons
+        return tuple(
+            GroupPlan(names[group.reason % len(names)], group.members, group.kind == LINE)
+            for group in plan.groups
+        )
+    if work.schedule is None:
+        return ()
+    return tuple(GroupPlan("", tuple(group)) for group in work.schedule.groups)
 
 
 def _calls(work: JobWork) -> tuple[CallPlan, ...]:

@@ -10,7 +10,9 @@ acknowledged. What stream 0 did is kept for each step: its computing, and its wa
 
 Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`).
 
-Not modelled: a watchdog over its collectives, SMs that communication takes from computing, cost of a launch.
+The watchdog is over each call, from its begin at this rank. A rank that is absent begins no step.
+
+Not modelled: SMs that communication takes from computing, cost of a launch.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from actors.ncclx.recorder import Recorder
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.wire.message import STATUS_SUCCESS
+from emu.wire.message import STATUS_SUCCESS, STATUS_TIMED_OUT
 
 # As in emu.workload.gpu_script.
 COMPUTE: Final[i64] = 0
@@ -62,12 +64,33 @@ class ScriptProgram(RankProgram):
         reasons: int,
         group_reasons: list[int],
         labels: list[list[int]],
+        calls: list[list[tuple[int, int]]],
+        recorder: Recorder,
+        watchdog_ps: int,
+        absent: bool,
     ) -> None:
         graphed = [False] * steps
-        recorder = Recorder(0)
         super().__init__(
-            job, start_ps, rank, channels, [], graphed, sends, receives, waits, recorder, 0, absent=False
+            job,
+            start_ps,
+            rank,
+            channels,
+            [],
+            graphed,
+            sends,
+            receives,
+            waits,
+            recorder,
+            [],
+            watchdog_ps,
+            absent,
         )
+        self.calls: list[list[tuple[int, int]]] = calls
+        """By group and call, what it announces: a place in `CALLS`, and bytes."""
+        self.calling: list[bool] = [False] * len(groups)
+        """By group, whether its call is under way."""
+        self.watched: list[bool] = [False] * len(groups)
+        """By group, whether a look at it is a pending timer."""
         self.groups: list[list[int]] = groups
         self.streams: list[list[tuple[int, int, int]]] = streams
         self.places: list[int] = [0] * len(streams)
@@ -90,6 +113,8 @@ class ScriptProgram(RankProgram):
         """By group, when its call began."""
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        if self.status != STATUS_SUCCESS or self.absent:
+            return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
         self.running = True
@@ -105,6 +130,9 @@ class ScriptProgram(RankProgram):
         if self.status != STATUS_SUCCESS:
             return
         stream: i64 = subject - 1
+        if stream >= len(self.streams):
+            self._watch(host, stream - len(self.streams), now)
+            return
         host.progress += 1
         if self.left_ps[stream] > 0:
             self._compute(host, stream, self.left_ps[stream], now)
@@ -178,12 +206,18 @@ class ScriptProgram(RankProgram):
         if not self.busy[stream]:
             self.busy[stream] = True
             self.since_ps[group] = now
+            self.calling[group] = True
+            op, size_bytes = self.calls[group][call]
+            self.recorder.begin(group, op, size_bytes, now)
+            self._look_after(host, group, now)
             for place in self.groups[group]:
                 self.channels[place].begin(host, call)
         for place in self.groups[group]:
             if not self.channels[place].copied_all():
                 return False
         self.busy[stream] = False
+        self.calling[group] = False
+        self.recorder.end(group, now)
         begun_ps: i64 = self.since_ps[group]
         if stream == 0:
             self.waited_ps[self.group_reasons[group]] += now - begun_ps
@@ -191,6 +225,37 @@ class ScriptProgram(RankProgram):
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, begun_ps, now])
         return True
+
+    def _look_after(self, host: Host, group: i64, now: i64) -> None:
+        """Look whether the group's call is over when it should be. One look is pending at a time, however
+        many calls there are meanwhile.
+        """
+        if self.watchdog_ps > 0 and not self.watched[group]:
+            self.watched[group] = True
+            subject: i64 = len(self.streams) + group + 1
+            host.set_timer(self.number, self.since_ps[group] + self.watchdog_ps, subject)
+
+    def _watch(self, host: Host, group: i64, now: i64) -> None:
+        """The watchdog: the call that was under way should be over."""
+        self.watched[group] = False
+        if not self.calling[group]:
+            return
+        if self.since_ps[group] + self.watchdog_ps > now:
+            self._look_after(host, group, now)
+            return
+        first: i64 = self.groups[group][0]
+        last: i64 = first + len(self.groups[group])
+        why, peer, port, pair = self.waiting(first, last)
+        self._fail(host, group, STATUS_TIMED_OUT, why, peer, port, pair, now)
+
+    def _group_of(self, channel: i64) -> i64:
+        group: i64 = 0
+        while group < len(self.groups):
+            for place in self.groups[group]:
+                if place == channel:
+                    return group
+            group += 1
+        return -1
 
     def step_rows(self) -> list[list[int]]:
         return self.rows
@@ -217,10 +282,12 @@ class ScriptProgram(RankProgram):
             rows,
             called,
             list[Plain](self.since_ps),
+            list[Plain](self.calling),
+            list[Plain](self.watched),
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, fields, places, busy, left, recorded, waited, rows, called, since = state
+        base, fields, places, busy, left, recorded, waited, rows, called, since, calling, watched = state
         super().load(as_list(base))
         load_fields(self, _FIELDS, fields)
         self.places = [as_int(value) for value in as_list(places)]
@@ -231,3 +298,5 @@ class ScriptProgram(RankProgram):
         self.rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
         self.called = [[as_int(value) for value in as_list(row)] for row in as_list(called)]
         self.since_ps = [as_int(value) for value in as_list(since)]
+        self.calling = [as_int(value) == 1 for value in as_list(calling)]
+        self.watched = [as_int(value) == 1 for value in as_list(watched)]

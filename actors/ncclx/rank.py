@@ -69,6 +69,7 @@ class RankProgram(Program):
         receives: list[ReceiveEnd],
         waits: Waits,
         recorder: Recorder,
+        announced: list[tuple[int, int]],
         watchdog_ps: int,
         absent: bool,
         orders: Orders | None = None,
@@ -85,6 +86,8 @@ class RankProgram(Program):
         self.waits: Waits = waits
         """Of the clear-to-sends that came to its ends."""
         self.recorder: Recorder = recorder
+        self.announced: list[tuple[int, int]] = announced
+        """By operation of the job: what this rank calls (a place in `CALLS`), and with how many bytes."""
         self.watchdog_ps: i64 = watchdog_ps
         """How long an operation may take before it is given up; 0 for ever."""
         self.qpns: dict[int, int] = {}
@@ -119,7 +122,8 @@ class RankProgram(Program):
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
-        self.recorder.begin(operation, now)
+        op, size_bytes = self.announced[operation]
+        self.recorder.begin(0, op, size_bytes, now)
         if self.watchdog_ps > 0:
             host.set_timer(self.number, now + self.watchdog_ps, operation + 1)
         self.running = True
@@ -203,22 +207,29 @@ class RankProgram(Program):
                 return
         self.running = False
         self.waits.close(self.job, self.operation)
-        self.recorder.end(self.end_ps)
+        if self.announced:
+            self.recorder.end(0, self.end_ps)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
 
     def on_timer(self, host: Host, subject: i64, now: i64) -> None:
         """The watchdog: the operation should be over."""
         if not self.running or self.operation != subject - 1:
             return
-        why, peer, port, pair = self.waiting()
-        self._fail(host, STATUS_TIMED_OUT, why, peer, port, pair, now)
+        why, peer, port, pair = self.waiting(0, len(self.channels))
+        self._fail(host, 0, STATUS_TIMED_OUT, why, peer, port, pair, now)
 
-    def waiting(self) -> tuple[i64, i64, i64, i64]:
-        """What the rank waits for first: what it is, the peer, the host's port and the queue pair."""
+    def waiting(self, first: i64, last: i64) -> tuple[i64, i64, i64, i64]:
+        """What the channels from `first` to before `last` wait for first: what it is, the peer, the host's
+        port and the queue pair.
+        """
         for receive in self.receives:
+            if not first <= receive.channel < last:
+                continue
             if receive.ready < receive.expected:
                 return WAITS_DATA, receive.peer, receive.nic_port, receive.control
         for send in self.sends:
+            if not first <= send.channel < last:
+                continue
             sender = send.sender
             if send.freed < send.posted:
                 place: i64 = sender.waiting_place()
@@ -238,15 +249,23 @@ class RankProgram(Program):
             send = self.sends[context // ROLES]
             place: i64 = message.b % len(send.sender.pairs)
             port: i64 = send.sender.ports[place // send.sender.each]
-            self._fail(host, message.e, FAILED, send.peer, port, message.a, now)
+            group = self._group_of(send.channel)
+            self._fail(host, group, message.e, FAILED, send.peer, port, message.a, now)
         else:
             receive = self.receives[context // ROLES]
-            self._fail(host, message.e, FAILED, receive.peer, receive.nic_port, message.a, now)
+            group = self._group_of(receive.channel)
+            self._fail(host, group, message.e, FAILED, receive.peer, receive.nic_port, message.a, now)
 
-    def _fail(self, host: Host, status: i64, why: i64, peer: i64, port: i64, pair: i64, now: i64) -> None:
+    def _group_of(self, channel: i64) -> i64:
+        """The group, by its place in the recorder, whose channel it is."""
+        return 0
+
+    def _fail(
+        self, host: Host, group: i64, status: i64, why: i64, peer: i64, port: i64, pair: i64, now: i64
+    ) -> None:
         self.status = status
         qpn: i64 = self.qpns.get((port << 20) | pair, -1)
-        self.recorder.failures.append([self.operation, status, why, peer, port, qpn, now])
+        self.recorder.fail(group, status, why, peer, port, qpn, now)
         if self.running:
             self.running = False
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
@@ -267,7 +286,11 @@ class RankProgram(Program):
 
     def flight_rows(self) -> list[list[int]]:
         """Rows for the table `flights`."""
-        return [[self.job, self.rank, *row] for row in self.recorder.flights]
+        return self.recorder.flight_rows(self.job, self.rank)
+
+    def called_rows(self) -> list[list[int]]:
+        """Rows for the table `called`."""
+        return self.recorder.called_rows(self.job, self.rank)
 
     def failure_rows(self) -> list[list[int]]:
         """Rows for the table `failures`."""

@@ -1,8 +1,11 @@
-"""What does a rank remember of its last operations, and of what went wrong?
+"""What does a rank remember of its last calls, and of what went wrong?
 
-The *flight recorder* keeps when each of the last operations was created, when it started and when it was
-over, as PyTorch's does: those of a rank that hangs show who is behind. A *failure* is an error completion or
-the watchdog's end of an operation; it names what the rank then waited for: a peer, and the queue pair.
+A *call* is one collective, send or receive on one of the rank's groups (communicators); a group's calls are
+counted from 0. The *flight recorder* keeps what each of the last calls announced (operation, bytes), when it
+began and when it was over, as PyTorch's does: those of a rank that hangs show who is behind. Where there is
+no room, the oldest call that is over is forgotten; how many calls each group began and ended is never. A
+*failure* is an error completion or the watchdog's end of a call; it names what the rank then waited for: a
+peer, and the queue pair.
 
 Source: PyTorch, `FlightRecorder.hpp` (ring buffer per rank), `ProcessGroupNCCL.cpp` (watchdog).
 """
@@ -23,38 +26,91 @@ WAITS_ACKNOWLEDGEMENT: Final[i64] = 3
 FAILED: Final[i64] = 4
 """The queue pair went into error."""
 
+GROUP: Final[i64] = 1
+END: Final[i64] = 6
+
 
 class Recorder:
-    """Of one rank. `most` operations are kept."""
+    """Of one rank. `most` calls are kept; `groups` are the numbers that its groups have in the job."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, groups: list[int]) -> None:
         self.most: i64 = most
+        self.groups: list[int] = groups
+        self.begun: list[int] = [0] * len(groups)
+        """By group, how many calls it began."""
+        self.ended: list[int] = [0] * len(groups)
+        self.count: i64 = 0
+        """Calls in all."""
         self.flights: list[list[int]] = []
-        """operation, begun_ps, end_ps (-1 while it runs)."""
+        """call of the rank, place of the group, call of the group, operation, bytes, begun_ps, end_ps (-1
+        while it runs)."""
         self.failures: list[list[int]] = []
-        """operation, status, what it waited for, peer, host's port, queue pair's number, at_ps."""
+        """group, call of the group, status, what it waited for, peer, host's port, queue pair's number,
+        at_ps."""
 
-    def begin(self, operation: i64, now: i64) -> None:
-        """An operation begins."""
+    def begin(self, group: i64, op: i64, size_bytes: i64, now: i64) -> None:
+        """A call of a group begins."""
+        number: i64 = self.begun[group]
+        self.begun[group] = number + 1
+        self.count += 1
         if self.most == 0:
             return
-        if len(self.flights) == self.most:
-            self.flights.pop(0)
-        self.flights.append([operation, now, -1])
+        if len(self.flights) >= self.most:
+            self._forget()
+        self.flights.append([self.count - 1, group, number, op, size_bytes, now, -1])
 
-    def end(self, end_ps: i64) -> None:
-        """The present operation is over."""
-        if self.flights:
-            self.flights[-1][2] = end_ps
+    def _forget(self) -> None:
+        """Forget the oldest call that is over; none, if all are under way."""
+        place: i64 = 0
+        while place < len(self.flights):
+            if self.flights[place][END] >= 0:
+                self.flights.pop(place)
+                return
+            place += 1
+
+    def end(self, group: i64, end_ps: i64) -> None:
+        """The present call of a group is over."""
+        self.ended[group] += 1
+        place: i64 = len(self.flights) - 1
+        while place >= 0:
+            flight = self.flights[place]
+            if flight[GROUP] == group:
+                flight[END] = end_ps
+                return
+            place -= 1
+
+    def fail(self, group: i64, status: i64, why: i64, peer: i64, port: i64, qpn: i64, now: i64) -> None:
+        """The present call of a group cannot go on; below zero, where there is none."""
+        known: i64 = -1
+        number: i64 = -1
+        if group >= 0:
+            known = self.groups[group]
+            number = self.begun[group] - 1
+        self.failures.append([known, number, status, why, peer, port, qpn, now])
+
+    def flight_rows(self, job: int, rank: int) -> list[list[int]]:
+        """Rows for the table `flights`, with the numbers that groups have in the job."""
+        return [[job, rank, row[0], self.groups[row[1]], *row[2:]] for row in self.flights]
+
+    def called_rows(self, job: int, rank: int) -> list[list[int]]:
+        """Rows for the table `called`."""
+        return [
+            [job, rank, self.groups[at], self.begun[at], self.ended[at]]
+            for at in range(len(self.groups))
+            if self.begun[at] > 0
+        ]
 
     def save(self) -> list[Plain]:
         """What is remembered."""
         flights: list[Plain] = [list[Plain](row) for row in self.flights]
         failures: list[Plain] = [list[Plain](row) for row in self.failures]
-        return [flights, failures]
+        return [flights, failures, list[Plain](self.begun), list[Plain](self.ended), self.count]
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        flights, failures = as_list(state)
+        flights, failures, begun, ended, count = as_list(state)
         self.flights = [[as_int(value) for value in as_list(row)] for row in as_list(flights)]
         self.failures = [[as_int(value) for value in as_list(row)] for row in as_list(failures)]
+        self.begun = [as_int(value) for value in as_list(begun)]
+        self.ended = [as_int(value) for value in as_list(ended)]
+        self.count = as_int(count)

@@ -31,6 +31,7 @@ from actors.ncclx.line_channel import LineChannel
 from actors.ncclx.pairs import ConnectionBook, connect_inside, share_domain
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
+from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import Schedule
@@ -39,7 +40,7 @@ from emu.scenario.ncclx import NcclxSection
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
 from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
-from emu.workload.operations import Operation
+from emu.workload.operations import CALLS, Operation
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None], Sender]
 InsideSender = Callable[[Scenario, int, int], Sender]
@@ -183,7 +184,7 @@ class ScriptBuilder:
         self._bound: list[tuple[int, int, int]] = []
         self._nodes = list(nodes)
 
-    def add(self, job: int, start_ps: int, steps: int, sides: Sequence[Side]) -> None:
+    def add(self, job: int, start_ps: int, steps: int, sides: Sequence[Side]) -> ScriptProgram:
         """Add the program with these sides to the host."""
         script = self._script
         for place, number in enumerate(script.groups):
@@ -215,6 +216,13 @@ class ScriptBuilder:
             self._reasons,
             [self._groups[number].reason for number in script.groups],
             [[call.label for call in calls] for calls in script.calls],
+            [
+                [(self._code(number, call), call.size_bytes) for call in calls]
+                for number, calls in zip(script.groups, script.calls, strict=True)
+            ],
+            Recorder(self._scenario.ncclx.flight_recorder, list(script.groups)),
+            self._scenario.ncclx.watchdog_ps or 0,
+            self._rank in self._scenario.jobs[job].absent,
         )
         for place, number in enumerate(script.groups):
             for channel in self._of_group[place]:
@@ -223,6 +231,18 @@ class ScriptBuilder:
         program.settle()
         for port, index, context in self._bound:
             self._host.bind(port, index, int(program.number), context)
+        return program
+
+    def bound(self) -> list[tuple[int, int]]:
+        """The host's port and the index of each of its queue pairs."""
+        return [(port, index) for port, index, _ in self._bound]
+
+    def _code(self, number: int, call: GroupCall) -> int:
+        """What a call of a group announces itself as."""
+        group = self._groups[number]
+        if group.kind == LINE:
+            return CALLS.index("send" if group.members[0] == self._rank else "recv")
+        return CALLS.index(call.op or "all_to_all")
 
     def _ring(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side, back: Side) -> None:
         ncclx = self._scenario.ncclx

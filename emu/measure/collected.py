@@ -92,6 +92,17 @@ class CallPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group of ranks that call collectives together, or send to one another."""
+
+    name: str
+    """Of its communicator or dimension; empty where the job has one."""
+    ranks: tuple[int, ...]
+    points: bool = False
+    """Whether the first sends to the second, and that is all."""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowPlan:
     """One flow of a job. `nic` is the receiver; `messages` are (QP index there, message number) of its
     parts."""
@@ -119,6 +130,8 @@ class JobPlan:
     """Of a training job, whose steps are the operations that are not listed in `collectives`."""
     calls: tuple[CallPlan, ...] = ()
     """Of a program, step by step, in the order of its list."""
+    groups: tuple[GroupPlan, ...] = ()
+    """By number, as ranks report them; none in a job of flows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 from emu.faults.events import Fault
+from emu.measure.blame import told
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
-from emu.measure.flight_recorder import told
 from emu.measure.jobs import job_rows
 from emu.measure.series_verdict import History, judge_series
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
@@ -96,7 +96,7 @@ def summarise(
     effects = fault_rows(
         fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
     )
-    rows = told(scenario, topology, jobs, job_rows(jobs, records), records)
+    rows = told(topology, jobs, job_rows(jobs, records), records)
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(

@@ -99,8 +99,7 @@ class Collective(Part):
     """S / time, bit/s."""
     busbw: int | None
     """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, all_to_allv,
-    gather and scatter, 1 for the others; bit/s.
-    """
+    gather and scatter, 1 for the others; bit/s."""
     status: str
     """`success`, `unfinished`, or what went wrong."""
     cts_wait: ClearToSends | None
@@ -138,12 +137,14 @@ class RankFailure(Part):
 
     rank: int
     """Which."""
+    communicator: str
+    """Whose call it was; empty in a benchmark."""
     operation: int
-    """Its number in the job, warm-ups counted."""
+    """Its number among the calls of that, from 0; -1 where there was none."""
     status: str
     """`timed_out` by the watchdog, or the status of a completion."""
     waits_for: str
-    """`data`, `clear_to_send`, `acknowledgement`, `nothing`, or `error` where the queue pair is in error."""
+    """`data`, `clear_to_send`, `acknowledgement`, `nothing`, or `error` of a queue pair."""
     peer: int | None
     """The rank at the other end; null where it waits for nobody."""
     nic: str | None

@@ -245,7 +245,7 @@ class JobSection(Section):
     """Whether its operations wait to be submitted, one by one, by a program that steps the run
     (`emu.stepped`)."""
     absent: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
-    """Ranks of its collectives that never join: their processes hang, or were not started."""
+    """Ranks that never join its collectives or steps: their processes hang, or were not started."""
     mismatch: MismatchSection | None = None
     """A rank that calls its collectives with another size."""
     workload: Annotated[Section, WORKLOADS]

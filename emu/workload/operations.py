@@ -8,7 +8,24 @@ that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+CALLS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_allv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "barrier",
+    "send",
+    "recv",
+)
+"""What a rank can call; devices know a call by its place here."""
 
 
 class Operation(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.ncclx.recorder import Recorder
 from emu import api
 from emu.errors import ScenarioError
 from tests.ncclx.toy import US, Toy, collective, scenario
@@ -139,8 +140,112 @@ def test_the_recorder_keeps_the_last_operations_only() -> None:
     toy = Toy(scenario(jobs, ncclx={"flight_recorder": 3})).run()
     for program in toy.ranks():
         flights = program.recorder.flights
-        assert [row[0] for row in flights] == [17, 18, 19]
-        assert all(begun < end for _, begun, end in flights)
+        assert [row[2] for row in flights] == [17, 18, 19]
+        assert all(row[5] < row[6] for row in flights)
+
+
+def test_a_rank_that_hangs_in_a_training_step_is_named_within_the_watchdog(tmp_path: Path) -> None:
+    result, traces = ran("training_hangs", tmp_path)
+    job = result.summary.jobs["train"]
+    assert (result.exit_status, job.status) == (3, "timed_out")
+    assert job.suspects[0] == "rank 3 never joined all_gather (operation 0 of tp)"
+    assert not any("never joined" in line for line in job.suspects[1:])
+    # Rank 2 shares its tensor-parallel group with rank 3, and gets no further.
+    assert [(f.communicator, f.waits_for, f.peer) for f in job.failures if f.rank == 2] == [("tp", "data", 3)]
+    # The watchdog is 2 ms from the begin of a call; the step begins at 0 and ends a management delay later.
+    assert all(2_000 * US <= failure.at_ps <= 2_200 * US for failure in job.failures)
+    assert traces[3]["entries"] == []
+    assert set(traces) == set(range(8))
+    entry = traces[2]["entries"][-1]
+    assert (entry["process_group"][1], entry["state"]) == ("tp", "started")
+    group = entry["process_group"][0]
+    assert traces[3]["pg_config"][group]["ranks"] == traces[2]["pg_config"][group]["ranks"] == "[2, 3]"
+    assert traces[2]["pg_status"][group]["last_enqueued_collective"] == 1
+    assert traces[3]["pg_status"][group]["last_enqueued_collective"] == -1
+    sends = [one for one in traces[0]["entries"] if one["is_p2p"]]
+    assert [(one["profiling_name"], one["p2p_seq_id"]) for one in sends] == [
+        ("nccl:recv 0<-2", 1),
+        ("nccl:send 0->2", 1),
+        ("nccl:send 0->2", 2),
+    ]
+
+
+def test_a_mismatch_in_a_program_is_named_from_what_the_ranks_announced(tmp_path: Path) -> None:
+    result, traces = ran("program_mismatch", tmp_path)
+    assert result.exit_status == 3
+    assert result.summary.jobs["train"].suspects[0] == (
+        "rank 2 called all_reduce (operation 1 of data) with 262144 B, the 2 others with 1048576 B"
+    )
+    sizes = {
+        rank: [one["input_sizes"] for one in trace["entries"] if one["process_group"][1] == "data"]
+        for rank, trace in traces.items()
+    }
+    assert sizes[0] == [[[65_536]], [[262_144]]]
+    assert sizes[2] == [[[65_536]], [[65_536]]]
+
+
+PROGRAM = {"kind": "program", "communicators": [{"name": "odd", "split": [0, 1, 0, 1]}]}
+
+
+def suspects(*operations: dict[str, Any], watchdog: str = "1ms") -> list[str]:
+    """Of a program of four ranks that hangs."""
+    given = {
+        "name": "hangs",
+        "topology": {"kind": "star", "hosts": 4},
+        "jobs": [{"name": "train", "workload": {**PROGRAM, "operations": list(operations)}}],
+        "ncclx": {"watchdog": watchdog, "buffsize": "64KiB"},
+    }
+    result = api.run(given, local=True)
+    assert result.exit_status == 3
+    return result.summary.jobs["train"].suspects
+
+
+def test_another_operation_and_a_missing_call_are_named() -> None:
+    four = {"do": "all_gather", "size": "1MiB", "ranks": [0, 1, 2]}
+    other = {"do": "all_reduce", "size": "1MiB", "ranks": [3]}
+    assert suspects(four, other)[0] == (
+        "rank 3 called all_reduce (operation 0 of world) with 1048576 B, "
+        "the 3 others all_gather with 1048576 B"
+    )
+    long = {"do": "compute", "time": "50ms", "ranks": [2]}
+    assert suspects({"do": "barrier"}, long, {"do": "barrier"})[0] == (
+        "rank 2 never joined barrier (operation 1 of world)"
+    )
+    assert suspects({"do": "recv", "ranks": [1], "peer": 0, "size": "1KiB"})[0] == (
+        "rank 0 never joined send (operation 0 of world)"
+    )
+
+
+def test_ranks_that_wait_for_one_another_are_named() -> None:
+    first = {"do": "all_reduce", "size": "64KiB", "ranks": [0, 1]}
+    inner = {"do": "all_reduce", "size": "64KiB", "on": "odd"}
+    last = {"do": "all_reduce", "size": "64KiB", "ranks": [2, 3]}
+    world, odd = "all_reduce (operation 0 of world)", "all_reduce (operation 0 of odd)"
+    found = suspects(first, inner, last)
+    assert f"rank 2 is in {odd} while others wait for it in {world}" in found
+    assert f"rank 0 is in {world} while others wait for it in {odd}" in found
+
+
+def test_a_recorder_forgets_what_is_over_and_keeps_the_counts() -> None:
+    recorder = Recorder(3, [7, 9])
+    recorder.begin(1, 0, 64, 10)
+    for at in range(5):
+        recorder.begin(0, 1, at, 20 + at)
+        recorder.end(0, 20 + at)
+    assert [row[1:4] for row in recorder.flights] == [[1, 0, 0], [0, 3, 1], [0, 4, 1]]
+    assert recorder.called_rows(2, 5) == [[2, 5, 7, 5, 5], [2, 5, 9, 1, 0]]
+    again = Recorder(3, [7, 9])
+    again.load(recorder.save())
+    assert again.save() == recorder.save()
+
+
+def test_a_watched_program_that_does_not_hang_is_the_same_in_parts() -> None:
+    runs = []
+    for watchdog, parts in (("100us", 1), ("100us", 3), ("1s", 1)):
+        given: dict[str, Any] = {"ncclx.watchdog": watchdog, "expect": []}
+        runs.append(api.run(SCENARIOS / "program.yaml", overrides=given, local=True, parts=parts))
+    assert runs[0].summary.digest == runs[1].summary.digest
+    assert {run.summary.jobs["train"].end_ps for run in runs} == {runs[2].summary.jobs["train"].end_ps}
 
 
 @pytest.mark.parametrize(
