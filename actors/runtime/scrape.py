@@ -40,6 +40,9 @@ class Scrape:
         self.waited_ps: Callable[[], int] = int
         """For how long of wall time this process waited for others, since it hosts these partitions."""
         self._waited_before_ps = 0
+        self.refused: Callable[[], int] = int
+        """How many connections this process refused, since it hosts these partitions."""
+        self._refused_before = 0
         self.aims: Sequence[Made] = ()
         """What faults were found to hit so far; grows."""
         self._rows: Rows = {}
@@ -52,6 +55,8 @@ class Scrape:
         self._windows_before = self._engine.get("windows", 0)
         self._waited_before_ps = self._engine.get("window_wait_ps", 0)
         self.waited_ps = int
+        self._refused_before = self._engine.get("refused_connections", 0)
+        self.refused = int
         devices = [device for partition in partitions for device in partition.devices]
         self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
         nodes = self._topology.nodes
@@ -99,6 +104,7 @@ class Scrape:
             self._values = [device.counters() for device in self._devices]
             if self.state is not None:
                 self._rows = self.state.rows(virtual_ps)
+        self._engine["refused_connections"] = self._refused_before + self.refused()
         self._exporter.publish(self._served_ps, self._values, self._engine, self._rows)
 
     def virtual_ps(self) -> int:

@@ -171,6 +171,7 @@ class Worker:
             await self._guest.ready()
             identity = RunIdentity(spec.run, spec.secret, spec.workers, spec.incarnation)
             self._peers = Peers(identity, spec.worker)
+            hosted.scrape.refused = partial(getattr, self._peers, "refused")
             self._address = await self._guest.call(self._peers.listen, host_identity(), spec.tcp_host)
         except EmuError as error:
             return error

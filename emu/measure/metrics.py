@@ -272,6 +272,13 @@ ENGINE_METRICS: Final[tuple[Metric, ...]] = (
         (),
         "Wall time that the worker waited for the others between windows.",
     ),
+    _counter(
+        "refused_connections",
+        "refused_connections",
+        Unit.COUNT,
+        (),
+        "Connections to the worker that were refused before anything of them was decoded.",
+    ),
     _gauge("resident_bytes", "resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
 )
 """What a worker counts of itself."""

@@ -2,6 +2,7 @@
 
 import secrets
 import socket
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,12 +53,19 @@ class Besieged(Observer):
     def __init__(self, attack: Callable[[str], None]) -> None:
         self._attack = attack
         self.refusals: list[str] = []
+        self.page = ""
+        """What worker 0 serves, as last seen."""
+        self._metrics = ""
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self._metrics = workers[0].metrics_address
         self._attack(workers[0].data_address)
 
     def progressed(self, progress: Progress) -> None:
         self.refusals += progress.refusals
+        if self._metrics:
+            with urllib.request.urlopen(f"http://{self._metrics}/metrics") as answer:
+                self.page = answer.read().decode()
 
 
 def connected(address: str) -> socket.socket:
@@ -111,7 +119,7 @@ def test_strangers_are_refused_by_name_and_the_run_gives_its_answer(monkeypatch:
 
     plan = plan_of("tiny_all_reduce", 1)
     besieged = Besieged(attack)
-    options = RunOptions(workers=2, sockets="tcp", metrics=False)
+    options = RunOptions(workers=2, sockets="tcp")
     outcome = run_scenario(plan.scenario, plan.topology, options, besieged)
     slow[0].close()
     alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
@@ -123,6 +131,7 @@ def test_strangers_are_refused_by_name_and_the_run_gives_its_answer(monkeypatch:
     assert reasons.count("is of incarnation 7; this run is in its 0") == 1
     assert reasons.count("ended 32 bytes before its proof did") == 1
     assert len(besieged.refusals) == 6
+    assert "\nemu_refused_connections_total 6.0\n" in besieged.page
 
 
 def test_secret_is_in_no_file_of_the_run_or_of_ray_and_in_no_command_line(
