@@ -20,6 +20,7 @@ from emu.api import Prepared, prepare, run_prepared
 from emu.cli.scenario_options import overriding, scenario_path
 from emu.cli.where_options import placed_here
 from emu.errors import UsageError
+from emu.measure.bench_cases import QUICKSTART
 from emu.measure.jobs import status_name
 from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
 from emu.measure.run_directory import RunDirectory
@@ -30,21 +31,7 @@ from emu.topology.model import Topology
 from emu.wire.message import STATUS_SUCCESS
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
-FABRIC: Final[dict[str, object]] = {
-    "name": "perf",
-    "seed": 7,
-    "topology": {
-        "kind": "ai_zone",
-        "racks": 4,
-        "hosts_per_rack": 2,
-        "gpus_per_host": 8,
-        "spines": 8,
-        "link": "400G",
-    },
-    "routing": {"policy": "e_ecmp"},
-    "transport": {"timeout": 8},
-    "ncclx": {"qps_per_connection": 16},
-}
+FABRIC: Final[dict[str, object]] = {"name": "perf", **QUICKSTART}
 """Where it runs unless told otherwise: the quickstart's fabric, 64 GPUs in four racks."""
 
 PASSED_OVER: Final = {

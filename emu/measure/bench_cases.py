@@ -158,22 +158,28 @@ def _incast() -> dict[str, Any]:
     return _scenario("incast-16", 64, workload)
 
 
+QUICKSTART: Final[dict[str, Any]] = {
+    "seed": 7,
+    "topology": {
+        "kind": "ai_zone",
+        "racks": 4,
+        "hosts_per_rack": 2,
+        "gpus_per_host": 8,
+        "spines": 8,
+        "link": "400G",
+    },
+    "routing": {"policy": "e_ecmp"},
+    "transport": {"timeout": 8},
+    "ncclx": {"qps_per_connection": 16},
+}
+"""The quickstart's fabric, 64 GPUs in four racks, and what is told to its NICs and library."""
+
+
 def _quickstart() -> dict[str, Any]:
     workload = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB", "2MiB", "4MiB", "8MiB"]}
     return {
         "name": "quickstart",
-        "seed": 7,
-        "topology": {
-            "kind": "ai_zone",
-            "racks": 4,
-            "hosts_per_rack": 2,
-            "gpus_per_host": 8,
-            "spines": 8,
-            "link": "400G",
-        },
-        "routing": {"policy": "e_ecmp"},
-        "transport": {"timeout": 8},
-        "ncclx": {"qps_per_connection": 16},
+        **QUICKSTART,
         "jobs": [{"name": "bench", "ranks": "all", "workload": workload}],
         "faults": [{"at": "300us", "kind": "link_down", "target": "rtsw-0:ctsw-3", "for": "200us"}],
     }

@@ -26,11 +26,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from emu.errors import FormatError
+from emu.foreign import LONGEST_SHOWN, whole_number
 
 FORMATS: Final = ("ns3", "simai")
 MOST_NODES: Final = 65536
 MOST_LINKS: Final = 262144
-_LONGEST_WORD: Final = 64
 
 
 class EdgeListError(FormatError):
@@ -81,19 +81,13 @@ class _Words:
 
     def number(self, what: str, least: int, most: int) -> int:
         """The next word as a number from `least` to `most`."""
-        text = self.word(what)
-        accepted = f"{what}, from {least} to {most}"
-        if not text.isascii() or not text.isdigit() or len(text) > 9:
-            raise EdgeListError(self.line, f"{text[:_LONGEST_WORD]!r} is not a whole number", accepted)
-        if not least <= int(text) <= most:
-            raise EdgeListError(self.line, f"{text} is out of range", accepted)
-        return int(text)
+        return whole_number(EdgeListError, self.line, self.word(what), least, most, f"{what},")
 
     def end(self, links: int) -> None:
         """Refuse what follows the last link."""
         if self._next < len(self._words):
             text, line = self._words[self._next]
-            reason = f"{text[:_LONGEST_WORD]!r} follows the last of {links} links"
+            reason = f"{text[:LONGEST_SHOWN]!r} follows the last of {links} links"
             raise EdgeListError(line, reason, "as many links as the first line says")
 
 
@@ -170,7 +164,7 @@ def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
     delay = words.word("a link's delay, such as 500ns")
     error_rate = words.word("a link's error rate")
     if error_rate.strip("0.") or not error_rate.strip("."):
-        reason = f"an error rate of {error_rate[:_LONGEST_WORD]!r} is not part of a fabric"
+        reason = f"an error rate of {error_rate[:LONGEST_SHOWN]!r} is not part of a fabric"
         raise EdgeListError(words.line, reason, "0; what breaks is said under faults")
     if first not in names or second not in names:
         return None

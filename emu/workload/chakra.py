@@ -28,6 +28,7 @@ import re
 from typing import Final, NamedTuple
 
 from emu.errors import FormatError
+from emu.foreign import limited
 from emu.workload.protobuf import (
     FIXED_32,
     FIXED_64,
@@ -142,15 +143,13 @@ def read_chakra(data: bytes) -> Trace:
             if message == 1:
                 _metadata(data, begin, at)
                 continue
-            if len(nodes) == MOST_NODES:
-                raise ChakraError(message, "too many nodes", f"at most {MOST_NODES} for a rank")
+            limited(ChakraError, message, len(nodes) + 1, MOST_NODES, "nodes of a rank")
             node = _node(data, begin, at, message, groups)
         except WireError as error:
             accepted = "GlobalMetadata, then Nodes of Chakra's et_def.proto, each after its length"
             raise ChakraError(message, str(error), accepted) from error
         dependencies += len(node.after)
-        if dependencies > MOST_DEPENDENCIES:
-            raise ChakraError(message, "too many dependencies", f"at most {MOST_DEPENDENCIES} for a rank")
+        limited(ChakraError, message, dependencies, MOST_DEPENDENCIES, "dependencies of a rank")
         if node.id in seen:
             reason = f"node {node.id} is there already (message {seen[node.id]})"
             raise ChakraError(message, reason, "an id for each node")
@@ -187,8 +186,7 @@ def _node(data: bytes, start: int, end: int, message: int, groups: dict[str, tup
                 listed = field
                 continue
             many += 1
-            if many > MOST_ATTRIBUTES:
-                raise ChakraError(message, "too many attributes", f"at most {MOST_ATTRIBUTES}")
+            limited(ChakraError, message, many, MOST_ATTRIBUTES, "attributes")
             _attribute(data, field, attributes)
         elif field.number in (1, 3, 7):
             if field.kind != VARINT:
@@ -290,5 +288,4 @@ def _process_groups(data: bytes, listed: Field, message: int, groups: dict[str, 
             raise ChakraError(message, "a process group is not of the form that PyTorch writes", accepted)
         assert isinstance(name, str) and isinstance(ranks, list), one
         groups[name] = tuple(ranks)
-        if len(groups) > MOST_GROUPS:
-            raise ChakraError(message, "too many process groups", f"at most {MOST_GROUPS}")
+        limited(ChakraError, message, len(groups), MOST_GROUPS, "process groups")

@@ -13,6 +13,7 @@ import io
 from typing import Final, NamedTuple
 
 from emu.errors import FormatError
+from emu.foreign import limited
 
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
@@ -47,8 +48,7 @@ def read_flow_table(text: str) -> list[FlowRow]:
             if len(stripped) != len(columns):
                 reason = f"{len(stripped)} cells under {len(columns)} columns"
                 raise FlowTableError(reader.line_num, reason, ", ".join(columns))
-            if len(rows) == MAX_ROWS:
-                raise FlowTableError(reader.line_num, "too many flows", f"at most {MAX_ROWS}")
+            limited(FlowTableError, reader.line_num, len(rows) + 1, MAX_ROWS, "flows")
             rows.append(_row(columns, stripped, reader.line_num))
     except csv.Error as error:
         raise FlowTableError(reader.line_num, f"not CSV: {error}", "cells with commas between") from error

@@ -27,6 +27,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from emu.errors import FormatError
+from emu.foreign import whole_number
 from emu.workload.gpu_script import MESH, REASONS, RING, Group, Script, ScriptPlan
 
 KINDS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
@@ -128,9 +129,7 @@ def _piece(at: int, words: list[str], group: str) -> Piece:
 
 
 def _number(at: int, text: str, most: int) -> int:
-    if not (text.isascii() and text.isdigit()) or len(text) > 20 or int(text) > most:
-        raise SimaiError(at, f"{text[:40]!r} is no number", f"a whole number from 0 to {most}")
-    return int(text)
+    return whole_number(SimaiError, at, text, 0, most)
 
 
 class SimaiPlan(ScriptPlan):

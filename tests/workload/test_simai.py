@@ -55,11 +55,11 @@ def test_a_step_computes_all_times_and_sends_all_bytes() -> None:
         ("DATA\n1\n", "line 1: the loop 'DATA' is not modelled"),
         (HEAD.replace("pp: 1", "pp: 4") + "1\n", "line 1: pipelines are not modelled"),
         (HEAD + "3\n" + TEXT.partition("2\n")[2], "line 2: says 3 layers, and 2 follow"),
-        (HEAD + "99999999\n", "line 2: '99999999' is no number"),
+        (HEAD + "99999999\n", "line 2: 99999999 is out of range"),
         (HEAD + "1\na b c\n", "line 3: 3 words"),
         (TEXT.replace("ALLGATHER", "ALLGATTER"), "line 3: 'ALLGATTER' is no collective"),
-        (TEXT.replace("4096", "-4096"), "line 3: '-4096' is no number"),
-        (TEXT.replace(" 100 ", " 1" + "0" * 30 + " "), "is no number"),
+        (TEXT.replace("4096", "-4096"), "line 3: '-4096' is not a whole number"),
+        (TEXT.replace(" 100 ", " 1" + "0" * 30 + " "), "is not a whole number"),
     ],
 )
 def test_what_is_no_workload_is_named_by_its_line(text: str, reason: str) -> None:
