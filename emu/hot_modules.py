@@ -68,6 +68,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.nic.go_back_n",
     "actors.nic.go_back_0",
     "actors.nic.selective_repeat",
+    "actors.nic.fetch",
     "actors.nic.port",
     "actors.nic.arbiter",
     "actors.nic.notification",

@@ -96,9 +96,10 @@ def receive_buffer(
     lossless: Sequence[Sequence[int]],
     headrooms_bytes: Sequence[int],
     largest_frame_bytes: int,
+    rate_bps: int,
 ) -> ReceiveBuffer:
     """A slow way to memory for a NIC that is complete with ports. `lossless` has each port's classes."""
-    receive = ReceiveBuffer(nic, section.rate_bps)
+    receive = ReceiveBuffer(nic, rate_bps)
     for classes, headroom in zip(lossless, headrooms_bytes, strict=True):
         thresholds = thresholds_of(section, headroom, largest_frame_bytes)
         xoff, xon = thresholds or (0, 0)

@@ -64,6 +64,8 @@ def nic_series(nic: Nic) -> list[Series]:
     rows = [Series("nic_" + name) for name in PLAIN]
     rows.append(Series("nic_retransmitted_frames"))
     rows += [Series("nic_" + name) for name in _optional(nic)]
+    if nic.ports()[0].fetch is not None:
+        rows.append(Series("nic_pcie_wait_ps"))
     for port in nic.ports():
         rows += port_series(port)
         n: int = port.number
@@ -78,6 +80,9 @@ def nic_counters(nic: Nic) -> list[int]:
     values: list[int] = [getattr(nic, name) for name in PLAIN]
     values.append(sum([port.retransmitted for port in nic.ports()]))
     values += [getattr(nic, name) for name in _optional(nic)]
+    fetch = nic.ports()[0].fetch
+    if fetch is not None:
+        values.append(fetch.wait_ps)
     for port in nic.ports():
         values += port_counters(port, nic.queue.now_ps)
         receive = nic.receive

@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port, Wire
 from actors.nic.congestion import CongestionControl
+from actors.nic.fetch import Fetch
 from actors.nic.queue_pair import NO_PSN, QueuePair
 from actors.nic.recovery import Recovery
 from emu.kernel.device import Device, Plain
@@ -44,6 +45,8 @@ class NicPort(Port):
         self.ttl: i64 = FIRST_TTL
         self.dscp_of: vec[i64] = vec[i64]([0, 8, 16, 24, 32, 40, 48, 56])
         """By priority."""
+        self.fetch: Fetch | None = None
+        """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
         self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
@@ -82,6 +85,17 @@ class NicPort(Port):
             frame.ttl = self.ttl
             frame.dscp = self.dscp_of[frame.priority]
         super().tell(frame, now)
+
+    def set_fetch(self, fetch: Fetch) -> None:
+        """Payload that is sent has to be read first."""
+        self.fetch = fetch
+        self.uneven = True
+
+    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
+        super()._fly(frame, now, done)
+        fetch = self.fetch
+        if fetch is not None and frame.payload_bytes > 0:
+            self.free_ps = fetch.take(frame.payload_bytes, now, done)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""
@@ -230,12 +244,15 @@ class NicPort(Port):
             while pair is not None:
                 rounds.append(pair.index)
                 pair = pair.active_next
-        return [super().save(), self.retransmitted, frames, rounds]
+        fetch: Plain = None if self.fetch is None else self.fetch.save()
+        return [super().save(), self.retransmitted, frames, rounds, fetch]
 
     def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
         """Take the state that `save` returned; `pairs` are the NIC's queue pairs by index, already loaded."""
-        base, retransmitted, frames, rounds = as_list(state)
+        base, retransmitted, frames, rounds, fetch = as_list(state)
         super().load(base)
+        if self.fetch is not None:
+            self.fetch.load(fetch)  # every port of the NIC brings the same
         self.retransmitted = as_int(retransmitted)
         waiting: i64 = self.waiting
         empty: list[Frame | None] = [None] * PRIORITIES

@@ -22,6 +22,7 @@ from actors.nic.assembly import (
 )
 from actors.nic.bond import Bond, set_homes
 from actors.nic.credit_nic import CreditNic
+from actors.nic.fetch import Fetch
 from actors.nic.nic import Nic
 from actors.nic.numbers import first_psn
 from actors.nic.port import NicPort
@@ -152,27 +153,42 @@ def build_nic(
     classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
+    limits = memory_limits(scenario, topology.nodes[number].name)
+
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
-        return receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario))
+        rate_bps = min(limits, default=receive.rate_bps)
+        return receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario), rate_bps)
 
     nic.make_receive = make_receive
-    if receive.enabled and topology.nodes[number].name in (receive.nics or (topology.nodes[number].name,)):
+    if limits:
         nic.receive = make_receive()
         nic.counts_receive = True
+    pcie = scenario.host.pcie
+    if pcie.limits(topology.nodes[number].name):
+        fetch = Fetch(pcie.rate_bps)
+        for port in ports:
+            port.set_fetch(fetch)
     return nic
+
+
+def memory_limits(scenario: Scenario, nic: str) -> list[int]:
+    """The rates, in bit/s, of what stands between this NIC and memory; none where nothing does."""
+    receive, pcie = scenario.nic.receive, scenario.host.pcie
+    limits = [pcie.rate_bps] if pcie.limits(nic) else []
+    return [*limits, receive.rate_bps] if receive.enabled and nic in (receive.nics or (nic,)) else limits
 
 
 def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line if NICs' receive buffers have no room for what may come after XOFF."""
     section = scenario.nic.receive
     pfc = scenario.switch.pfc
-    if not section.enabled or not pfc.enabled or scenario.credited:
+    if not pfc.enabled or scenario.credited:
         return []
     worst, worst_bytes = "", 0
     for nic in topology.nics:
         name = topology.nodes[nic].name
-        if section.nics and name not in section.nics:
+        if not memory_limits(scenario, name):
             continue
         for end in topology.ports(nic):
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):

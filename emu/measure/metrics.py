@@ -156,6 +156,9 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Largest use of the headroom of this port and priority.",
     ),
     _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
+    _counter(
+        "nic_pcie_wait_ps", "nic_pcie_wait_seconds", Unit.PS, DEVICE, "Time that ports waited for PCIe."
+    ),
     _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
     _gauge(

@@ -145,6 +145,10 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
 def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
     """What servers have inside beyond the defaults."""
     nvlink = scenario.host.nvlink
+    if scenario.host.pcie.enabled and counts.total("nic_pcie_wait_ps") == 0:
+        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
+            yield Unfired(feature="host.pcie", reason="no packet waited for PCIe on its way in or out")
     if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_sent_transfers") == 0:
         yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
 

@@ -1,4 +1,4 @@
-"""What is inside a server? Sections `host` (CPU proxies, host links, NVLink) and `gpu` (the copy engine).
+"""What is inside a server? Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
 
 Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
@@ -7,8 +7,12 @@ data sheet: 900 GB/s both ways).
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from emu.scenario.section import Section
-from emu.scenario.values import DelayPs, RateBps, TimePs
+from emu.scenario.values import DelayPs, NodeName, RateBps, TimePs
 from emu.units import parse_rate, parse_time
 
 
@@ -23,6 +27,21 @@ class NvlinkSection(Section):
     """Propagation between a GPU and the NVSwitch. A choice."""
 
 
+class PcieSection(Section):
+    """What GPUDirect moves between GPU memory and a NIC."""
+
+    enabled: bool = False
+    """Whether it limits. It is off because as shipped it is faster than a NIC of 400G."""
+    rate_bps: RateBps = parse_rate("504G")
+    """Payload each way, for all ports of a NIC. 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
+    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """The NICs that it limits; none listed: all."""
+
+    def limits(self, nic: str) -> bool:
+        """Whether the NIC of this name has such a limit."""
+        return self.enabled and nic in (self.nics or (nic,))
+
+
 class HostSection(Section):
     """Every server: its CPU proxies, and the links to its GPUs and NICs."""
 
@@ -32,6 +51,8 @@ class HostSection(Section):
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
     proxy_cost_ps: TimePs = 0
     """CPU time a proxy spends on one operation (a post, a completion, a clear-to-send)."""
+    pcie: PcieSection = PcieSection()
+    """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection()
     """What joins the GPUs of a server."""
 

@@ -162,6 +162,8 @@ def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
             yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
     for index, name in enumerate(scenario.nic.receive.nics):
         yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
+    for index, name in enumerate(scenario.host.pcie.nics):
+        yield from _wrong_role(scenario, topology, ("host", "pcie", "nics", index), name, Role.NIC)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
 

@@ -63,6 +63,10 @@ def test_nvlink_that_nobody_sent_over_is_named() -> None:
     assert unfired(host={"nvlink": {"enabled": False}}) == []
 
 
+def test_pcie_that_nothing_waited_for_is_named() -> None:
+    assert unfired(host={"pcie": {"enabled": True}}) == ["host.pcie"]
+
+
 def test_library_that_no_job_uses_is_named() -> None:
     flows = [
         {"name": "bench", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}},

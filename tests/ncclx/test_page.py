@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from emu.scenario.host import NvlinkSection
+from emu.scenario.host import NvlinkSection, PcieSection
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.operations import ALGORITHMS, OPERATIONS
@@ -26,7 +26,8 @@ def test_the_page_of_servers_has_a_scenario_and_every_knob() -> None:
     found = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert found is not None
     assert load_text(found[1], "servers.md").scenario.name == "servers"
-    knobs = [yaml_name(attribute) for attribute in NvlinkSection.model_fields]
+    sections = (NvlinkSection, PcieSection)
+    knobs = [yaml_name(attribute) for section in sections for attribute in section.model_fields]
     assert [knob for knob in knobs if f"| `{knob}` |" not in text] == []
 
 
