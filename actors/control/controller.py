@@ -16,7 +16,8 @@ is executed everywhere, nothing at or after it. One management delay is what it 
 no worker can have gone past it.
 
 With `routing.policy: traffic_engineering` the switches are on the management network too, and the controller
-hosts the engineer (`actors.control.engineering`), which a timer wakes every interval.
+hosts the engineer (`actors.control.engineering`), which a timer wakes every interval. Where ranks meet at a
+store before their first operation (`ncclx.init`), the controller hosts the store (`actors.control.store`).
 
 Not modelled: a controller that fails, clock skew between hosts.
 """
@@ -29,14 +30,22 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.control.engineering import TrafficEngineer
+from actors.control.store import Store
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import Outbox
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.wire.event import COLLECTION, NEVER_PS, Message
-from emu.wire.message import BEGIN, PRESENT_OPERATION, REPORT, STATUS_SUCCESS
+from emu.wire.event import COLLECTION, JOB, NEVER_PS, Message
+from emu.wire.message import (
+    BEGIN,
+    PRESENT_OPERATION,
+    REPORT,
+    STATUS_SUCCESS,
+    STORE_ANSWER,
+    STORE_ASK,
+)
 from emu.workload.operations import JobOutline
 
 _FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended", "allowed", "idle")
@@ -84,11 +93,16 @@ class Controller(Device):
         """Rows of operations that have ended: job, operation, start_ps, end_ps, status."""
         self.engineer: TrafficEngineer | None = None
         """Who places flows, if routing is engineered."""
+        self.store: Store | None = None
+        """Where ranks meet before their first operation, if that takes time."""
 
     def start(self) -> None:
         self._wake_engineer()
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        if kind == JOB:
+            self._served(subject - 1)
+            return
         engineer = self.engineer
         assert kind == COLLECTION and engineer is not None, kind
         engineer.tick(self.queue.now_ps)
@@ -100,12 +114,22 @@ class Controller(Device):
             self.push_timer(self.queue.now_ps + engineer.interval_ps, COLLECTION, 0, 0)
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        if message.op == STORE_ASK:
+            store = self.store
+            return store is not None and store.admits(message.a, message.b)
         if message.op != REPORT:
             engineer = self.engineer
             return engineer is not None and engineer.admits(message, subject)
         return 0 <= message.a < len(self.jobs)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        if message.op == STORE_ASK:
+            store = self.store
+            assert store is not None, (port, subject)
+            lane: i64 = store.ask(message.a, message.b, message.c)
+            if lane >= 0:
+                self.push_timer(self.queue.now_ps + store.request_ps, JOB, 0, lane + 1)
+            return
         if message.op != REPORT:
             engineer = self.engineer
             assert engineer is not None, (port, subject, message.op)
@@ -126,6 +150,23 @@ class Controller(Device):
         given_up: bool = job.outline.listed and job.status != STATUS_SUCCESS
         if job.reported == job.outline.reports or given_up:
             self._operation_over(job)
+
+    def _served(self, lane: i64) -> None:
+        """A lane of the store is done: it takes the next; if that ends a round, all hosts are answered."""
+        store = self.store
+        assert store is not None, lane
+        now: i64 = self.queue.now_ps
+        self.progress += 1
+        meeting = store.served(lane)
+        if store.serving[lane] >= 0:
+            self.push_timer(now + store.request_ps, JOB, 0, lane + 1)
+        if meeting is None:
+            return
+        for host in self.jobs[meeting.job].outline.hosts:
+            answer = Message(STORE_ANSWER, meeting.job, 0, 0, 0, 0, 0)
+            self.hosts[host].send(answer, now)
+            if meeting.round == meeting.rounds and answer.time_ps > meeting.end_ps:
+                meeting.end_ps = answer.time_ps
 
     def _operation_over(self, job: JobProgress) -> None:
         outline = job.outline
@@ -174,8 +215,14 @@ class Controller(Device):
         return [] if engineer is None else [engineer.rounds, engineer.installs, engineer.unplaced]
 
     def results(self) -> dict[str, list[list[int]]]:
-        """Every operation that has ended: job, operation, start_ps, end_ps, status."""
-        return {"operations": self.operations}
+        """Every operation that has ended: job, operation, start_ps, end_ps, status. Of jobs that meet at the
+        store, rows of `actors.control.store`.
+        """
+        store = self.store
+        tables = {"operations": self.operations}
+        if store is not None:
+            tables["inits"] = store.rows()
+        return tables
 
     def end_states(self) -> list[int]:
         """Of every job: operations ended, and its status."""
@@ -191,11 +238,16 @@ class Controller(Device):
         rows: list[Plain] = [list(row) for row in self.operations]
         engineer = self.engineer
         placing: Plain = None if engineer is None else engineer.save()
-        return [super().save(), links, jobs, rows, self.open_jobs, placing]
+        store = self.store
+        meeting: Plain = None if store is None else store.save()
+        return [super().save(), links, jobs, rows, self.open_jobs, placing, meeting]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, jobs, rows, open_jobs, placing = state
+        base, links, jobs, rows, open_jobs, placing, meeting = state
+        store = self.store
+        if store is not None:
+            store.load(meeting)
         super().load(as_list(base))
         for port, free_ps in zip(self.hosts.values(), as_list(links), strict=True):
             port.free_ps = as_int(free_ps)

@@ -13,7 +13,9 @@ Receives. Where a scenario counts them, the host posts another for each that was
 after the other per NIC.
 
 Jobs. The first operation of a job begins at the job's start, which every host knows from the scenario; each
-following one when BEGIN arrives from the controller. A program answers with one REPORT per operation.
+following one when BEGIN arrives from the controller. A program answers with one REPORT per operation. Where
+ranks meet at a store first (`actors.control.store`), the host asks for each of its ranks, round by round, and
+lets the first operation begin when the last answer is here.
 
 Faults. A host that is lost hears nothing, and its programs are gone: when it is back, each reports to the
 controller that it failed. A slow one takes a multiple of the proxies' costs.
@@ -30,11 +32,11 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.program import LIBRARY_SERIES, Program
+from actors.host.tables import MEETING, Attendance, PairTable, Proxy
 from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
-from emu.vectors import append, vec
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from emu.wire.fault import GPU_GONE, LOST, SLOW
 from emu.wire.message import (
@@ -51,43 +53,12 @@ from emu.wire.message import (
     STATUS_GPU_LOST,
     STATUS_HOST_LOST,
     STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
+    STORE_ANSWER,
 )
 
 MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 """Rate of the management network, each way and host."""
-
-
-class Proxy:
-    """The line of one program's proxy: messages to handle (completions) or to send (posts), and their
-    ports.
-    """
-
-    def __init__(self) -> None:
-        self.busy: bool = False
-        """Whether an operation is under way: its end is a pending event."""
-        self.messages: list[Message] = []
-        self.ports: list[int] = []
-
-
-class PairTable:
-    """For one port: which program, and with which context, owns each queue pair of the NIC behind it."""
-
-    def __init__(self) -> None:
-        self.programs: vec[i64] = vec[i64]()
-        self.contexts: vec[i64] = vec[i64]()
-
-    def bound(self, pair: i64) -> bool:
-        """Whether a program owns the queue pair."""
-        return pair < len(self.programs) and self.programs[pair] >= 0
-
-    def bind(self, pair: int, program: int, context: int) -> None:
-        """Give a queue pair to a program."""
-        while len(self.programs) <= pair:
-            self.programs = append(self.programs, -1)
-            self.contexts = append(self.contexts, 0)
-        assert self.programs[pair] == -1, f"queue pair {pair} is bound to program {self.programs[pair]}"
-        self.programs[pair] = program
-        self.contexts[pair] = context
 
 
 class Host(Device):
@@ -115,6 +86,8 @@ class Host(Device):
         self._receives: list[list[int]] = [[] for _ in ports]
         """By port, the queue pairs that wait for a receive to be posted."""
         self.programs: list[Program] = []
+        self.meetings: dict[int, Attendance] = {}
+        """By program, of ranks that have to meet the others before their first operation."""
         self._pairs: list[PairTable] = [PairTable() for _ in ports]
         self._proxies: list[Proxy] = []
         self.lost: bool = False
@@ -232,12 +205,11 @@ class Host(Device):
             self.programs[owner].on_modified(self, self._pairs[port].contexts[message.a], message, now)
         elif message.op == COPIED:
             self.programs[message.d].on_copied(self, message, now)
+        elif message.op == STORE_ANSWER:
+            self._answered(message.a, now)
         else:
             assert message.op == BEGIN, (self.number, port, subject, message.op)
-            job: i64 = message.a
-            for one in self.programs:
-                if one.job == job:
-                    one.on_begin(self, message.b, now)
+            self._let_begin(message.a, message.b, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
         now: i64 = self.queue.now_ps
@@ -252,7 +224,11 @@ class Host(Device):
         assert kind == JOB, (self.number, kind)
         program = self.programs[port]
         if subject == 0:
-            program.on_begin(self, 0, now)
+            self._begin(program, 0, now)
+        elif subject == MEETING:
+            if self.meetings[port].left > 0:
+                self.meetings[port].left = 0
+                program.on_lost(self, -1, STATUS_TIMED_OUT, now)
         else:
             program.on_timer(self, subject, now)
 
@@ -275,6 +251,27 @@ class Host(Device):
                     program.on_lost(self, -1, STATUS_HOST_LOST, now)
         else:
             super().afflict(op, place, values)
+
+    def _let_begin(self, job: i64, operation: i64, now: i64) -> None:
+        """An operation of a job begins."""
+        for one in self.programs:
+            if one.job == job:
+                self._begin(one, operation, now)
+
+    def _answered(self, job: i64, now: i64) -> None:
+        """A round of a job at the store is over."""
+        for number, attendance in self.meetings.items():
+            if self.programs[number].job == job and attendance.left > 0 and not attendance.absent:
+                attendance.left -= 1
+                self._begin(self.programs[number], attendance.operation, now)
+
+    def _begin(self, program: Program, operation: i64, now: i64) -> None:
+        """Let an operation begin, or have the rank come to the next round first."""
+        attendance = self.meetings.get(program.number)
+        if attendance is None or attendance.left == 0:
+            program.on_begin(self, operation, now)
+        else:
+            attendance.come(self, program, operation, now)
 
     def _line_up(self, program: i64, message: Message, port: i64) -> None:
         proxy = self._proxies[program]
@@ -370,11 +367,15 @@ class Host(Device):
             proxies.append([proxy.busy, events, ports])
         programs: list[Plain] = [program.save() for program in self.programs]
         receives: list[Plain] = [list[Plain](line) for line in self._receives]
-        return [super().save(), links, self.management.free_ps, proxies, programs, receives, self.lost]
+        meetings: list[Plain] = [one.save() for one in self.meetings.values()]
+        management: Plain = self.management.free_ps
+        return [super().save(), links, management, proxies, programs, receives, self.lost, meetings]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, links, management_free_ps, proxies, programs, receives, lost = state
+        base, links, management_free_ps, proxies, programs, receives, lost, meetings = state
+        for one, saved in zip(self.meetings.values(), as_list(meetings), strict=True):
+            one.load(saved)
         self.lost = lost is True
         super().load(as_list(base))
         for link, free_ps in zip(self.ports, as_list(links), strict=True):

@@ -16,6 +16,7 @@ from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
+from actors.host.tables import Attendance
 from actors.host_link import MANAGEMENT_PORT, MessagePort
 from actors.link import Outbox
 from actors.ncclx.channel import Channel
@@ -149,15 +150,25 @@ def build_host(
                     sides = job.sides[work.rank]
                     program = builder.add(job.job, job.start_ps, len(job.operations), sides)
                     _number_pairs(topology, plan, number, program, builder.bound())
+                    _meet(scenario, host, job, work.rank)
             continue
         here = [work for work in job.works if work.host == number]
         most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
         loads = NicLoads(most) if most else None
         for work in here:
             _add_rank(scenario, topology, plan, host, job, work, loads)
+            _meet(scenario, host, job, work.rank)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
+
+
+def _meet(scenario: Scenario, host: Host, job: JobWork, rank: int) -> None:
+    """Have the rank that was added last meet the others at the store, if that takes time."""
+    rounds = scenario.ncclx.init.rounds(len(job.works))
+    if rounds:
+        absent, patience_ps = rank in scenario.jobs[job.job].absent, scenario.ncclx.watchdog_ps or 0
+        host.meetings[len(host.programs) - 1] = Attendance(rank, rounds, absent, patience_ps)
 
 
 def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor, lane: int = 0) -> MessagePort:

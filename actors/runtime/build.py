@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from actors.control.controller import build_controller
 from actors.control.engineering import build_engineer
+from actors.control.store import Meeting, Store
 from actors.link import Outbox
 from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
 from actors.ncclx.plan import Plan, make_plan
@@ -137,6 +138,11 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
     )
     if isinstance(scenario.routing, TrafficEngineering):
         controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
+    init = scenario.ncclx.init
+    if init.store != "none":
+        ranks = {work.job: len(work.works) for work in plan.jobs if work.works}
+        met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
+        controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
     return controller
 
 

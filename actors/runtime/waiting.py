@@ -1,13 +1,14 @@
 """Who waits for whom, when nothing moves any more?
 
 Asked once, at a stall. Each worker names what its devices wait for; put together, the waits of a deadlock
-close a circle. Three kinds:
+close a circle. Four kinds:
 
 * a port holds frames of a class that the device at the other end has paused or given no credits for, or
   whose link is down; in a modular switch, an ingress holds frames for such an egress;
 * a queue pair has packets that the NIC at the other end has not acknowledged;
 * a rank of a collective waits for data from the rank before it, for a clear-to-send from the rank after it,
-  or for an acknowledgement.
+  or for an acknowledgement;
+* the bootstrap store waits for ranks that did not come.
 
 A circle of pauses is the reason by itself, so it comes first.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from actors.control.controller import Controller
 from actors.host.host import Host
 from actors.link import Port
 from actors.ncclx.rank import RankProgram
@@ -25,6 +27,7 @@ from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from emu.kernel.device import Device
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 
 MOST_SHOWN: Final = 8
 
@@ -54,6 +57,8 @@ def waits_of(devices: Iterable[Device], topology: Topology) -> list[Wait]:
             for program in device.programs:
                 if isinstance(program, RankProgram) and program.running:
                     found += _waits_of_rank(device.number, program)
+        elif isinstance(device, Controller):
+            found += _waits_of_store(device)
     return found
 
 
@@ -147,6 +152,18 @@ def _waits_of_pairs(nic: Nic, nics: dict[int, int]) -> list[Wait]:
         left = int(pair.end_psn - pair.una_psn)
         why = f"queue pair {pair.qpn} has {left} packets unacknowledged, {sent} of them sent"
         found.append(Wait(int(nic.number), nics.get(int(pair.remote_address), -1), why, paused=False))
+    return found
+
+
+def _waits_of_store(controller: Controller) -> list[Wait]:
+    """Jobs whose ranks have not all come to the store."""
+    found: list[Wait] = []
+    for meeting in controller.store.meetings.values() if controller.store else ():
+        missing = [rank for rank, came in enumerate(meeting.asked) if not came]
+        if meeting.begun_ps < NEVER_PS and meeting.end_ps < 0 and missing:
+            ranks = ", ".join(map(str, missing[:MOST_SHOWN])) + (", .." if len(missing) > MOST_SHOWN else "")
+            why = f"job {meeting.job}: rank {ranks} did not come to round {meeting.round + 1} of its init"
+            found.append(Wait(int(controller.number), -1, why, paused=False))
     return found
 
 

@@ -40,10 +40,19 @@ def told(
     for plan in plans:
         job = jobs[plan.name]
         failures = failures_of(plan.job, plan.groups, records, topology)
-        suspects = blame(plan, job, failures, calls_of(plan.job, plan.ranks, records))
+        suspects = strangers(job) or blame(plan, job, failures, calls_of(plan.job, plan.ranks, records))
         update = {"failures": failures[:MOST_FAILURES], "suspects": suspects}
         found[plan.name] = job.model_copy(update=update)
     return found
+
+
+def strangers(job: Job) -> list[str]:
+    """A line for each rank for which the store waited in vain."""
+    init = job.init
+    if init is None or init.end_ps is not None:
+        return []
+    where = f"round {init.done + 1} of {init.rounds} of the init"
+    return [f"rank {rank} never came to the store ({where})" for rank in init.missing]
 
 
 def blame(plan: JobPlan, job: Job, failures: Sequence[RankFailure], calls: Sequence[RankCalls]) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary import ClearToSends, Collective, Flow, Job
+from emu.measure.summary_init import Init, init_result
 from emu.measure.training import training_result
 from emu.units import BIT_PS_PER_BYTE
 from emu.wire.message import (
@@ -94,6 +95,8 @@ class Reported:
         """By job: rank, step, begin, end, compute, waits by reason."""
         self.calls: dict[tuple[int, int, int], list[Outcome]] = {}
         """(job, step, label): one for each rank that is through with it."""
+        self.inits: dict[int, Init] = {}
+        """By job."""
         self.delivered_ps: dict[tuple[int, int, int], int] = {}
         """(NIC, QP index, message number): when."""
         self.compared: dict[tuple[int, int], tuple[int, int]] = {}
@@ -117,6 +120,8 @@ class Reported:
             for job, _, step, label, begun_ps, end_ps in record.results.get("calls", ()):
                 done = Outcome(begun_ps, end_ps, int(STATUS_SUCCESS))
                 self.calls.setdefault((job, step, label), []).append(done)
+            for met in record.results.get("inits", ()):
+                self.inits[met[0]] = init_result(met)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
                 self.delivered_ps[record.number, pair, message] = at_ps
 
@@ -284,6 +289,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         ]
         + [call_row(one, reported.calls.get((plan.job, one.step, one.label), ())) for one in plan.calls],
         flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
+        init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None
         else None,

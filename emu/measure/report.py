@@ -21,6 +21,7 @@ from emu.measure.summary import (
     Link,
     Summary,
 )
+from emu.measure.summary_init import Init
 from emu.measure.summary_training import TrainingResult
 from emu.scenario.expect import quantity
 from emu.scenario.expect_series import RELATIONS
@@ -208,6 +209,7 @@ def closing_lines(summary: Summary) -> list[str]:
     """Everything after the rows of the jobs."""
     blocks: list[list[str]] = [
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
+        [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
@@ -224,6 +226,16 @@ def closing_lines(summary: Summary) -> list[str]:
         if block:
             lines += [*block, ""]
     return lines[:-1]
+
+
+def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:
+    """How long the ranks of a job took to meet."""
+    if init is None:
+        return []
+    if init.time_ps is not None:
+        return [f"# {name}: init {about_time(init.time_ps)}, {ranks} ranks {init.rounds} times at the store"]
+    missing = f"; waited for rank {', '.join(map(str, init.missing))}" if init.missing else ""
+    return [f"# {name}: init not over, {init.done} of {init.rounds} rounds at the store{missing}"]
 
 
 def training_lines(name: str, result: TrainingResult | None) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from emu.measure.summary_init import Init
 from emu.measure.summary_training import Part, TrainingResult
 
 SCHEMA_VERSION: Final = 1
@@ -171,6 +172,8 @@ class Job(Part):
     """In the order in which they were planned; of a program, step by step in the order of its list."""
     flows: list[Flow]
     """By number."""
+    init: Init | None = None
+    """Null where ranks know each other when time begins."""
     training: TrainingResult | None
     """Null unless its workload is `training`, `trace` or `program`."""
     failures: list[RankFailure]

@@ -14,7 +14,13 @@ from pydantic import Field
 
 from emu.scenario.nccl_names import EnvMapping
 from emu.scenario.section import Refusal, Section
-from emu.scenario.values import AutoPositiveSizeBytes, AutoPositiveTimePs, PositiveSizeBytes, TimePs
+from emu.scenario.values import (
+    AutoPositiveSizeBytes,
+    AutoPositiveTimePs,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    TimePs,
+)
 from emu.units import parse_size, parse_time
 
 
@@ -45,6 +51,27 @@ class DqplbSection(Section):
     """Largest segment (NCCL_CTRAN_IB_QP_SCALING_THRESHOLD)."""
     most_outstanding: Annotated[int, Field(ge=1, le=4096)] = 128
     """Segments that one queue pair may have outstanding (NCCL_CTRAN_IB_QP_MAX_MSGS)."""
+
+
+class InitSection(Section):
+    """How the ranks of a job come to know each other before its first operation. Costs are fitted to
+    MegaScale (NSDI'24), section 3.5: 2,048 GPUs, 1,047 s with a serial store, 361 s with a concurrent one."""
+
+    store: Literal["none", "serial", "concurrent"] = "none"
+    """Where they meet: nowhere, and it takes no time; at a store that serves one request after the other
+    (TCPStore), or several at a time (Redis)."""
+    operation_ps: PositiveTimePs = parse_time("125us")
+    """Time of one operation of the store: 1,047 s / (2 x 2,048 x 2,048)."""
+    lanes: Annotated[int, Field(ge=1, le=1024)] = 3
+    """Requests that a concurrent store serves at a time: 1,047 s / 361 s."""
+    barriers: Literal["quadratic", "linear"] = "quadratic"
+    """A barrier over all ranks for each of about as many groups as there are ranks, or one in all."""
+
+    def rounds(self, ranks: int) -> int:
+        """How often every rank of so many comes to the store."""
+        if self.store == "none":
+            return 0
+        return 1 + (ranks if self.barriers == "quadratic" else 1)
 
 
 class TunerSection(Section):
@@ -95,6 +122,8 @@ class NcclxSection(Section):
     control: Literal["own_class", "data_class"] = "own_class"
     """Whether clear-to-send travels at `transport.control_priority` or with the data."""
 
+    init: InitSection = InitSection()
+    """What a job does before its first operation."""
     tuner: TunerSection = TunerSection()
     """How `algorithm: auto` picks."""
     watchdog_ps: AutoPositiveTimePs = None

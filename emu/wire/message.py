@@ -18,6 +18,8 @@ back. A message is an operation and up to six integers; this page says what each
 | TE_DEMAND | switch, controller | round | ingress port | prefix | bytes | span in ps | entry: port or -1 |
 | TE_PORT_DOWN | switch, controller | round | port | 0 | 0 | 0 | 0 |
 | TE_COLLECTED | switch, controller | round | 0 | 0 | 0 | 0 | 0 |
+| STORE_ASK | host, controller | job | rank | when it was sent | 0 | 0 | 0 |
+| STORE_ANSWER | controller, host | job | 0 | 0 | 0 | 0 | 0 |
 | TRANSFER | GPU, NVSwitch, GPU | port there | pair of the last | bytes | 0 | immediate | 1: a flag |
 | TE_INSTALL | controller, switch | ingress port | prefix | egress port; -1 removes | 0 | 0 | 0 |
 
@@ -58,6 +60,8 @@ MODIFY: Final[i64] = 13
 MODIFIED: Final[i64] = 14
 CREDIT_UPDATE: Final[i64] = 15
 TRANSFER: Final[i64] = 16
+STORE_ASK: Final[i64] = 17
+STORE_ANSWER: Final[i64] = 18
 
 OPERATIONS: Final = (
     "pause_frame",
@@ -77,6 +81,8 @@ OPERATIONS: Final = (
     "modified",
     "credit_update",
     "transfer",
+    "store_ask",
+    "store_answer",
 )
 
 POST_WITH_IMMEDIATE: Final[i64] = 1
