@@ -99,8 +99,7 @@ class Collective(Part):
     algbw: int | None
     """S / time, bit/s."""
     busbw: int | None
-    """algbw x 2(n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter, all_to_all, all_to_allv,
-    gather and scatter, 1 for the others; bit/s."""
+    """algbw x the collective's factor: 2(n-1)/n for all_reduce, (n-1)/n or 1 for others; bit/s."""
     status: str
     """`success`, `unfinished`, or what went wrong."""
     cts_wait: ClearToSends | None
@@ -162,8 +161,7 @@ class Job(Part):
     ranks: int
     """Participants."""
     status: str
-    """`success` if every operation and flow was; otherwise the first other status; `disabled` if it was not
-    to run."""
+    """`success` if everything was; otherwise the first other status; `disabled` if it was not to run."""
     start_ps: int | None
     """Its earliest start."""
     end_ps: int | None
@@ -179,8 +177,7 @@ class Job(Part):
     failures: list[RankFailure]
     """Of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
-    """Of a job that did not end well: which rank never joined, called another size, or lost whom; a line
-    each."""
+    """Of a job that did not end well: who never joined, called another size, or lost whom; a line each."""
 
 
 class Drops(Part):

@@ -39,6 +39,7 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from emu.errors import EmuError
+from emu.topology.indexing import link_names, links_at
 from emu.wire.event import MAX_DEVICES, MAX_PORTS
 
 INDEX_BITS: Final = 10
@@ -185,7 +186,7 @@ class Topology:
         self.hosts: tuple[int, ...] = self._numbers_with(Role.HOST)
         self.switches: tuple[int, ...] = self._numbers_with(Role.SWITCH)
         self._by_name = {node.name: node.number for node in self.nodes}
-        self._links_at = _links_at(self.nodes, self.links)
+        self._links_at = links_at(self.nodes, self.links)
         self._ports: list[tuple[Attachment, ...] | None] = [None] * len(self.nodes)
         self._servers = _servers_of(self.nodes)
         self.gpus: tuple[int, ...] = self._in_server_order(Role.GPU)
@@ -234,7 +235,7 @@ class Topology:
         TopologyError with the nearest name where there is none.
         """
         if self._by_link_name is None:
-            self._by_link_name = _link_names(self.links)
+            self._by_link_name = link_names(self.links)
         found = self._by_link_name.get(name)
         if found is None:
             ends, slash, member = name.partition("/")
@@ -359,19 +360,6 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else ""
 
 
-def _links_at(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> list[list[int]]:
-    """The links of each node in the order of its ports."""
-    found: list[list[int]] = [[] for _ in nodes]
-    for link in links:
-        found[link.a].append(link.number)
-        found[link.b].append(link.number)
-    for number, at in enumerate(found):
-        at.sort(key=lambda one: links[one].a_port if links[one].a == number else links[one].b_port)
-        ports = [links[one].a_port if links[one].a == number else links[one].b_port for one in at]
-        assert ports == list(range(len(at))), f"the ports of {nodes[number].name} are {ports}"
-    return found
-
-
 def _attachment(link: Link, node: int) -> Attachment:
     """A link as the node at one of its ends sees it."""
     if link.a == node:
@@ -398,13 +386,3 @@ def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
         )
         for index, host in enumerate(hosts)
     )
-
-
-def _link_names(links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
-    names: dict[str, tuple[int, ...]] = {}
-    for link in links:
-        names[link.name] = (link.number,)
-        ends, slash, _ = link.name.partition("/")
-        if slash:
-            names[ends] = (*names.get(ends, ()), link.number)
-    return names
