@@ -48,6 +48,8 @@ from emu.wire.message import (
 )
 from emu.workload.operations import JobOutline
 
+MOST_ROWS: Final = 4096
+"""Of operations, before rounds that are long over are forgotten."""
 _FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended", "allowed", "idle")
 
 
@@ -90,7 +92,8 @@ class Controller(Device):
         self.management_delay_ps: i64 = management_delay_ps
         self.open_jobs: i64 = sum([1 for outline in outlines if outline.enabled])
         self.operations: list[list[int]] = []
-        """Rows of operations that have ended: job, operation, start_ps, end_ps, status."""
+        """Rows of operations that have ended: job, operation, start_ps, end_ps, status. Of jobs that begin
+        again and again the last rounds only, once there are many."""
         self.engineer: TrafficEngineer | None = None
         """Who places flows, if routing is engineered."""
         self.store: Store | None = None
@@ -172,6 +175,8 @@ class Controller(Device):
         outline = job.outline
         if outline.listed:
             self.operations.append([outline.job, job.operation, job.start_ps, job.end_ps, job.status])
+            if outline.period and len(self.operations) > MOST_ROWS:
+                self._forget()
         job.operation += 1
         if job.status != STATUS_SUCCESS or job.operation == outline.operations:
             job.ended = True
@@ -186,6 +191,16 @@ class Controller(Device):
             self._begin(job)
         else:
             job.idle = True
+
+    def _forget(self) -> None:
+        """Drop the rows of all rounds of repeated jobs but each one's last two, and the present one."""
+        kept: list[list[int]] = []
+        for row in self.operations:
+            job = self.jobs[row[0]]
+            period: i64 = job.outline.period
+            if period == 0 or row[1] >= (job.operation // period - 2) * period:
+                kept.append(row)
+        self.operations = kept
 
     def submit(self, number: int) -> bool:
         """Let a job's next operation begin: now, or after those that were submitted before. False if it has

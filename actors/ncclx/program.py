@@ -168,6 +168,8 @@ class ScriptProgram(RankProgram):
                 at += 1
             self.copying = False
             self.end_ps = now
+            if self.rows and self.rows[0][2] == self.operation:  # the job began again
+                self.rows.pop(0)
             self.rows.append(
                 [self.job, self.rank, self.operation, self.begun_ps, now, self.compute_ps, *self.waited_ps]
             )

@@ -25,7 +25,7 @@ _STAMP_MASK: Final[i64] = 0xFFFFFFFF
 _FINE: Final[i64] = 64
 _FINE_BITS: Final[i64] = 5
 
-_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps")
+_FIELDS: Final = ("count", "total_ps", "most_ps", "operation_most_ps", "closed")
 
 
 def stamp(now: i64) -> i64:
@@ -58,6 +58,8 @@ class Waits:
         self.most_ps: i64 = 0
         self.operation_most_ps: i64 = 0
         """The largest of the present operation."""
+        self.closed: i64 = -1
+        """The largest number of an operation that was over."""
         self._buckets: dict[int, int] = {}
         """Of the present operation: how many waits by lower end."""
         self._rows: list[list[int]] = []
@@ -75,6 +77,10 @@ class Waits:
 
     def close(self, job: i64, operation: i64) -> None:
         """The operation is over here: note its rows."""
+        if operation > self.closed:
+            self.closed = operation
+        else:  # the job began again: what it waited in the round before is forgotten
+            self._rows = [row for row in self._rows if row[1] != operation]
         if self._buckets:
             self._rows += self._open_rows(job, operation)
         self._buckets = {}

@@ -111,12 +111,12 @@ class QueuePair(Connection):
         ack_every: int,
         first_psn: int,
         remote_first_psn: int,
-        log_deliveries: bool,
+        log_deliveries: int,
     ) -> None:
         super().__init__(
             index, qpn, remote_qpn, address, remote_address, udp_source, priority, mtu_bytes, ack_every
         )
-        self.log_deliveries: bool = log_deliveries
+        self.log_deliveries: i64 = log_deliveries
         self.state: i64 = READY
         # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
         self.head: WorkRequest | None = None

@@ -155,6 +155,8 @@ def log(nic: Nic, pair: QueuePair, size_bytes: i64, now: i64) -> None:
     """A message is here whole."""
     if pair.log_deliveries:
         nic.deliveries.append([pair.index, pair.messages, now, size_bytes])
+        if len(nic.deliveries) > pair.log_deliveries:
+            nic.deliveries = nic.deliveries[len(nic.deliveries) // 2 :]
     pair.messages += 1
 
 

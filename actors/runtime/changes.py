@@ -127,10 +127,8 @@ class Changes:
             self._take_over(before, after, now_ps)
         else:
             self._blueprint = after
-        known, self._aimed = self._aimed, {one.at_ps: one for one in aimed(scenario)}
-        for at_ps in self._aimed:
-            if at_ps > max(now_ps, from_ps) and at_ps not in known:
-                self._machine.aim_at(at_ps)
+        self._aimed = {one.at_ps: one for one in aimed(scenario)}
+        self._machine.aim_at(at_ps for at_ps in self._aimed if at_ps > max(now_ps, from_ps))
 
     def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:
         """Go on with another blueprint: what is to come of it is pending, and nothing of the one before."""

@@ -52,12 +52,13 @@ class StateReading:
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
         works = plan.blueprint.plan.jobs
         self._hosts = [len(work.hosts()) for work in works]
-        self._read = 0
-        """Of the controller's rows."""
+        self._labels = [self._labels_of(number) for number in range(len(self._jobs))]
+        self._seen: dict[int, int] = {}
+        """By job, the last operation whose row was read."""
         self._steps: dict[int, int] = {}
         """By job, how long its last step took."""
-        self._collectives: dict[tuple[str, ...], list[int]] = {}
-        """Labels -> how many, and time, algbw and busbw of the last."""
+        self._last: dict[tuple[str, ...], tuple[int, int, int]] = {}
+        """By labels, time, algbw and busbw of the last collective."""
 
     def rows(self, now_ps: int) -> Rows:
         """Everything, now."""
@@ -107,15 +108,7 @@ class StateReading:
             found["job_operations"].append(((plan.name,), int(job.operation)))
             found["job_running"].append(((plan.name,), int(not job.ended)))
             found["job_failed"].append(((plan.name,), int(job.status != STATUS_SUCCESS)))
-        rows = controller.operations
-        if len(rows) < self._read:
-            self._read = 0
-            self._collectives.clear()
-            self._steps.clear()
-        for number, operation, start_ps, end_ps, status in rows[self._read :]:
-            if status == STATUS_SUCCESS:
-                self._take(number, operation, end_ps - start_ps)
-        self._read = len(rows)
+        self._take_new(controller.operations)
         for number, step_ps in sorted(self._steps.items()):
             plan = self._jobs[number]
             found["job_step_time_ps"].append(((plan.name,), step_ps))
@@ -126,10 +119,11 @@ class StateReading:
                     / (step_ps * plan.ranks * plan.training.peak_flops_per_s)
                 )
                 found["job_mfu_ppm"].append(((plan.name,), int(share)))
-        ordered = sorted(self._collectives.items())
+        counts = self._counts(controller)
+        found["collectives"] = sorted(counts.items())
+        ordered = sorted(self._last.items())
         for at, key in enumerate(
             (
-                "collectives",
                 "collective_exec_time_ps",
                 "collective_algorithm_bandwidth_bytes",
                 "collective_bus_bandwidth_bytes",
@@ -137,23 +131,61 @@ class StateReading:
         ):
             found[key] = [(labels, values[at]) for labels, values in ordered]
 
+    def _take_new(self, rows: Sequence[Sequence[int]]) -> None:
+        """What the operations came to that ended since the last look; the newest rows are at the end."""
+        new: list[Sequence[int]] = []
+        for row in reversed(rows):
+            if row[1] <= self._seen.get(row[0], -1):
+                break
+            new.append(row)
+        if rows and not new and rows[-1][1] < self._seen.get(rows[-1][0], -1):
+            self._seen.clear()  # The run went back.
+            self._last.clear()
+            self._steps.clear()
+            new = list(reversed(rows))
+        for number, operation, start_ps, end_ps, status in reversed(new):
+            self._seen[number] = operation
+            if status == STATUS_SUCCESS:
+                self._take(number, operation, end_ps - start_ps)
+
     def _take(self, number: int, operation: int, time_ps: int) -> None:
         job = self._jobs[number]
         if not job.collectives:
             self._steps[number] = time_ps  # A step of training is no collective.
             return
-        plan = job.collectives[operation % len(job.collectives)]
-        labels = (
-            job.name,
-            str(self._hosts[number]),
-            str(job.ranks),
-            collective_name(plan.op),
-            size_range(plan.size_bytes),
-            f"{plan.algorithm.upper()}_SIMPLE",
+        place = operation % len(job.collectives)
+        plan = job.collectives[place]
+        self._last[self._labels[number][place]] = (
+            time_ps,
+            _rate(plan, time_ps, bus=False),
+            _rate(plan, time_ps, bus=True),
         )
-        values = self._collectives.setdefault(labels, [0, 0, 0, 0])
-        values[0] += 1
-        values[1:] = [time_ps, _rate(plan, time_ps, bus=False), _rate(plan, time_ps, bus=True)]
+
+    def _counts(self, controller: Controller) -> dict[tuple[str, ...], int]:
+        """How many collectives ended well, by labels: worked out, since rounds long over are forgotten."""
+        counts: dict[tuple[str, ...], int] = {}
+        for labels, job in zip(self._labels, controller.jobs, strict=True):
+            period, done = len(labels), int(job.operation)
+            for place, one in enumerate(labels):
+                count = done // period + (place < done % period)
+                count -= job.status != STATUS_SUCCESS and (done - 1) % period == place
+                if count:
+                    counts[one] = counts.get(one, 0) + count
+        return counts
+
+    def _labels_of(self, number: int) -> list[tuple[str, ...]]:
+        job = self._jobs[number]
+        return [
+            (
+                job.name,
+                str(self._hosts[number]),
+                str(job.ranks),
+                collective_name(plan.op),
+                size_range(plan.size_bytes),
+                f"{plan.algorithm.upper()}_SIMPLE",
+            )
+            for plan in job.collectives
+        ]
 
 
 def _rate(plan: CollectivePlan, time_ps: int, bus: bool) -> int:

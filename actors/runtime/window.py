@@ -34,8 +34,8 @@ after it.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import add
 from typing import Final
@@ -138,9 +138,9 @@ class WindowMachine:
         """Whether the next contribution must say who has sent most, if its next event is then."""
         return next_ps >= self.aim_ps < NEVER_PS
 
-    def aim_at(self, at_ps: int) -> None:
-        """A fault that was injected hits what is busiest then. All workers say so at one sync point."""
-        insort(self._aims_ps, at_ps)
+    def aim_at(self, times_ps: Iterable[int]) -> None:
+        """A change was made: faults hit what is busiest at these times. All workers say so at one point."""
+        self._aims_ps = sorted(times_ps)
         self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
 
     @property

@@ -38,7 +38,7 @@ class LiveTerminal(Terminal):
         self._steering = steering
         self._live: Live | None = None
         self._last = (time.monotonic(), 0, 0)
-        self._seen = 0
+        self._seen: dict[int, int] = {}
 
     def begin_live(self, title: str, facts: Sequence[str]) -> None:
         """The heading, and the status line where somebody looks."""
@@ -49,8 +49,8 @@ class LiveTerminal(Terminal):
 
     def progressed(self, progress: Progress) -> None:
         """Tell of operations that failed, and renew the status line."""
-        new = progress.operations[self._seen :]
-        self._seen = len(progress.operations)
+        new = [row for row in progress.operations if row[1] > self._seen.get(row[0], -1)]
+        self._seen |= {row[0]: row[1] for row in new}
         self._lines(
             f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
             for row in new

@@ -97,8 +97,8 @@ class Reported:
         """(job, step, label): one for each rank that is through with it."""
         self.inits: dict[int, Init] = {}
         """By job."""
-        self.delivered_ps: dict[tuple[int, int, int], int] = {}
-        """(NIC, QP index, message number): when."""
+        self.delivered_ps: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """(NIC, QP index): number of a message and when, in order; the latest only, where a job repeats."""
         self.compared: dict[tuple[int, int], tuple[int, int]] = {}
         """(job, operation): elements that came out wrong, and elements compared, over all ranks."""
         self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
@@ -123,7 +123,7 @@ class Reported:
             for met in record.results.get("inits", ()):
                 self.inits[met[0]] = init_result(met)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
-                self.delivered_ps[record.number, pair, message] = at_ps
+                self.delivered_ps.setdefault((record.number, pair), []).append((message, at_ps))
 
     def first(self, plan: JobPlan) -> int:
         """The operation that began the last whole round of a job; of the round in which it failed, if it did.
@@ -139,14 +139,10 @@ class Reported:
 
     def delivered(self, nic: int, pair: int, message: int, before_ps: int) -> int | None:
         """When a message was delivered; where the queue pair carried the same again, the last time before."""
-        found = self.delivered_ps.get((nic, pair, message))
-        number = message
-        while found is not None:
-            number += message + 1
-            later = self.delivered_ps.get((nic, pair, number))
-            if later is None or later > before_ps:
-                break
-            found = later
+        found: int | None = None
+        for number, at_ps in self.delivered_ps.get((nic, pair), ()):
+            if number % (message + 1) == message and (found is None or at_ps <= before_ps):
+                found = at_ps
         return found
 
 

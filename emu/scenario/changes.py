@@ -1,8 +1,9 @@
 """How does what is done to a run while it goes on become part of its scenario?
 
 A live run is the run of another scenario, one that nobody knew beforehand: what is injected at virtual time
-T is a fault at T, what is cleared at T is a fault that lasted until T. So whoever has the changes with their
-times has a scenario that repeats the run, and every worker can work out for itself what a change means.
+T is a fault at T, what is cleared at T is a fault that lasted until T, or that did not come again from T on.
+So whoever has the changes with their times has a scenario that repeats the run, and every worker can work out
+for itself what a change means.
 
 A change is plain data, as it is staged, journalled and replayed: `{"inject": FAULT}` with the keys that a
 fault has in YAML, `at` left out, or `{"clear": NUMBER}` with the fault's place in the list.
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from emu.errors import Problem, ScenarioError, UsageError
 from emu.faults.targets import is_measured
 from emu.scenario.dump import to_mapping
+from emu.scenario.fault_base import RecurringFault
 from emu.scenario.faults import FaultSection
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
@@ -47,7 +49,10 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
     else:
         number = int(change["clear"])
         check_clear(scenario, number, at_ps)
-        faults[number] = faults[number].model_copy(update={"for_ps": at_ps - faults[number].at_ps})
+        fault = faults[number]
+        recurs = len(list(islice(fault.times_ps(NEVER_PS), 2))) > 1
+        ended = {"until_ps": at_ps} if recurs else {"for_ps": at_ps - fault.at_ps}
+        faults[number] = fault.model_copy(update=ended)
     return scenario.model_copy(update={"faults": tuple(faults)})
 
 
@@ -60,8 +65,6 @@ def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
     fault = faults[number]
     if "for_ps" not in type(fault).model_fields:
         raise UsageError(f"fault {number} ({fault.kind}) does not last, so it cannot be cleared")
-    if len(list(islice(fault.times_ps(NEVER_PS), 2))) > 1:
-        raise UsageError(f"fault {number} ({fault.kind}) comes again and again, so it cannot be cleared")
     if fault.at_ps >= now_ps:
         raise UsageError(f"fault {number} has not begun: it will at {format_time(fault.at_ps)}")
     until_ps = end_of(fault)
@@ -72,6 +75,8 @@ def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
 def end_of(fault: FaultSection) -> int | None:
     """When a fault ends by itself for the last time; None if it lasts, comes again for long, or has no
     duration."""
+    if isinstance(fault, RecurringFault) and fault.until_ps is not None:
+        return fault.until_ps
     times = list(islice(fault.times_ps(NEVER_PS), MOST_TIMES))
     return times[-1][1] or None if 0 < len(times) < MOST_TIMES else None
 

@@ -98,6 +98,8 @@ class RecurringFault(FaultSection):
     """Again so long after it began the last time. Default: once."""
     count: Count | None = None
     """How often in all, with `every`. Default: until `run.max_time`."""
+    until_ps: PositiveTimePs | None = None
+    """It does not come again from then on, and what is under way ends then. Default: never."""
 
     @property
     def lasts_ps(self) -> int:
@@ -111,11 +113,28 @@ class RecurringFault(FaultSection):
             begin_ps = self.at_ps + number * (self.every_ps or 0)
             if number and begin_ps >= end_ps:
                 return
-            yield begin_ps, begin_ps + self.lasts_ps if self.lasts_ps else 0
+            yield begin_ps, self.cut_ps(begin_ps + self.lasts_ps if self.lasts_ps else 0)
+
+    def cut_ps(self, end_ps: int) -> int:
+        """When an occurrence ends that would at `end_ps` (0 for never)."""
+        if self.until_ps is None:
+            return end_ps
+        return min(end_ps, self.until_ps) if end_ps else self.until_ps
+
+    def happens(self, begin_ps: int) -> bool:
+        """Whether what would occur then does. Those that do not keep their numbers, so that a fault that is
+        cleared while a run goes on leaves the numbers of all others as they are."""
+        return self.until_ps is None or begin_ps < self.until_ps
 
     def check(self) -> Iterator[Refusal]:
         """Refuse times that contradict each other."""
+        yield from self.check_until()
         if self.count is not None and self.every_ps is None:
             yield Refusal(("count",), "counts what happens once", "every: the time from one to the next")
         if self.every_ps is not None and (self.for_ps is None or self.for_ps >= self.every_ps):
             yield Refusal(("every",), "comes again before it has ended", "for: less than every")
+
+    def check_until(self) -> Iterator[Refusal]:
+        """Refuse what ends before it begins."""
+        if self.until_ps is not None and self.until_ps <= self.at_ps:
+            yield Refusal(("until",), "is not after at", "a later time")

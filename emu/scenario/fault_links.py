@@ -86,7 +86,7 @@ class LinkFlap(RecurringFault):
         """Each time it is down."""
         for number in range(self.flaps):
             begin_ps = self.at_ps + number * (self.down_ps + self.up_ps)
-            yield begin_ps, begin_ps + self.down_ps
+            yield begin_ps, self.cut_ps(begin_ps + self.down_ps)
 
     def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
         """Both ends of each link."""
@@ -94,6 +94,7 @@ class LinkFlap(RecurringFault):
 
     def check(self) -> Iterator[Refusal]:
         """Its times are its own."""
+        yield from self.check_until()
         for key, value in (("for", self.for_ps), ("every", self.every_ps), ("count", self.count)):
             if value is not None:
                 yield Refusal((key,), "is not for a flap", "down, up and flaps")

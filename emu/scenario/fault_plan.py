@@ -40,12 +40,15 @@ def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyTy
     """
     problems: list[Problem] = []
     found: list[Fault] = []
+    first = 0
     for entry, section in enumerate(scenario.faults):
         try:
-            found += occurrences(section, entry, len(found), scenario, topology, aims)
+            planned = occurrences(section, entry, first, scenario, topology, aims)
+            first += len(planned)
+            found += [one for one in planned if happens(section, one.begin_ps)]
         except ScenarioError as error:
             problems += error.problems
-        if len(found) > MOST_FAULTS // 2:
+        if first > MOST_FAULTS // 2:
             problems.append(_problem(scenario, ("faults", entry), "occurs too often", "fewer faults"))
             break
     if problems:
@@ -54,6 +57,11 @@ def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyTy
     if problems:
         raise ScenarioError(problems)
     return tuple(found)
+
+
+def happens(section: FaultSection, begin_ps: int) -> bool:
+    """Whether an occurrence that would begin then does."""
+    return not isinstance(section, RecurringFault) or section.happens(begin_ps)
 
 
 class Aimed(NamedTuple):
@@ -71,6 +79,7 @@ def aimed(scenario: Scenario) -> list[Aimed]:
         for entry, section in enumerate(scenario.faults)
         if is_measured(section.hits)
         for place, (begin_ps, _) in enumerate(section.times_ps(scenario.run.max_time_ps))
+        if happens(section, begin_ps)
     )
 
 

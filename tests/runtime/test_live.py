@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,7 @@ LINKS = ("rtsw-0:ctsw-0", "rtsw-0:ctsw-1", "rtsw-1:ctsw-0", "rtsw-1:ctsw-1")
 RUNS = 20 if SOAK else 3
 KILLED_RUNS = 10 if SOAK else 2
 PACE_PS = 4 * 10**9
+RAY_RUNS = 20 if SOAK else 1
 
 
 class Operator(api.Observer):
@@ -70,6 +72,7 @@ class Operator(api.Observer):
             {"kind": "link_down", "target": link, "for": "20us", "every": "90us", "count": 3},
             {"kind": "slow_receiver", "target": "nic-0-0", "rate": "20G", "for": span},
             {"kind": "headroom_drift", "target": "rtsw-0", "headroom": "1KiB", "for": span},
+            {"kind": "link_down", "target": "busiest uplink", "for": span},
         )
         return kinds[self._stream.below(len(kinds))]
 
@@ -129,12 +132,76 @@ def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, t
     assert again.summary.faults == live.summary.faults
 
 
+class Clearer(api.Observer):
+    """Injects what comes again and again and something after it, clears the first, and ends the run."""
+
+    def __init__(self, steering: api.Steering, recurring: dict[str, object]) -> None:
+        self._steering = steering
+        self._recurring = recurring
+        self._samples = 0
+
+    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        del sample, digests
+        self._samples += 1
+        if self._samples == 2:
+            self._steering.inject(self._recurring)
+            self._steering.inject({"kind": "degrade", "target": "rtsw-1:ctsw-1", "rate": "50G"})
+        elif self._samples == 6:
+            self._steering.clear(0)
+        elif self._samples == 10:
+            self._steering.clear(1)
+        elif self._samples == 12:
+            self._steering.end()
+
+
+RECURRING: dict[str, dict[str, object]] = {
+    "every": {"kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "20us", "every": "70us"},
+    "flap": {"kind": "link_flap", "target": "any rtsw:ctsw", "down": "20us", "up": "40us", "flaps": 1000},
+    "busiest": {"kind": "link_down", "target": "busiest uplink", "for": "20us", "every": "70us"},
+}
+
+
+@pytest.mark.parametrize("recurring", RECURRING.values(), ids=RECURRING.keys())
+def test_what_comes_again_can_be_cleared_and_leaves_the_others_alone(
+    recurring: dict[str, object], tmp_path: Path
+) -> None:
+    prepared = api.prepare(TINY, LIVE | {"transport.timeout": 6})
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    made = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.0)
+    with RunDirectory.create("live", tmp_path / "live") as opened:
+        live = api.run_prepared(prepared, made, Clearer(steering, recurring), opened)
+    found = recorded(tmp_path / "live")
+    first, second = live.summary.faults
+    cleared_ps = [
+        entry["virtual_ps"] for entry in changes_of(tmp_path / "live") if "clear" in entry["change"]
+    ]
+    assert first.until_ps is not None
+    assert 0 < first.until_ps <= cleared_ps[0] < live.outcome.virtual_ps
+    assert 1 <= first.times <= 1 + (cleared_ps[0] - first.at_ps) // (60 * 10**6)
+    assert second.until_ps == cleared_ps[1]
+    again = replayed(found, local=True, parts=3)
+    assert again.outcome.digest == live.outcome.digest != ""
+    assert again.summary.faults == live.summary.faults
+
+
+def changes_of(directory: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (directory / "journal.jsonl").read_text("ascii").splitlines()]
+    return [entry for entry in entries if entry["kind"] == "change"]
+
+
 @pytest.mark.ray
-def test_a_live_run_on_workers_replays_in_one_process(tmp_path: Path, kept_workers: None) -> None:
-    live = live_run(tmp_path / "live", 5, workers=2)
-    again = replayed(recorded(tmp_path / "live"), local=True)
-    assert live.outcome.ending == "finished"
-    assert again.outcome.digest == live.outcome.digest
+@pytest.mark.parametrize("seed", range(101, 101 + RAY_RUNS))
+def test_a_live_run_on_workers_replays_on_another_number_of_them(
+    seed: int, tmp_path: Path, kept_workers: None
+) -> None:
+    live = live_run(tmp_path / "live", seed, workers=2 + seed % 2)
+    found = recorded(tmp_path / "live")
+    assert (live.outcome.ending, found.digest) == ("finished", live.outcome.digest)
+    again = replayed(found, workers=3 - seed % 2)
+    assert again.outcome.engine.workers != live.outcome.engine.workers
+    assert again.outcome.digest == live.outcome.digest != ""
+    assert again.summary.faults == live.summary.faults
+    assert replayed(found, local=True).outcome.digest == live.outcome.digest
 
 
 @pytest.mark.ray
