@@ -365,12 +365,12 @@ class _Record(Observer):
 
     def kept(self, outcome: Outcome) -> Sequence[Sample]:
         """The samples that the summary is made with, each once, by time."""
-        earlier = self._directory.earlier if self._directory is not None else []
-        if earlier:
+        missed = [at_ps for at_ps, sample in self._before.items() if sample is None]
+        if missed and self._directory is not None:
+            # Of a run that is gone on with, and of a change that was heard of after samples behind it.
             widths = {record.number: len(record.counters) for record in outcome.devices}
-            for at_ps, sample in self._before.items():
-                if sample is None:
-                    self._before[at_ps] = sample_before(earlier, at_ps, widths)
+            for at_ps in missed:
+                self._before[at_ps] = sample_before(self._directory.samples(), at_ps, widths)
         found = {sample.virtual_ps: sample for sample in self._before.values() if sample is not None}
         return [found[at_ps] for at_ps in sorted(found)]
 

@@ -128,7 +128,7 @@ class Changes:
         else:
             self._blueprint = after
         self._aimed = {one.at_ps: one for one in aimed(scenario)}
-        self._machine.aim_at(at_ps for at_ps in self._aimed if at_ps > max(now_ps, from_ps))
+        self._machine.aim_at(at_ps for at_ps in self._aimed if at_ps > from_ps)
 
     def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:
         """Go on with another blueprint: what is to come of it is pending, and nothing of the one before."""
