@@ -56,6 +56,8 @@ SOCKET: Final = "control.sock"
 TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
+MOST_BYTES: Final = {"journal.jsonl": 1 << 26, "samples.jsonl": 1 << 32, "digests.jsonl": 1 << 32}
+"""How large a line file may grow; what is written at the end of a run has room behind it."""
 PART: Final = ".part"
 DEFAULT_ROOT: Final = Path("runs")
 MOST_RUNS: Final = 100_000
@@ -254,7 +256,7 @@ class RunDirectory:
         is, all is.
         """
         series = {record.number: record.series for record in records}
-        self._append("samples.jsonl", series_line(series))
+        self._append("samples.jsonl", series_line(series), ends=True)
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
@@ -271,7 +273,8 @@ class RunDirectory:
 
     def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
         """Append one entry to the journal; it is on the disk when this returns."""
-        self._append("journal.jsonl", line({"kind": kind, "virtual_ps": virtual_ps, **facts}))
+        text = line({"kind": kind, "virtual_ps": virtual_ps, **facts})
+        self._append("journal.jsonl", text, ends=kind == "end")
         os.fsync(self._lines["journal.jsonl"].fileno())
 
     def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:
@@ -303,7 +306,8 @@ class RunDirectory:
             with path.open("rb") as lines:
                 yield from (record for text in lines if (record := _record(text)) is not None)
 
-    def _append(self, name: str, text: str) -> None:
+    def _append(self, name: str, text: str, ends: bool = False) -> None:
+        """Write lines, all or none. Raises RuntimeFailure, also for a file that would grow too large."""
         file = self._lines.get(name)
         if file is None:
             try:
@@ -312,6 +316,12 @@ class RunDirectory:
                 raise _unwritable(self.path / name, error) from error
             self._lines[name] = file
         size_bytes = file.tell()
+        if size_bytes + len(text) > MOST_BYTES[name] and not ends:
+            hint = "" if name == "journal.jsonl" else " (sample more rarely, with run.sample_every)"
+            raise RuntimeFailure(
+                f"{self.path / name}: would grow beyond {MOST_BYTES[name]} bytes{hint}; "
+                "what was written before is whole"
+            )
         try:
             _write_all(file, text.encode("ascii"))
         except OSError as error:
