@@ -13,24 +13,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 from actors.ncclx.graph import Algorithm, Call, Step, StepList, parts
+from emu.scenario.operations import OPERATIONS
 
 
 class Direct(Algorithm):
     """See above."""
 
-    collectives: ClassVar = (
-        "all_reduce",
-        "all_gather",
-        "reduce_scatter",
-        "all_to_all",
-        "all_to_allv",
-        "broadcast",
-        "reduce",
-        "gather",
-        "scatter",
-        "sendrecv",
-        "barrier",
-    )
+    collectives: ClassVar = OPERATIONS
 
     def steps(self, call: Call, rank: int) -> list[Step]:
         made = StepList(call.chunk_bytes)
