@@ -45,7 +45,6 @@ from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.verifying import contents_of
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
-from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Role, Topology
 from emu.workload.operations import CALLS, Operation
@@ -69,10 +68,7 @@ def build_gpu(
     host = topology.host_end(number)
     link = _message_port(host, queue, outbox_for)
     prioritised = any(
-        one.priority
-        for job in scenario.jobs
-        if isinstance(job.workload, ProgramWorkload)
-        for one in job.workload.communicators
+        group.priority for job in plan.jobs if job.training is not None for group in job.training.groups
     )
     gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
     if scenario.payload == "real":

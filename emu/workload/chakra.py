@@ -5,7 +5,8 @@ we read of a node: id, type, ctrl_deps, data_deps, duration_micros, and these at
 
     is_cpu_op            computing on the CPU; else on the GPU
     num_ops              of computing without a duration
-    comm_type, comm_size of a collective; pg_name names its group, comm_priority its priority
+    comm_type, comm_size of a collective; pg_name names its group, comm_priority its priority, and root_rank
+                         the root of one that has a root
     comm_dst / comm_src  of a send / a receive, with comm_size and comm_tag
 
 Bytes count as ASTRA-sim counts them: what one rank puts in. A METADATA_NODE may list process groups, as
@@ -75,13 +76,16 @@ UNMODELLED: Final = {
 }
 COLLECTIVES: Final = {
     0: "all_reduce",
+    1: "reduce",
     2: "all_gather",
+    3: "gather",
+    4: "scatter",
+    5: "broadcast",
     6: "all_to_all",
     7: "reduce_scatter",
     8: "reduce_scatter",
     9: "barrier",
 }
-_OTHERS: Final = {1: "REDUCE", 3: "GATHER", 4: "SCATTER", 5: "BROADCAST"}
 GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _SIGNED: Final = (7, 9)
 _UNSIGNED: Final = (11, 13, 19, 21, 23, 25, 27)
@@ -114,6 +118,8 @@ class Node(NamedTuple):
     priority: int = 0
     peer: int = -1
     tag: int = 0
+    root: int = -1
+    """Of a rooted collective, by rank; below zero where nothing is said."""
 
 
 class Trace(NamedTuple):
@@ -229,15 +235,17 @@ def _said(node: Node, micros: int, attributes: Attributes) -> Node:
     size = of("comm_size", MOST_BYTES)
     if node.what == COLLECTIVE:
         kind = of("comm_type", 9)
-        if kind not in COLLECTIVES:
-            names = ", ".join(sorted(dict.fromkeys(COLLECTIVES.values())))
-            raise ChakraError(node.message, f"{_OTHERS[kind]} is not modelled", names)
         group = str(attributes.get("pg_name", ""))
         if GROUP_NAME.fullmatch(group) is None:
             reason = f"pg_name is {group[:40]!r}"
             raise ChakraError(node.message, reason, "up to 64 letters, digits, _ . : or -")
-        priority = of("comm_priority", 2**31)
-        return node._replace(op=COLLECTIVES[kind], size_bytes=size, group=group, priority=priority)
+        return node._replace(
+            op=COLLECTIVES[kind],
+            size_bytes=size,
+            group=group,
+            priority=of("comm_priority", 2**31),
+            root=of("root_rank", MOST_RANKS) if "root_rank" in attributes else -1,
+        )
     peer = "comm_dst" if node.what == SEND else "comm_src"
     if peer not in attributes:
         raise ChakraError(node.message, f"a {node.what} without {peer}", "the peer's rank")

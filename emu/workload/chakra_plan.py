@@ -11,12 +11,14 @@ listed by the scenario or by a METADATA_NODE. A group's members must call the sa
 sizes in the same order; so must sends and receives, tag by tag. What does not fit is named by rank and
 message.
 
-Bytes: all_gather's comm_size is what one rank contributes, that of the others is the whole buffer of a rank.
-A barrier is an all_reduce of one element. INVALID and METADATA nodes take no time.
+Bytes: comm_size of all_gather and gather is what one rank contributes, that of the others is the whole buffer
+of a rank. A barrier is an all_reduce of one element. Rooted collectives begin or end at `root_rank`; if there
+is none, at the group's first member. comm_priority is that of the copies on the GPU, a communicator with
+connections of its own for each. INVALID and METADATA nodes take no time.
 
 Source: ASTRA-sim 2, `Workload.cc`, `HardwareResource.cc` (one computation at a time), `Ring.cc` (sizes).
 
-Not modelled: comm_priority; one receive that waits for a later one of the same peer (refused).
+Not modelled: one receive that waits for a later one of the same peer (refused).
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ from typing import Final, NamedTuple
 
 from emu.errors import EmuError
 from emu.workload.chakra import COLLECTIVE, COMPUTE, RECEIVE, SEND, SKIPPED, Node, Trace
-from emu.workload.gpu_script import CALL, LINE, MESH, RING, Group, GroupCall, Script, ScriptPlan
+from emu.workload.gpu_script import CALL, GRAPH, LINE, MESH, RING, Group, GroupCall, Script, ScriptPlan
 
 WORLD: Final = "world"
 PAIRS: Final = "p2p"
 CPU: Final = "cpu"
 BARRIER_BYTES: Final = 4
+ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 MOST_INHERITED: Final = 2**21
 """Dependencies of one rank, those that INVALID and METADATA nodes hand on counted."""
 _PS_PER_S: Final = 10**12
@@ -190,7 +193,7 @@ class ChakraPlan(ScriptPlan):
                 duration = Fraction(node.operations * _PS_PER_S, self._flops_per_s)
             script.compute(int(duration * self._scale), stream)
             return
-        rank, reason = script.rank, self._reason(node)
+        rank, reason, root = script.rank, self._reason(node), 0
         op, size = node.op, max(int(node.size_bytes * self._scale), 1)
         if node.what == SEND:
             group = Group(LINE, reason, (rank, node.peer))
@@ -203,13 +206,24 @@ class ChakraPlan(ScriptPlan):
             group = Group(RING, reason, members)
             if op == "barrier":
                 op, size = "all_reduce", BARRIER_BYTES
-            elif op == "all_gather":
+            elif op in ("all_gather", "gather"):
                 size *= len(members)
-            elif op == "all_to_all":
+            if op == "all_to_all":
                 op, group = "", Group(MESH, reason, members)
+            elif op in ROOTED:
+                algorithm = "ring" if op in ("broadcast", "reduce") else "direct"
+                group = Group(GRAPH, reason, members, algorithm)
+                root = self._root(rank, node, members)
+            group = group._replace(priority=node.priority)
         if group not in places:
             places[group] = script.join(self.group(group), stream)
-        script.add_call(places[group], op, size)
+        script.add_call(places[group], op, size, root)
+
+    def _root(self, rank: int, node: Node, members: tuple[int, ...]) -> int:
+        """The root's place in the group."""
+        if node.root >= 0 and node.root not in members:
+            raise MisfitError(rank, node.message, f"root_rank {node.root} is not in its process group")
+        return members.index(node.root) if node.root >= 0 else 0
 
     def _reason(self, node: Node) -> int:
         name = _name(node) or (PAIRS if node.what in (SEND, RECEIVE) else CPU)
@@ -253,7 +267,8 @@ class ChakraPlan(ScriptPlan):
 def _shown(calls: Sequence[GroupCall], at: int) -> str:
     if at >= len(calls):
         return "missing"
-    return f"{calls[at].op or 'all_to_all'} of {calls[at].size_bytes} B"
+    root = f" with root {calls[at].root}" if calls[at].root else ""
+    return f"{calls[at].op or 'all_to_all'} of {calls[at].size_bytes} B{root}"
 
 
 def _name(node: Node) -> str:

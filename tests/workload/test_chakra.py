@@ -91,6 +91,30 @@ def test_sizes_count_what_one_rank_puts_in() -> None:
     assert [place for kind, place, _ in stream if kind == CALL] == [0, 0, 0, 1, 0]
 
 
+def test_rooted_collectives_have_their_root_and_priorities_a_communicator_each() -> None:
+    said = coll(et.BROADCAST, 4096) | {"root_rank": 2}
+    urgent = coll(et.ALL_REDUCE, 64) | {"comm_priority": 3}
+    gathered = coll(3, 1024)
+    calls = (said, urgent, gathered, coll(et.ALL_REDUCE, 64))
+    nodes = [et.node(at, et.COLLECTIVE, attributes=one) for at, one in enumerate(calls)]
+    made = plan(et.trace(*nodes), ranks=4)
+    assert [(group.kind, group.algorithm, group.priority) for group in made.groups] == [
+        ("graph", "ring", 0),
+        (RING, "", 3),
+        ("graph", "direct", 0),
+        (RING, "", 0),
+    ]
+    first = [line[0] for line in made.scripts[1].calls]
+    assert [(call.op, call.size_bytes, call.root) for call in first] == [
+        ("broadcast", 4096, 2),
+        ("all_reduce", 64, 0),
+        ("gather", 4096, 0),
+        ("all_reduce", 64, 0),
+    ]
+    with pytest.raises(MisfitError, match="root_rank 9 is not in its process group"):
+        plan(et.trace(et.node(1, et.COLLECTIVE, attributes=said | {"root_rank": 9})), ranks=4)
+
+
 def test_computing_takes_its_duration_or_its_operations_at_the_peak_rate() -> None:
     timed = et.node(1, et.COMPUTE, micros=5, attributes={"num_ops": 10**9})
     counted = et.node(2, et.COMPUTE, attributes={"num_ops": 3 * 10**9})
@@ -187,7 +211,6 @@ WRONG_GROUPS = (
         (et.trace(BARE, BARE), "message 3: node 1 is there already"),
         (et.trace(et.node(1, et.COMPUTE, [8])), "message 2: waits for node 8"),
         (et.trace(et.node(1, et.COMPUTE, micros=10**9 + 1)), "takes 1000000001 us"),
-        (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(et.BROADCAST, 1))), "BROADCAST is not modelled"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(77, 1))), "comm_type is 77"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(0, -1))), "comm_size is -1"),
         (et.trace(et.node(1, et.COLLECTIVE, attributes=coll(0, 2**41))), "comm_size is 2199023255552"),
@@ -252,6 +275,22 @@ def test_a_scenario_with_a_wrong_trace_is_refused_in_one_line_with_status_2(tmp_
     (tmp_path / "large.et").write_bytes(bytes(MOST_TRACE_BYTES + 1))
     with pytest.raises(ScenarioError, match="the traces are too large"):
         load_text(SCENARIO.replace("FILE", "large.et"), directory=tmp_path)
+
+
+def test_every_collective_of_a_trace_runs_and_sends_its_bytes(tmp_path: Path) -> None:
+    nodes = [
+        et.node(kind, et.COLLECTIVE, [kind - 1] if kind else [], attributes=coll(kind, 8192))
+        for kind in range(10)
+    ]
+    (tmp_path / "all.et").write_bytes(et.trace(*nodes))
+    scenario = SCENARIO.replace("FILE", "all.et").replace("hosts: 2", "hosts: 4")
+    loaded = load_text(scenario + "ncclx: {admission: none}\n", directory=tmp_path)
+    summary = api.run(loaded, local=True).summary
+    assert summary.jobs["a"].status == "success"
+    # all_reduce, reduce, all_gather, gather, scatter, broadcast, all_to_all, reduce_scatter twice; a barrier.
+    shares = [Fraction(one) for one in (6, 3, 12, 3, "3/4", 3, 3, 3, 3)]
+    barrier = 2 * 3 * 4
+    assert summary.fabric.tiers[0].up_bytes == 8192 * sum(shares, Fraction(0)) + barrier
 
 
 def test_one_file_serves_all_ranks_and_the_effective_scenario_needs_none(tmp_path: Path) -> None:
