@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from emu.cli.main import main
+from emu.errors import RuntimeFailure
 from emu.measure import run_directory
 from tests.scenarios_run.small import ROOT
 
@@ -37,7 +38,7 @@ def test_the_journal_has_room_for_the_end(tmp_path: Path, monkeypatch: pytest.Mo
     with run_directory.RunDirectory.create("one", tmp_path / "one") as directory:
         directory.journal("begin", 0)
         monkeypatch.setitem(run_directory.MOST_BYTES, "journal.jsonl", 10)
-        with pytest.raises(run_directory.RuntimeFailure, match="would grow beyond 10 bytes; what was"):
+        with pytest.raises(RuntimeFailure, match="would grow beyond 10 bytes; what was"):
             directory.journal("link", 5)
         directory.journal("end", 9)
     lines = (tmp_path / "one" / "journal.jsonl").read_text().splitlines()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from actors.runtime.exporter import resident_bytes
+from actors.runtime.outcome import Progress
 from emu import api
 from emu.measure.run_directory import RunDirectory
 from emu.units import PS_PER_S
@@ -24,7 +25,7 @@ class Watch(api.Observer):
         self.warm_bytes = 0
         self.most_bytes = 0
 
-    def progressed(self, progress: api.Progress) -> None:
+    def progressed(self, progress: Progress) -> None:
         if progress.virtual_ps >= WARM_PS:
             self.warm_bytes = self.warm_bytes or resident_bytes()
             self.most_bytes = max(self.most_bytes, resident_bytes())
