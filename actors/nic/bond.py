@@ -62,8 +62,9 @@ class Bond:
                 self._ports_to[address] = ports
 
     def leads(self, pair: QueuePair, port: i64) -> bool:
-        """Whether a queue pair's peer is reached through a port, as far as routing knows."""
-        if len(self.down) == 0:
+        """Whether a queue pair's peer is reached through a port, as far as routing knows: a port may go down
+        at the very instant of a change that is not worked out yet."""
+        if len(self.down) == 0 or len(self._ports_to) == 0:
             return True
         return (self._ports_to[pair.remote_address] >> port) & 1 == 1
 

@@ -87,6 +87,7 @@ def script(seed: int) -> dict[str, Any]:
             if random.random() < 0.3:
                 fault |= {"every": f"{random.randint(61, 99)}us", "count": 3}
         faults.append(fault)
+    _measure_and_end(faults, Random(seed + 1_000_000))
     return {
         "name": "script",
         "seed": seed,
@@ -110,6 +111,15 @@ def script(seed: int) -> dict[str, Any]:
         ],
         "faults": faults,
     }
+
+
+def _measure_and_end(faults: list[dict[str, Any]], random: Random) -> None:
+    """Let one fault hit the busiest of what it may, and end another early, in some scripts."""
+    one, other = random.choice(faults), random.choice(faults)
+    if random.random() < 0.4 and KINDS[one["kind"]][0] in ("link", "port", "switch", "nic"):
+        one["target"] = str(one["target"]).replace("any ", "busiest ")
+    if random.random() < 0.4 and other["kind"] not in OWN_TIMES:
+        other["until"] = f"{int(str(other['at']).removesuffix('us')) + random.randint(1, 150)}us"
 
 
 def played(seed: int, parts: int = 1) -> tuple[Stepped, list[str]]:

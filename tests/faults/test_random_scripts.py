@@ -17,6 +17,11 @@ def test_no_script_breaks_an_invariant(first: int) -> None:
     play(range(first, first + 10))
 
 
+@pytest.mark.parametrize("seed", [1120, 1225, 1426])
+def test_a_port_that_goes_down_at_the_instant_of_a_route_change_finds_another(seed: int) -> None:
+    play(range(seed, seed + 1))
+
+
 @pytest.mark.parametrize("first", range(30, 2030, 100))
 @pytest.mark.soak
 def test_no_script_of_two_thousand_breaks_an_invariant(first: int) -> None:
