@@ -62,7 +62,8 @@ class Snapshot(NamedTuple):
 class Exporter:
     """The metrics page of one worker.
 
-    `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters.
+    `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters; they
+    are asked for when somebody scrapes for the first time, since a large fabric has millions of series.
     `info` are the labels of the two constant series: {"build": {"version": ..., "compiled": ...}, "run":
     {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless ones by
     default.
@@ -78,7 +79,10 @@ class Exporter:
     ) -> None:
         self.wanted = False
         """A scrape waits: publish at the next slice's end. Reading it costs nothing."""
-        self._exposition = Exposition(devices, priorities)
+        self._devices = devices
+        self._priorities = priorities
+        self._exposition: Exposition | None = None
+        self._building = threading.Lock()
         self._condition = threading.Condition()
         self._snapshot: Snapshot | None = None
         self._begun: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -125,8 +129,16 @@ class Exporter:
             snapshot = self._snapshot
         text = ""
         if snapshot is not None:
-            text = self._exposition.render(snapshot.values) + state_text(snapshot.state, self._begun)
+            text = self._shown().render(snapshot.values) + state_text(snapshot.state, self._begun)
         return text.encode() + generate_latest(self._registry)
+
+    def _shown(self) -> Exposition:
+        """The series, ready to be rendered."""
+        with self._building:
+            if self._exposition is None:
+                self._exposition = Exposition(self._devices, self._priorities)
+                self._devices = ()
+            return self._exposition
 
     def sent(self) -> None:
         """A scrape is answered."""

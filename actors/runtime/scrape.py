@@ -72,7 +72,7 @@ class Scrape:
             return self._address
         names = self._topology.nodes
         self._exporter = Exporter(
-            [(names[device.number].name, device.series()) for device in self._devices],
+            ((names[device.number].name, device.series()) for device in self._devices),
             {
                 "build": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
                 "run": {"scenario": scenario.name, "seed": str(scenario.seed)},
