@@ -18,7 +18,7 @@ from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.cli.bench_scrapes import scraped
 from emu.errors import EmuError, RuntimeFailure
-from emu.measure.bench_cases import CASES, FEATURES, Measured
+from emu.measure.bench_cases import EVERY, Measured
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
@@ -30,7 +30,7 @@ LOOK_S: Final = 0.25
 
 def measure(name: str, workers: int, snapshots: bool = False) -> Measured:
     """Run a case to its end, with snapshots or without. RuntimeFailure if it ends in another way."""
-    scenario = load_mapping((CASES | FEATURES)[name].scenario()).scenario
+    scenario = load_mapping(EVERY[name].scenario()).scenario
     options = RunOptions(
         local=workers == 0,
         workers=workers or None,
@@ -58,7 +58,7 @@ class _Scraped(Observer):
 
 def measure_scraped(name: str) -> Measured:
     """Run a case to its end while it is scraped. RuntimeFailure if it ends in another way."""
-    scenario = load_mapping((CASES | FEATURES)[name].scenario()).scenario
+    scenario = load_mapping(EVERY[name].scenario()).scenario
     options = RunOptions(local=True, metrics=True, progress_every_s=3600.0, snapshot_every_s=0.0)
     with ExitStack() as until:
         observer = _Scraped(until)

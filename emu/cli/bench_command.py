@@ -19,7 +19,7 @@ import click
 import emu
 from emu.cli.bench_scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.bench_cases import CASES, FEATURES, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, EVERY, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
 
 REPEATS: Final = 3
@@ -52,7 +52,7 @@ SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8)
     "--case",
     "names",
     multiple=True,
-    type=click.Choice([*CASES, *FEATURES]),
+    type=click.Choice(list(EVERY)),
     help="Only this; repeatable. Those with-... and all-to-all-512 run only by name.",
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
@@ -83,8 +83,7 @@ def command(
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
-    cases = [*CASES.values(), *FEATURES.values()]
-    for case in cases:
+    for case in EVERY.values():
         if case.name not in (names or CASES):
             continue
         if snapshots:

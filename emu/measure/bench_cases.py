@@ -258,11 +258,17 @@ FEATURES: Final[dict[str, Case]] = {
             },
         ),
         _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
-        _all_to_all(512, "32MiB", warmup=0, iterations=1),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
     )
 }
-"""What a feature costs, and what takes minutes; run only by name (`--case`)."""
+"""What a feature costs; run only by name (`--case`)."""
+
+LARGE: Final[dict[str, Case]] = {
+    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1),)
+}
+"""What takes minutes; run only by name."""
+
+EVERY: Final = CASES | FEATURES | LARGE
 
 
 def loop_rounds_per_s() -> float:

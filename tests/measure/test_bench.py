@@ -5,7 +5,8 @@ import pytest
 from emu.cli.bench_command import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
-from emu.measure.bench_cases import CASES, FEATURES, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.routing import POLICIES
@@ -97,6 +98,14 @@ def test_run_that_fails_ends_the_bench_with_its_reason() -> None:
 def test_unknown_case_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--case", "permutation-63"]) == 2
     assert "permutation-64" in capsys.readouterr().err
+
+
+def test_the_large_all_to_all_has_64_kib_for_each_pair() -> None:
+    scenario = load_mapping(LARGE["all-to-all-512"].scenario()).scenario
+    (job,) = scenario.jobs
+    assert len(build_topology(scenario).gpus) == 512
+    assert isinstance(job.workload, CollectiveWorkload)
+    assert job.workload.sizes_bytes == (512 * 64 * 1024,)
 
 
 @pytest.mark.parametrize("name", FEATURES)
