@@ -99,6 +99,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.graph_channel",
     "actors.ncclx.rank",
     "actors.ncclx.line_channel",
+    "actors.ncclx.share",
     "actors.ncclx.program",
     "actors.control.store",
     "actors.control.controller",

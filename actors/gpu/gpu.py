@@ -28,7 +28,7 @@ Payload. Where it is real a COPY brings an order (`emu.wire.order`), which is ca
 fault turns over a bit of that memory.
 
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), compute
-that competes for memory, SMs taken by channels.
+that competes for memory. SMs that channels take from computing are the program's (`actors.ncclx.program`).
 """
 
 from __future__ import annotations

@@ -189,9 +189,10 @@ def _add_rank(
 ) -> None:
     ncclx = scenario.ncclx
     gpu_port = _host_port(topology, work.gpu)
-    slots = ncclx.steps // ncclx.slice_steps
     waits = Waits()
     assert job.schedule is not None, job.name
+    cut = job.schedule.cut
+    slots = cut.slots
     group = job.schedule.members[work.rank]
     graphed = [not is_ring(one) for one in job.operations]
     called = _called(scenario, job, work.rank)
@@ -211,12 +212,13 @@ def _add_rank(
             home = work.gpu if end.inside else ends.nic
             bound += _bindings(topology, home, end, len(sends), int(SEND_DATA), int(SEND_CONTROL))
             if end.inside:
-                sender, unloaded = inside_sender(scenario, gpu_port, end.pairs[0]), UNTIMED
+                sender, unloaded = inside_sender(gpu_port, end.pairs[0], slots), UNTIMED
             else:
                 nics = end.nics or (ends.nic,)
                 peer = plan.pairs[nics[0]][end.pairs[0]].remote_nic
                 unloaded = unloaded_ps(scenario, topology, peer, nics[0], int(CTS_BYTES))
-                sender = make_sender(scenario, topology, nics, end.pairs, peer, loads if end.nics else None)
+                shared = loads if end.nics else None
+                sender = make_sender(scenario, topology, nics, end.pairs, peer, shared, slots)
             sends.append(SendEnd(number, end.peer, place, slots, sender, end.control, waits, unloaded))
         for place, end in enumerate(ends.receives):
             policy = int(ROUND_ROBIN) if end.inside else POLICIES[ncclx.qp_policy]
@@ -248,9 +250,9 @@ def _add_rank(
                 sends=[(end.peer, end.lane) for end in ends.sends],
                 receives=[(end.peer, end.lane) for end in ends.receives],
             )
-            graphs.append(
-                GraphChannel(number, gpu_port, outgoing, incoming, ncclx.slice_bytes, tasks, orders)
-            )
+            graphs.append(GraphChannel(number, gpu_port, outgoing, incoming, cut.slice_bytes, tasks, orders))
+    for one in rings + graphs:
+        one.zero_copy = ncclx.zero_copy
     section = scenario.jobs[job.job]
     recorder = Recorder(ncclx.flight_recorder, [job.schedule.groups.index(group)])
     watchdog, absent = ncclx.watchdog_ps or 0, work.rank in section.absent
@@ -302,6 +304,7 @@ def make_sender(
     pairs: Sequence[int],
     peer: int,
     loads: NicLoads | None,
+    slots: int,
 ) -> Sender:
     """The end that writes of a connection from these NICs, the first of which is connected to `peer`.
 
@@ -312,7 +315,7 @@ def make_sender(
         POLICIES[ncclx.qp_policy],
         [_host_port(topology, nic) for nic in nics],
         list(pairs),
-        ncclx.steps // ncclx.slice_steps,
+        slots,
         loads,
         ncclx.dqplb.segment_bytes,
         ncclx.dqplb.most_outstanding,
@@ -320,9 +323,8 @@ def make_sender(
     )
 
 
-def inside_sender(scenario: Scenario, gpu_port: int, pair: int) -> Sender:
+def inside_sender(gpu_port: int, pair: int, slots: int) -> Sender:
     """The end that writes of a connection over NVLink: whole slices on one pair, without limits."""
-    slots = scenario.ncclx.steps // scenario.ncclx.slice_steps
     return Sender(int(ROUND_ROBIN), [gpu_port], [pair], slots, None, 0, 0, 0)
 
 

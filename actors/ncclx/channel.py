@@ -5,16 +5,29 @@ slice whose data is here and whose send slot is free; how slices then travel is 
 its connections (`actors.ncclx.ends`). There are two walkers: one that computes a ring's sequence as it goes
 (`actors.ncclx.ring_channel`), and one that follows a send/receive graph. Both work with the same ends, and
 which of them serves is chosen for each operation.
+
+Zero-copy. Buffers of the user are registered, and NICs read and write them: the CTS carries the address of
+the receiver's, into which the WRITE goes. What is only moved needs no GPU then: it is sent from where it is,
+and is where it belongs when it arrives. What is reduced is the GPU's still. The operations of a channel keep
+their order either way, so that one that needs no GPU waits for those before it that do.
+
+Source: NCCLX (CTRAN), zero-copy; NCCL 2.30, user buffer registration (`ncclCommRegister`).
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from emu.kernel.device import Plain
+from emu.kernel.state import as_int, as_list
 from emu.wire.event import Message
+from emu.wire.message import COPY_PLAIN
+
+BY_GPU: Final[i64] = -1
 
 
 class Channel:
@@ -31,6 +44,13 @@ class Channel:
         """GPU operations under way."""
         self.unacknowledged: i64 = 0
         """Slices in send slots."""
+        self.zero_copy: bool = False
+        """Whether what is only moved needs no GPU."""
+        self.direct: i64 = 0
+        """Slices that needed none."""
+        self.line: list[int] = []
+        """With zero-copy, operations under way in their order: the note of one that needs no GPU, else
+        BY_GPU."""
 
     def begin(self, host: Host, operation: i64) -> None:
         """Start an operation of the job: expect what it brings, give the GPU what it can do."""
@@ -48,9 +68,37 @@ class Channel:
         """A slice is here."""
         raise AssertionError(f"channel {self.number} receives nothing")
 
+    def finish(self, host: Host, note: i64, data: bytes | None) -> None:
+        """What `give` was asked for with that note is done; `data` goes on, where payload is real."""
+        raise AssertionError(f"channel {self.number} copies nothing")
+
+    def give(self, host: Host, size: i64, kind: i64, note: i64, order: bytes | None = None) -> None:
+        """Let the GPU copy or reduce a slice, or nobody where that is not needed."""
+        self.copies += 1
+        if self.zero_copy:
+            if kind == COPY_PLAIN:
+                self.direct += 1
+                self.line.append(note)
+                self._advance(host)
+                return
+            self.line.append(BY_GPU)
+        host.copy(self.program, self.gpu_port, self.number, size, kind, note, self.priority, order)
+
     def on_copied(self, host: Host, message: Message) -> None:
         """The GPU finished the oldest copy under way."""
-        raise AssertionError(f"channel {self.number} copies nothing")
+        self.copies -= 1
+        if self.zero_copy:
+            self.line.pop(0)
+        self.finish(host, message.e, message.data)
+        if self.zero_copy:
+            self._advance(host)
+
+    def _advance(self, host: Host) -> None:
+        """Finish what needs no GPU and waits for none."""
+        while self.line and self.line[0] != BY_GPU:
+            note: i64 = self.line.pop(0)
+            self.copies -= 1
+            self.finish(host, note, None)
 
     def waits_for(self) -> str:
         """What holds it up, in words, or nothing."""
@@ -66,11 +114,12 @@ class Channel:
 
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
-        return [self.copies, self.unacknowledged]
+        return [self.copies, self.unacknowledged, self.direct, list[Plain](self.line)]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        copies, unacknowledged = state
-        assert isinstance(copies, int) and isinstance(unacknowledged, int), state
-        self.copies = copies
-        self.unacknowledged = unacknowledged
+        copies, unacknowledged, direct, line = state
+        self.copies = as_int(copies)
+        self.unacknowledged = as_int(unacknowledged)
+        self.direct = as_int(direct)
+        self.line = [as_int(note) for note in as_list(line)]

@@ -33,8 +33,7 @@ all of it, and only the sender's own slots (freed by acknowledgements) bound wha
 Source: NCCL 2.30, `src/transport/net.cc` (sendProxyProgress, recvProxyProgress), `net_ib.cc`
 (ncclIbPostFifo); Meta, "RDMA over Ethernet for Distributed AI Training at Meta Scale", section 5.2.
 
-Not modelled: GPUDirect flush (a READ to itself before data is used), grouping of receives, registered user
-buffers.
+Not modelled: GPUDirect flush (a READ to itself before data is used), grouping of receives.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list
-from emu.wire.event import Message
 from emu.wire.message import COPY_PLAIN, COPY_REDUCE
 
 TaskPlan = tuple[int, list[int], int, bool, list[int]]
@@ -138,13 +137,12 @@ class GraphChannel(Channel):
             if self.receive_heads[place] < len(line):
                 self._go_on(host, line[self.receive_heads[place]])
 
-    def on_copied(self, host: Host, message: Message) -> None:
-        task = self.tasks[message.e]
-        self.copies -= 1
+    def finish(self, host: Host, note: i64, data: bytes | None) -> None:
+        task = self.tasks[note]
         if task.receive >= 0:
             self.receives[task.receive].on_emptied(host)
         for place in task.sends:
-            self.sends[place].on_filled(host, message.data)
+            self.sends[place].on_filled(host, data)
 
     def _go_on(self, host: Host, number: i64) -> None:
         """Give the GPU what may be done of a step, and of those that it held up."""
@@ -200,8 +198,7 @@ class GraphChannel(Channel):
                 self.sends[place].take(size)
                 self.unacknowledged += 1
             task.issued += 1
-            self.copies += 1
-            host.copy(self.program, self.gpu_port, self.number, size, kind, number, self.priority, data)
+            self.give(host, size, kind, number, data)
         self.left -= 1
         return True
 

@@ -17,7 +17,6 @@ from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
-from emu.wire.event import Message
 from emu.wire.message import COPY_PLAIN
 
 _FIELDS: Final = ("left_bytes", "left_slices")
@@ -65,8 +64,7 @@ class LineChannel(Channel):
     def on_ready(self, host: Host, end: ReceiveEnd) -> None:
         self._issue(host)
 
-    def on_copied(self, host: Host, message: Message) -> None:
-        self.copies -= 1
+    def finish(self, host: Host, note: i64, data: bytes | None) -> None:
         send, receive = self.send, self.receive
         if send is not None:
             send.on_filled(host)
@@ -91,8 +89,7 @@ class LineChannel(Channel):
                 receive.taken += 1
             self.left_bytes -= size
             self.left_slices -= 1
-            self.copies += 1
-            host.copy(self.program, self.gpu_port, self.number, size, COPY_PLAIN, 0, self.priority)
+            self.give(host, size, COPY_PLAIN, 0)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

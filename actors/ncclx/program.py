@@ -12,7 +12,9 @@ Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run
 
 The watchdog is over each call, from its begin at this rank. A rank that is absent begins no step.
 
-Not modelled: SMs that communication takes from computing, cost of a launch.
+Where channels take SMs, computing is `actors.ncclx.share`'s.
+
+Not modelled: cost of a launch.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.host.program import LIBRARY_SERIES
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
+from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
@@ -38,6 +42,7 @@ WAIT: Final[i64] = 2
 RECORD: Final[i64] = 3
 
 PIECE_PS: Final[i64] = 1_000_000_000
+SLOWER: Final = LIBRARY_SERIES.index("host_slower_compute_ps")
 
 _FIELDS: Final = ("waiting_since_ps", "compute_ps")
 
@@ -68,6 +73,7 @@ class ScriptProgram(RankProgram):
         recorder: Recorder,
         watchdog_ps: int,
         absent: bool,
+        share: Share | None = None,
     ) -> None:
         graphed = [False] * steps
         super().__init__(
@@ -106,6 +112,8 @@ class ScriptProgram(RankProgram):
         self.waited_ps: list[int] = [0] * reasons
         self.group_reasons: list[int] = group_reasons
         self.labels: list[list[int]] = labels
+        self.share: Share | None = share
+        """Of the SMs; None where channels take none."""
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
@@ -123,15 +131,25 @@ class ScriptProgram(RankProgram):
         self.places = [0] * len(self.streams)
         self.recorded = [False] * len(self.recorded)
         self.compute_ps = 0
+        if self.share is not None:
+            self.share.first_ps = 0
         self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
 
     def on_timer(self, host: Host, subject: i64, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
             return
+        streams: i64 = len(self.streams)
         stream: i64 = subject - 1
-        if stream >= len(self.streams):
-            self._watch(host, stream - len(self.streams), now)
+        if stream >= streams:
+            stream -= streams
+            if stream < len(self.groups):
+                self._watch(host, stream, now)
+            else:
+                stream -= len(self.groups)
+                share = self.share
+                if share is not None and stream // streams == share.turns[stream % streams]:
+                    self._on_share(host, share, stream % streams, now)
             return
         host.progress += 1
         if self.left_ps[stream] > 0:
@@ -142,6 +160,11 @@ class ScriptProgram(RankProgram):
         self._look(host, now)
 
     def _compute(self, host: Host, stream: i64, duration_ps: i64, now: i64) -> None:
+        share = self.share
+        if share is not None:
+            share.begin(stream, duration_ps, now)
+            self._go_at(host, share, stream, now)
+            return
         piece: i64 = duration_ps
         if piece > PIECE_PS:
             piece = PIECE_PS
@@ -149,6 +172,40 @@ class ScriptProgram(RankProgram):
         if stream == 0:
             self.compute_ps += piece
         host.set_timer(self.number, now + piece, stream + 1)
+
+    def _computed_ps(self) -> i64:
+        """How long stream 0 computed in this step."""
+        share = self.share
+        if share is None:
+            return self.compute_ps
+        return share.first_ps
+
+    def _on_share(self, host: Host, share: Share, stream: i64, now: i64) -> None:
+        """The timer of a stream that computes with a share of the SMs."""
+        host.progress += 1
+        if not share.computed(stream, now):
+            self._go_at(host, share, stream, now)
+            return
+        self.busy[stream] = False
+        self.places[stream] += 1
+        self._look(host, now)
+
+    def _go_at(self, host: Host, share: Share, stream: i64, now: i64) -> None:
+        """Set the timer of a stream that computes: for its end, or a piece before."""
+        left_ps: i64 = share.left_ps(stream)
+        if left_ps > PIECE_PS:
+            left_ps = PIECE_PS
+        subject: i64 = len(self.streams) * (share.turn(stream) + 1) + len(self.groups) + stream + 1
+        host.set_timer(self.number, now + left_ps, subject)
+
+    def _reshare(self, host: Host, share: Share, now: i64) -> None:
+        """Calls began or ended: go on computing with the SMs that are left."""
+        if share.change(now):
+            stream: i64 = 0
+            while stream < len(self.streams):
+                if share.from_ps[stream] >= 0:
+                    self._go_at(host, share, stream, now)
+                stream += 1
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can; is the step over?"""
@@ -161,6 +218,9 @@ class ScriptProgram(RankProgram):
                     if self._go_on(host, stream, now):
                         moved = True
                     stream += 1
+            share = self.share
+            if share is not None:
+                self._reshare(host, share, now)
             at: i64 = 0
             while at < len(self.streams):
                 if self.places[at] < len(self.streams[at]):
@@ -171,7 +231,15 @@ class ScriptProgram(RankProgram):
             if self.rows and self.rows[0][2] == self.operation:  # the job began again
                 self.rows.pop(0)
             self.rows.append(
-                [self.job, self.rank, self.operation, self.begun_ps, now, self.compute_ps, *self.waited_ps]
+                [
+                    self.job,
+                    self.rank,
+                    self.operation,
+                    self.begun_ps,
+                    now,
+                    self._computed_ps(),
+                    *self.waited_ps,
+                ]
             )
         super()._look(host, now)
 
@@ -205,6 +273,7 @@ class ScriptProgram(RankProgram):
 
     def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
         """Whether a stream's call is over; it begins when the stream has come to it."""
+        share = self.share
         if not self.busy[stream]:
             self.busy[stream] = True
             self.since_ps[group] = now
@@ -212,6 +281,8 @@ class ScriptProgram(RankProgram):
             op, size_bytes = self.calls[group][call]
             self.recorder.begin(group, op, size_bytes, now)
             self._look_after(host, group, now)
+            if share is not None:
+                share.taken += share.held[group]
             for place in self.groups[group]:
                 self.channels[place].begin(host, call)
         for place in self.groups[group]:
@@ -220,6 +291,8 @@ class ScriptProgram(RankProgram):
         self.busy[stream] = False
         self.calling[group] = False
         self.recorder.end(group, now)
+        if share is not None:
+            share.taken -= share.held[group]
         begun_ps: i64 = self.since_ps[group]
         if stream == 0:
             self.waited_ps[self.group_reasons[group]] += now - begun_ps
@@ -259,6 +332,12 @@ class ScriptProgram(RankProgram):
             group += 1
         return -1
 
+    def counters(self) -> list[int]:
+        found = super().counters()
+        if self.share is not None:
+            found[SLOWER] = self.share.slower_ps
+        return found
+
     def step_rows(self) -> list[list[int]]:
         return self.rows
 
@@ -273,6 +352,7 @@ class ScriptProgram(RankProgram):
         waited: list[Plain] = list(self.waited_ps)
         rows: list[Plain] = [list(row) for row in self.rows]
         called: list[Plain] = [list(row) for row in self.called]
+        share: Plain = None if self.share is None else self.share.save()
         return [
             super().save(),
             save_fields(self, _FIELDS),
@@ -286,10 +366,14 @@ class ScriptProgram(RankProgram):
             list[Plain](self.since_ps),
             list[Plain](self.calling),
             list[Plain](self.watched),
+            share,
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, fields, places, busy, left, recorded, waited, rows, called, since, calling, watched = state
+        base, fields, places, busy, left, recorded, waited, rows, called, since = state[:-3]
+        calling, watched, share = state[-3:]
+        if self.share is not None:
+            self.share.load(share)
         super().load(as_list(base))
         load_fields(self, _FIELDS, fields)
         self.places = [as_int(value) for value in as_list(places)]

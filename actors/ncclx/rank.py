@@ -154,7 +154,10 @@ class RankProgram(Program):
             if data is not None:
                 receive.receiver.keep(message.b, message.a, data)
             if receive.on_arrived(message.b):
-                self.channels[receive.channel].on_ready(host, receive)
+                channel = self.channels[receive.channel]
+                channel.on_ready(host, receive)
+                if channel.zero_copy and channel.copied_all():
+                    self._look(host, now)
         else:
             assert role == SEND_CONTROL, (self.job, self.rank, role)
             self.sends[context // ROLES].on_granted(host, message.b, now)
@@ -165,6 +168,8 @@ class RankProgram(Program):
             channel = self.channels[send.channel]
             channel.unacknowledged -= freed
             channel.on_room(host, send)
+            if channel.zero_copy and self.copying and channel.copied_all():
+                self._look(host, now)
         if not self.copying:
             self._look(host, now)
 
@@ -278,7 +283,10 @@ class RankProgram(Program):
         for send in self.sends:
             held += send.sender.held
             deferred += send.sender.deferred
-        return [waits.count, waits.total_ps, held, deferred, waits.most_ps]
+        direct: i64 = 0
+        for channel in self.rings + self.graphs:
+            direct += channel.direct
+        return [waits.count, waits.total_ps, held, deferred, direct, 0, waits.most_ps]
 
     def cts_rows(self) -> list[list[int]]:
         """Rows for the table `cts_waits`."""

@@ -16,7 +16,6 @@ from actors.ncclx.orders import Orders
 from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list
-from emu.wire.event import Message
 from emu.wire.message import COPY_PLAIN, COPY_REDUCE
 
 
@@ -57,13 +56,12 @@ class RingChannel(Channel):
     def on_ready(self, host: Host, end: ReceiveEnd) -> None:
         self._issue(host)
 
-    def on_copied(self, host: Host, message: Message) -> None:
-        flags: i64 = message.e
-        self.copies -= 1
+    def finish(self, host: Host, note: i64, data: bytes | None) -> None:
+        flags: i64 = note
         if flags & RECEIVES != 0:
             self.receive.on_emptied(host)
         if flags & SENDS != 0:
-            self.send.on_filled(host, message.data)
+            self.send.on_filled(host, data)
 
     def _issue(self, host: Host) -> None:
         """Give the GPU, in order, each slice whose data is here and whose send slot is free."""
@@ -81,7 +79,6 @@ class RingChannel(Channel):
             if flags & SENDS != 0:
                 self.send.take(size)
                 self.unacknowledged += 1
-            self.copies += 1
             kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
             orders = self.orders
             if orders is not None:
@@ -89,7 +86,7 @@ class RingChannel(Channel):
                 place: i64 = cursor.place_bytes()
                 data = orders.piece(place, size, reads, cursor.keeps(), flags & SENDS != 0, data)
             cursor.advance()
-            host.copy(self.program, self.gpu_port, self.number, size, kind, flags, self.priority, data)
+            self.give(host, size, kind, flags, data)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

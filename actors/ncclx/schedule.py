@@ -28,6 +28,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.graph import GraphSection
 from emu.scenario.jobs import AUTO, GRAPH, CollectiveWorkload
 from emu.scenario.ncclx import NcclxSection
+from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
@@ -69,6 +70,9 @@ class Schedule:
         self._own: dict[str, Algorithm] = {} if graph is None else {GRAPH: Given(graph)}
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
+        point_to_point = all(one.op in POINT_TO_POINT for one in operations)
+        self.cut = ncclx.cut(point_to_point=point_to_point)
+        """How its channel buffers are used."""
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
         """The same ranks with other operations; this one if they are the same."""
@@ -93,7 +97,7 @@ class Schedule:
             size_bytes=operation.size_bytes,
             channels=ncclx.channels,
             channel=channel,
-            chunk_bytes=ncclx.chunk_bytes,
+            chunk_bytes=self.cut.chunk_bytes,
             step_bytes=ncclx.step_bytes,
             root=operation.root,
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
@@ -188,7 +192,7 @@ class Schedule:
                 calls = [self.call(operation, channel, group) for channel in range(ncclx.channels)]
                 try:
                     graphs = [[own.steps(call, rank) for rank in range(len(group))] for call in calls]
-                    check(calls, graphs, ncclx.slice_bytes, ncclx.steps // ncclx.slice_steps)
+                    check(calls, graphs, self.cut.slice_bytes, self.cut.slots)
                 except GraphError as error:
                     yield operation, str(error)
 

@@ -35,6 +35,7 @@ from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import Schedule
+from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.schema import Scenario
@@ -42,8 +43,8 @@ from emu.topology.model import Topology
 from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
 from emu.workload.operations import CALLS, Operation
 
-MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None], Sender]
-InsideSender = Callable[[Scenario, int, int], Sender]
+MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None, int], Sender]
+InsideSender = Callable[[int, int, int], Sender]
 
 
 class Side(NamedTuple):
@@ -201,6 +202,8 @@ class ScriptBuilder:
             else:
                 for side in own:
                     self._line(place, group, calls, side)
+        for one in self._channels:
+            one.zero_copy = self._scenario.ncclx.zero_copy
         program = ScriptProgram(
             job,
             start_ps,
@@ -223,6 +226,7 @@ class ScriptBuilder:
             Recorder(self._scenario.ncclx.flight_recorder, list(script.groups)),
             self._scenario.ncclx.watchdog_ps or 0,
             self._rank in self._scenario.jobs[job].absent,
+            self._share(len(script.streams)),
         )
         for place, number in enumerate(script.groups):
             for channel in self._of_group[place]:
@@ -244,6 +248,16 @@ class ScriptBuilder:
             return CALLS.index("send" if group.members[0] == self._rank else "recv")
         return CALLS.index(call.op or "all_to_all")
 
+    def _share(self, streams: int) -> Share | None:
+        """Of the SMs; None where channels take none. A call holds those of a channel for each of its
+        channels, but of no more channels than a ring has.
+        """
+        ncclx = self._scenario.ncclx
+        if ncclx.sms_per_channel == 0:
+            return None
+        held = [min(len(own), ncclx.channels) * ncclx.sms_per_channel for own in self._of_group]
+        return Share(self._scenario.gpu.sms, held, streams)
+
     def _ring(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side, back: Side) -> None:
         ncclx = self._scenario.ncclx
         number = self._number(place)
@@ -257,7 +271,8 @@ class ScriptBuilder:
             ncclx.slice_bytes,
         )
         operations = [(OPERATION_CODES[call.op], call.size_bytes) for call in calls]
-        send, receive = self._send(number, side), self._receive(number, back)
+        slots = ncclx.cut(point_to_point=False).slots
+        send, receive = self._send(number, side, slots), self._receive(number, back, slots)
         self._channels.append(RingChannel(number, self._gpu_port, send, receive, cursor, operations))
 
     def _graph(
@@ -266,28 +281,31 @@ class ScriptBuilder:
         number = self._number(place)
         outgoing = [side for side in own if side.sends and side.channel == channel]
         incoming = [side for side in own if not side.sends and side.channel == channel]
-        sends = [self._send(number, side, at) for at, side in enumerate(outgoing)]
-        receives = [self._receive(number, side, at) for at, side in enumerate(incoming)]
-        members, ncclx = group.members, self._scenario.ncclx
+        members = group.members
+        schedule = _schedule(self._scenario.ncclx, group, calls, self._nodes)
+        cut = schedule.cut
+        sends = [self._send(number, side, cut.slots, at) for at, side in enumerate(outgoing)]
+        receives = [self._receive(number, side, cut.slots, at) for at, side in enumerate(incoming)]
         tasks = partial(
-            _schedule(ncclx, group, calls, self._nodes).tasks,
+            schedule.tasks,
             channel=channel,
             rank=members.index(self._rank),
             sends=[(members.index(side.peer), side.lane) for side in outgoing],
             receives=[(members.index(side.peer), side.lane) for side in incoming],
         )
-        self._channels.append(GraphChannel(number, self._gpu_port, sends, receives, ncclx.slice_bytes, tasks))
+        self._channels.append(GraphChannel(number, self._gpu_port, sends, receives, cut.slice_bytes, tasks))
 
     def _line(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side) -> None:
         shares = 1 if group.kind == LINE else len(group.members)
         number = self._number(place)
+        cut = self._scenario.ncclx.cut(point_to_point=True)
         self._channels.append(
             LineChannel(
                 number,
                 self._gpu_port,
-                self._send(number, side) if side.sends else None,
-                None if side.sends else self._receive(number, side),
-                self._scenario.ncclx.slice_bytes,
+                self._send(number, side, cut.slots) if side.sends else None,
+                None if side.sends else self._receive(number, side, cut.slots),
+                cut.slice_bytes,
                 [max(call.size_bytes // shares, 1) for call in calls],
             )
         )
@@ -297,25 +315,25 @@ class ScriptBuilder:
         self._of_group[place].append(number)
         return number
 
-    def _send(self, number: int, side: Side, at: int = 0) -> SendEnd:
+    def _send(self, number: int, side: Side, slots: int, at: int = 0) -> SendEnd:
         self._bind(side, len(self._sends), int(SEND_DATA), int(SEND_CONTROL))
         if side.inside:
-            sender, unloaded = self._inside_sender(self._scenario, self._gpu_port, side.pairs[0]), UNTIMED
+            sender, unloaded = self._inside_sender(self._gpu_port, side.pairs[0], slots), UNTIMED
         else:
             sender = self._make_sender(
-                self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None
+                self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None, slots
             )
             unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
-        end = SendEnd(number, side.peer, at, self._slots(), sender, side.control, self._waits, unloaded)
+        end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
         self._sends.append(end)
         return end
 
-    def _receive(self, number: int, side: Side, at: int = 0) -> ReceiveEnd:
+    def _receive(self, number: int, side: Side, slots: int, at: int = 0) -> ReceiveEnd:
         self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
         policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._scenario.ncclx.qp_policy]
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
-        end = ReceiveEnd(number, side.peer, at, port, self._slots(), receiver, side.control)
+        end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)
         self._receives.append(end)
         return end
 
@@ -324,9 +342,6 @@ class ScriptBuilder:
         self._bound += [(port, pair, place * ROLES + data) for pair in side.pairs]
         if side.control >= 0:
             self._bound.append((port, side.control, place * ROLES + control))
-
-    def _slots(self) -> int:
-        return self._scenario.ncclx.steps // self._scenario.ncclx.slice_steps
 
     def _port_to(self, node: int) -> int:
         """The host's port to one of its GPUs or NICs."""

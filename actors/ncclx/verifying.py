@@ -224,8 +224,7 @@ def check_payload(scenario: Scenario, plan: Plan) -> None:
 def _aligned(schedule: Schedule, number: int, width: int) -> bool:
     """Whether no step of an operation begins or ends within an element."""
     operation = schedule.operations[number]
-    ncclx = schedule.ncclx
-    if operation.size_bytes % width or ncclx.slice_bytes % width:
+    if operation.size_bytes % width or schedule.cut.slice_bytes % width:
         return False
     if is_ring(operation):
         ranks = max(map(len, schedule.groups))
@@ -233,7 +232,7 @@ def _aligned(schedule: Schedule, number: int, width: int) -> bool:
     return all(
         extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
         for rank in schedule.members
-        for channel in range(ncclx.channels)
+        for channel in range(schedule.ncclx.channels)
         for step in schedule.steps(number, channel, rank)
         for extent in (*step.source, *step.destination)
     )

@@ -230,6 +230,14 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Copies that waited at a GPU and were passed by one of a communicator of higher priority.",
     ),
+    _counter("host_direct_slices", "host_direct_slices", Unit.COUNT, DEVICE, "Slices that zero-copy moved."),
+    _counter(
+        "host_slower_compute_ps",
+        "host_slower_compute_seconds",
+        Unit.PS,
+        DEVICE,
+        "Computing lost to channels.",
+    ),
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(
         "voq_peak_bytes",

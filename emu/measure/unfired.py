@@ -17,7 +17,9 @@ from emu.measure.collected import Counts
 from emu.measure.report import about_time
 from emu.measure.summary import Fabric, FaultEffect, Unfired
 from emu.scenario.flows import FlowsWorkload
+from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection
+from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.units import format_time
@@ -138,6 +140,15 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
+    others = [
+        isinstance(job.workload, FlowsWorkload)
+        or (isinstance(job.workload, CollectiveWorkload) and job.workload.op not in POINT_TO_POINT)
+        for job in scenario.jobs
+    ]
+    if ncclx.p2p_chunk_bytes is not None and all(others):
+        yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
+    if ncclx.zero_copy and counts.total("host_direct_slices") == 0:
+        yield Unfired(feature="ncclx.zero_copy", reason="every slice was reduced, which takes the GPU")
     if ncclx.watchdog_ps is not None and not timed_out:
         yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
 
@@ -166,12 +177,17 @@ def never_fired(
     """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
     collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
+    if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
+        reason = "nothing was computed beside a collective"
+        found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))
     if not collective and scenario.ncclx != type(scenario.ncclx)():
         found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
     elif collective:
         found += _library(scenario, counts, timed_out=timed_out)
     found += _inside(scenario, counts)
-    if not collective and scenario.payload == "real":
+    if scenario.payload == "real" and not any(
+        isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs
+    ):
         found.append(Unfired(feature="payload", reason="no job runs a collective"))
     for at, effect in enumerate(effects):
         if effect.kind == "bit_flip" and effect.happened and not flipped:

@@ -2,7 +2,7 @@
 
 Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
-data sheet: 900 GB/s both ways).
+data sheet: 900 GB/s both ways), and it has 132 SMs (H100 white paper).
 """
 
 from __future__ import annotations
@@ -64,3 +64,6 @@ class GpuSection(Section):
     """Rate of a copy between compute and channel buffer. 3 TB/s."""
     copy_latency_ps: TimePs = 0
     """Fixed time before a copy moves its first byte."""
+    sms: Annotated[int, Field(ge=1, le=1024)] = 132
+    """Streaming multiprocessors, which channels and computing share (`ncclx.sms_per_channel`). An H100
+    SXM's."""

@@ -75,6 +75,7 @@ def _traffic_class(location: Location) -> Knob:
 
 KNOBS: Final[dict[str, Knob]] = {
     "NCCL_BUFFSIZE": _bytes(("ncclx", "buffsize")),
+    "NCCL_P2P_NET_CHUNKSIZE": _bytes(("ncclx", "p2p_chunk")),
     "NCCL_IB_QPS_PER_CONNECTION": _number(("ncclx", "qps_per_connection"), 1, 128),
     "NCCL_IB_SPLIT_DATA_ON_QPS": _one_of(("ncclx", "qp_policy"), {"0": "round_robin", "1": "split"}),
     "NCCL_CTRAN_IB_MAX_QPS": _number(("ncclx", "qps_per_connection"), 1, 128),
@@ -164,7 +165,6 @@ NOT_MODELLED: Final = (
     "NCCL_OOB_NET_ENABLE",
     "NCCL_P2P_DIRECT_DISABLE",
     "NCCL_P2P_LEVEL",
-    "NCCL_P2P_NET_CHUNKSIZE",
     "NCCL_P2P_NVL_CHUNKSIZE",
     "NCCL_P2P_PCI_CHUNKSIZE",
     "NCCL_P2P_PXN_LEVEL",

@@ -8,7 +8,7 @@ admission and for control messages in a class of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -22,6 +22,14 @@ from emu.scenario.values import (
     TimePs,
 )
 from emu.units import parse_size, parse_time
+
+
+class Cut(NamedTuple):
+    """A channel buffer: slices, slots, and the most that an exchange sends before it receives."""
+
+    slice_bytes: int
+    slots: int
+    chunk_bytes: int
 
 
 class OutstandingSection(Section):
@@ -98,6 +106,10 @@ class NcclxSection(Section):
 
     channels: Annotated[int, Field(ge=1, le=64)] = 1
     """Channels of a communicator; each carries its share of every operation."""
+    sms_per_channel: Annotated[int, Field(ge=0, le=1024)] = 0
+    """SMs that a channel holds while its collective runs, and that computing lacks meanwhile; all channels
+    together must leave one of `gpu.sms`. NCCL's kernel has a thread block per channel, so 1; 0: none are
+    taken."""
     buffsize_bytes: PositiveSizeBytes = parse_size("4MiB")
     """Channel buffer, per channel and connection (NCCL_BUFFSIZE)."""
     steps: Annotated[int, Field(ge=1, le=64)] = 8
@@ -106,6 +118,10 @@ class NcclxSection(Section):
     """Slots of a chunk, the unit of an algorithm's step."""
     slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
     """Slots of a slice, the unit that is sent and admitted."""
+    p2p_chunk_bytes: AutoPositiveSizeBytes = None
+    """Slice of all_to_all, all_to_allv, gather, scatter, sendrecv and the transfers of training, which then
+    has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE, 128 KiB in NCCL); no more than one step of the
+    buffer. `auto`: slices and slots as the others have."""
     qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
     qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
@@ -117,6 +133,9 @@ class NcclxSection(Section):
     """Segments of `dqplb`."""
     outstanding: OutstandingSection = OutstandingSection()
     """Limits on what is under way."""
+    zero_copy: bool = False
+    """Whether user buffers are registered, so that NICs read and write them: no copy into and out of channel
+    buffers, except where something is reduced."""
     admission: Literal["receiver_driven", "none"] = "receiver_driven"
     """Whether a slice waits for the receiver's clear-to-send."""
     control: Literal["own_class", "data_class"] = "own_class"
@@ -146,6 +165,13 @@ class NcclxSection(Section):
         if self.chunk_steps % self.slice_steps:
             reason = f"{self.slice_steps} does not divide the {self.chunk_steps} steps of a chunk"
             yield Refusal(("slice_steps",), reason, "a divisor of `chunk_steps`")
+
+    def cut(self, *, point_to_point: bool) -> Cut:
+        """How the channel buffer of a connection is used."""
+        if not point_to_point or self.p2p_chunk_bytes is None:
+            return Cut(self.slice_bytes, self.steps // self.slice_steps, self.chunk_bytes)
+        size = min(self.p2p_chunk_bytes, self.step_bytes)
+        return Cut(size, self.steps, max(size * self.steps // 2, size))
 
     @property
     def step_bytes(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from emu import api
+from emu.errors import ScenarioError
 from emu.measure.summary_training import TrainingResult
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
@@ -12,7 +13,7 @@ SLOW = {"model": "own", "own": OWN, "peak_tflops": 1, "efficiency": 0.5, "micro_
 """GPUs so slow that communication costs next to nothing."""
 
 
-def step(ranks: int, knobs: Mapping[str, object], **overrides: str) -> TrainingResult:
+def step(ranks: int, knobs: Mapping[str, object], **overrides: str | int) -> TrainingResult:
     """One step on hosts around one switch."""
     scenario = {
         "name": "step",
@@ -136,3 +137,38 @@ def test_a_step_is_the_same_in_parts_and_steps_repeat() -> None:
     result = runs[0].jobs["train"].training
     assert result is not None
     assert result.steps == 2
+
+
+SHARED = {"own": OWN | {"layers": 4}, "peak_tflops": 10, "efficiency": 0.5, "data": "fsdp", "dp": 2}
+"""Each layer's weights are gathered and its gradients scattered while others compute."""
+
+
+def test_computing_lengthens_by_the_sms_that_channels_hold_while_they_run() -> None:
+    # While collectives run for c, computing does c (SMs - k) / SMs: the step is longer by c k / SMs, so twice
+    # as much with twice the channels' SMs, and not at all with none.
+    def longer_ps(taken: int) -> int:
+        taking = {"gpu.sms": 16, "ncclx.sms_per_channel": taken}
+        return time_of(step(2, SLOW | SHARED, **taking)) - alone_ps
+
+    alone_ps = time_of(step(2, SLOW | SHARED))
+    c_ps = longer_ps(1) * 16
+    assert 0 < c_ps < alone_ps
+    assert [longer_ps(taken) for taken in (2, 4, 8)] == [
+        pytest.approx(c_ps * taken / 16, rel=1e-4) for taken in (2, 4, 8)
+    ]
+
+
+def test_more_channels_take_more_sms_than_they_are_worth_to_one_network() -> None:
+    taking = {"gpu.sms": 16, "ncclx.sms_per_channel": 2}
+    one, four = (step(2, SLOW | SHARED, **taking, **{"ncclx.channels": channels}) for channels in (1, 4))
+    assert time_of(four) > time_of(one)
+
+
+@pytest.mark.parametrize(("channels", "fits"), [(7, True), (8, False)])
+def test_channels_leave_computing_an_sm(channels: int, fits: bool) -> None:
+    overrides = {"gpu.sms": 16, "ncclx.sms_per_channel": 2, "ncclx.channels": channels}
+    if fits:
+        assert step(2, SLOW | SHARED, **overrides).step_ps
+        return
+    with pytest.raises(ScenarioError, match="8 channels take all 16 SMs of a GPU"):
+        step(2, SLOW | SHARED, **overrides)

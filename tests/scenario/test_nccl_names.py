@@ -31,6 +31,7 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
     [
         ("NCCL_BUFFSIZE", 1_048_576, "ncclx.buffsize_bytes", 1_048_576),
         ("NCCL_BUFFSIZE", "2097152", "ncclx.buffsize_bytes", 2_097_152),
+        ("NCCL_P2P_NET_CHUNKSIZE", 131_072, "ncclx.p2p_chunk_bytes", 131_072),
         ("NCCL_IB_QPS_PER_CONNECTION", 16, "ncclx.qps_per_connection", 16),
         ("NCCL_CTRAN_IB_MAX_QPS", 16, "ncclx.qps_per_connection", 16),
         ("NCCL_IB_SPLIT_DATA_ON_QPS", 1, "ncclx.qp_policy", "split"),
@@ -67,8 +68,8 @@ def test_every_variable_of_the_table_is_tried_above_and_none_is_in_both_tables()
 
 
 def test_a_variable_that_is_not_modelled_says_so() -> None:
-    (line,) = refusals({"NCCL_P2P_NET_CHUNKSIZE": 131_072})
-    assert line.startswith("ncclx.env.NCCL_P2P_NET_CHUNKSIZE: is a variable of NCCL that is not modelled")
+    (line,) = refusals({"NCCL_P2P_NVL_CHUNKSIZE": 131_072})
+    assert line.startswith("ncclx.env.NCCL_P2P_NVL_CHUNKSIZE: is a variable of NCCL that is not modelled")
 
 
 def test_an_unknown_variable_is_told_its_neighbour() -> None:
