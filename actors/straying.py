@@ -16,7 +16,18 @@ from emu.kernel.device import Plain
 from emu.kernel.mixing import Stream
 from emu.kernel.state import as_list, load_fields, save_fields
 
-_FIELDS: Final = ("added_ps", "jitter_ps", "drawn", "last_ps", "last_size_ps", "last_pause_ps")
+_FIELDS: Final = (
+    "added_ps",
+    "jitter_ps",
+    "drawn",
+    "last_ps",
+    "last_size_ps",
+    "last_pause_ps",
+    "late_frames",
+    "late_ps",
+    "latest_ps",
+    "late_since_ps",
+)
 
 
 class Straying:
@@ -31,6 +42,14 @@ class Straying:
         self.last_size_ps: i64 = 0
         self.last_pause_ps: i64 = 0
         self.dice: Stream | None = None
+        self.late_frames: i64 = 0
+        """Frames that took longer than the link takes, as time stamps at both ends tell."""
+        self.late_ps: i64 = 0
+        """By how much, in all."""
+        self.latest_ps: i64 = 0
+        """By how much, at most."""
+        self.late_since_ps: i64 = -1
+        """When the first of them should have arrived."""
 
     def set(self, added_ps: int, jitter_ps: int, dice: Stream | None) -> None:
         """Hold back what leaves from now on by so much, and by up to `jitter_ps` more as the dice fall."""
@@ -53,6 +72,14 @@ class Straying:
             time_ps = self.last_ps + apart_ps
         self.last_ps = time_ps
         self.last_size_ps = size_ps
+        late_ps: i64 = time_ps - arrival_ps
+        if late_ps > 0:
+            if self.late_frames == 0:
+                self.late_since_ps = arrival_ps
+            self.late_frames += 1
+            self.late_ps += late_ps
+            if late_ps > self.latest_ps:
+                self.latest_ps = late_ps
         return time_ps
 
     def pause_ps(self, arrival_ps: i64) -> i64:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, Work
 from actors.runtime.plan import blueprint_of, spread
 from actors.runtime.steering import Steering
 from actors.runtime.stepping import Stepped
+from emu.diagnosing import diagnosed
+from emu.diagnosis.moves import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.flight_recorder import flight_files
@@ -271,6 +274,7 @@ def _run_recorded(
         samples=record.kept(outcome),
         history=record.history,
         aims=record.aims,
+        diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves),
     )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
@@ -305,6 +309,10 @@ class _Record(Observer):
             self.aims = directory.aims()
         follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
         self._spool = SampleSpool() if directory is None and follows else None
+        self.moves = Moves()
+        """When counters first moved."""
+        for one in directory.earlier if directory is not None else ():
+            self.moves.add_record(one)
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Pass it on."""
@@ -332,6 +340,7 @@ class _Record(Observer):
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         """Keep it, write it, pass it on."""
         self._last = sample
+        self.moves.add(sample)
         for at_ps in self._before:
             if sample.virtual_ps <= at_ps:
                 self._before[at_ps] = sample

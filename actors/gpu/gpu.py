@@ -54,6 +54,7 @@ NVLINK_PORT: Final = 1
 
 MOST_COPY_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
+SERIES: Final = ("gpu_copies", "gpu_copied_bytes", "gpu_copy_ps", "gpu_unresponsive_ps")
 
 
 class Gpu(Device):
@@ -95,6 +96,12 @@ class Gpu(Device):
         """Faults that ail it by turning a bit over; each does so as it begins."""
         self.flipped: i64 = 0
         """Bits that were turned over."""
+        self.copies: i64 = 0
+        """Copies that it began."""
+        self.copy_ps: i64 = 0
+        """How long they took in all, without their turn."""
+        self.unresponsive_ps: i64 = 0
+        """The longest time for which it did nothing of what it was asked for."""
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         if message.op == COPY:
@@ -132,6 +139,7 @@ class Gpu(Device):
         elif op == HUNG:
             self.hung = values is not None
             if not self.hung:
+                self.unresponsive_ps = self._silent_ps()
                 waiting = self._waiting
                 self._waiting = []
                 for message in waiting:
@@ -189,33 +197,52 @@ class Gpu(Device):
         if now > start:
             start = now
         size: i64 = message.b
+        busy_ps: i64 = 0
         if size > 0:
-            start += self._taking(serialisation_ps(size, self.copy_rate_bps))
+            busy_ps = self._taking(serialisation_ps(size, self.copy_rate_bps))
+            start += busy_ps
         self.free_ps = start
         self.progress += size
+        latency_ps: i64 = self._taking(self.copy_latency_ps)
+        self.copies += 1
+        self.copy_ps += busy_ps + latency_ps
         copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)
         order = message.data
         memory = self.memory
         if order is not None and memory is not None:
             copied.data = memory.carry_out(read_order(order))
-        self.host.send(copied, start + self._taking(self.copy_latency_ps))
+        self.host.send(copied, start + latency_ps)
 
     def _taking(self, time_ps: i64) -> i64:
         """How long something takes that would take so long."""
         return time_ps if self.slowness == 1000 else time_ps * self.slowness // 1000
 
+    def _silent_ps(self) -> i64:
+        """The longest time without doing what was asked for, up to now."""
+        longest: i64 = self.unresponsive_ps
+        if self._waiting:
+            since_ps: i64 = self._waiting[0].time_ps
+            now: i64 = self.queue.now_ps
+            if now - since_ps > longest:
+                longest = now - since_ps
+        return longest
+
     def series(self) -> list[Series]:
         found = [Series("gpu_overtaken_copies")] if self.prioritised else []
         if self.domain is not None:
             found += [Series(name, NVLINK_PORT) for name in NVLINK_SERIES]
-        return found
+        return found + [Series(name) for name in SERIES]
 
     def counters(self) -> list[int]:
         domain = self.domain
         found: list[int] = [self.overtaken] if self.prioritised else []
         if domain is not None:
             found += domain.link.counters()
+        found += [self.copies, self.progress, self.copy_ps, self._silent_ps()]
         return found
+
+    def steady(self) -> bool:
+        return not self._waiting
 
     def results(self) -> dict[str, list[list[int]]]:
         """What came out of operations with real payload: see `actors.gpu.memory`."""
@@ -236,11 +263,14 @@ class Gpu(Device):
         flips: list[Plain] = [self.flips, self.flipped]
         line: list[Plain] = [save_event(message) for message in self.line]
         queued: list[Plain] = [line, self.armed, self.overtaken]
-        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, memory, queued]
+        counted: list[Plain] = [self.copies, self.copy_ps, self.unresponsive_ps]
+        rest: list[Plain] = [memory, queued, counted]
+        return [super().save(), free, self.hung, self.lost, waiting, inside, flips, rest]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        base, free, hung, lost, waiting, inside, flips, memory, queued = state
+        base, free, hung, lost, waiting, inside, flips, rest = state
+        memory, queued, counted = as_list(rest)
         line, armed, overtaken = as_list(queued)
         super().load(as_list(base))
         free_ps, host_free_ps = as_list(free)
@@ -258,4 +288,5 @@ class Gpu(Device):
         self.line = [cast(Message, load_event(message)) for message in as_list(line)]
         self.armed = as_int(armed) == 1
         self.overtaken = as_int(overtaken)
+        self.copies, self.copy_ps, self.unresponsive_ps = [as_int(value) for value in as_list(counted)]
         self.suffer()

@@ -239,6 +239,7 @@ class Host(Device):
             self.proxy_cost_ps = cost if values is None else cost * values[0] // 1000
         elif op == GPU_GONE:
             if values is not None and not self.lost:
+                self.note(op, place, values)
                 for program in self.programs:
                     program.on_lost(self, place, STATUS_GPU_LOST, now)
         elif op == LOST:
@@ -247,6 +248,7 @@ class Host(Device):
                 self._proxies = [Proxy() for _ in self.programs]
                 self._receives = [[] for _ in self.ports]
             else:
+                self.note(op, place, [0, 0, 0])
                 for program in self.programs:
                     program.on_lost(self, -1, STATUS_HOST_LOST, now)
         else:

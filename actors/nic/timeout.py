@@ -21,6 +21,7 @@ from mypy_extensions import i64
 from actors.nic.notification import lost
 from actors.nic.queue_pair import ERROR, NO_PSN, QueuePair
 from emu.wire.event import RETRANSMIT
+from emu.wire.fault import PAIR_ERROR
 from emu.wire.message import COMPLETED_RECEIVE, STATUS_FLUSHED, STATUS_RETRY_EXCEEDED
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ def flush(nic: Nic, pair: QueuePair, status: i64) -> None:
     flushed, in order, and after it the receives.
     """
     pair.state = ERROR
+    nic.note(int(PAIR_ERROR), int(pair.index), [int(pair.qpn), int(status), 0])
     pair.sending = None
     pair.resend_psn = NO_PSN
     pair.owed = None

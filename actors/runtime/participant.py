@@ -20,6 +20,7 @@ from actors.runtime.outcome import Ending
 from actors.runtime.parcels import decode_parcel, encode_parcel
 from actors.runtime.partition import Partition
 from actors.runtime.rounds import Contribution, Parcel
+from actors.runtime.showing import shown_by
 from actors.runtime.sync import SyncPoint
 from actors.runtime.window import WindowMachine
 from emu.errors import ProtocolError
@@ -157,6 +158,7 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
             counters=tuple(device.counters()),
             end_states=tuple(device.end_states()),
             results=device.results(),
+            shown=shown_by(device),
         )
         for device in partition.devices
     ]

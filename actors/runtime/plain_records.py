@@ -23,6 +23,7 @@ class PlainRecord(NamedTuple):
     counters: tuple[int, ...]
     end_states: tuple[int, ...]
     results: dict[str, list[list[int]]]
+    shown: dict[str, list[list[int]]]
 
 
 def to_plain(record: DeviceRecord) -> PlainRecord:
@@ -37,6 +38,7 @@ def to_plain(record: DeviceRecord) -> PlainRecord:
         tuple(record.counters),
         tuple(record.end_states),
         {name: [list(row) for row in rows] for name, rows in record.results.items()},
+        {name: [list(row) for row in rows] for name, rows in record.shown.items()},
     )
 
 
@@ -52,4 +54,5 @@ def from_plain(plain: PlainRecord) -> DeviceRecord:
         counters=plain.counters,
         end_states=plain.end_states,
         results=plain.results,
+        shown=plain.shown,
     )

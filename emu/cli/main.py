@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "list": "List the scenarios of a directory.",
     "topo": "Show the fabric of a scenario.",
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
+    "diagnose": "Say what a run suffered from, with evidence.",
     "compare": "Name the first device and time at which two runs part.",
     "export": "Write the samples of a run for Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",

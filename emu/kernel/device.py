@@ -8,15 +8,19 @@ msgpack can carry and `load` builds the same state again, in another process and
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64, mypyc_attr
 
 from emu.kernel.queue import EventQueue
 from emu.wire.event import Event, Message, pack_key
-from emu.wire.fault import BEGIN_FAULT, END_FAULT, SETTINGS
+from emu.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
 from emu.wire.frame import Frame
 
 Plain = int | str | bytes | bool | None | list["Plain"]
 """What a snapshot is made of."""
+LOG_ROWS: Final = 256
+"""What a device's log holds."""
 
 
 class Series:
@@ -54,6 +58,10 @@ class Device:
         self.data_frames_received: i64 = 0
         self.ailments: list[list[int]] = []
         """What afflicts the device, in the order in which it began: op, place, fault, since_ps, values."""
+        self.log: list[list[int]] = []
+        """Its last `LOG_ROWS` notes, oldest first: at_ps, op of `emu.wire.fault`, place, three values.
+        Changes of routes and configuration are noted (values of -1: as built), queue pairs that go into
+        error, GPUs that are gone."""
 
     def start(self) -> None:
         """Push the first events; called once, before time begins."""
@@ -101,7 +109,17 @@ class Device:
             if len(kept) == len(self.ailments):
                 return
             self.ailments = kept
-        self.afflict(op, place, self.ailment(op, place))
+        values = self.ailment(op, place)
+        self.afflict(op, place, values)
+        if op in LOGGED:
+            self.note(op, place, [-1, -1, -1] if values is None else values)
+
+    def note(self, op: int, place: int, values: list[int]) -> None:
+        """Write into the device's log what happened now."""
+        if len(self.log) == LOG_ROWS:
+            self.log.pop(0)
+        now: int = self.queue.now_ps
+        self.log.append([now, op, place, values[0], values[1], values[2]])
 
     def ailment(self, op: int, place: int) -> list[int] | None:
         """The three values that rule over something of this device now; None if nothing ails it."""
@@ -147,6 +165,7 @@ class Device:
     def save(self) -> list[Plain]:
         """The device's whole state, except what it was built from."""
         ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
+        notes: list[Plain] = [list[Plain](row) for row in self.log]
         return [
             self.digest,
             self.executed,
@@ -154,6 +173,7 @@ class Device:
             self.frames_received,
             self.data_frames_received,
             ailments,
+            notes,
         ]
 
     def load(self, state: list[Plain]) -> None:
@@ -161,9 +181,15 @@ class Device:
         values = [value for value in state[:5] if isinstance(value, int)]
         self.digest, self.executed, self.progress = values[0], values[1], values[2]
         self.frames_received, self.data_frames_received = values[3], values[4]
-        rows = state[5]
-        assert isinstance(rows, list), rows
-        self.ailments = []
-        for row in rows:
-            assert isinstance(row, list), row
-            self.ailments.append([value for value in row if isinstance(value, int)])
+        self.ailments = _rows(state[5])
+        self.log = _rows(state[6])
+
+
+def _rows(saved: Plain) -> list[list[int]]:
+    """Lists of integers, as `save` put them."""
+    assert isinstance(saved, list), saved
+    rows: list[list[int]] = []
+    for row in saved:
+        assert isinstance(row, list), row
+        rows.append([value for value in row if isinstance(value, int)])
+    return rows

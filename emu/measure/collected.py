@@ -38,6 +38,8 @@ class DeviceRecord:
     counters: Sequence[int]
     end_states: Sequence[int] = ()
     results: Rows = field(default_factory=dict)
+    shown: Rows = field(default_factory=dict)
+    """What the device shows to an operator who asks at the end (`actors.runtime.showing`)."""
 
 
 @dataclass(frozen=True, slots=True)

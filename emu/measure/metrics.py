@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from emu.kernel.device import Series
+from emu.measure.gpu_metrics import GPU_METRICS
 from emu.measure.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
 from emu.measure.metric import counter as _counter
 from emu.measure.metric import gauge as _gauge
@@ -238,6 +239,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Computing lost to channels.",
     ),
+    *GPU_METRICS,
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(
         "voq_peak_bytes",

@@ -21,6 +21,7 @@ from emu.measure.summary import (
     Link,
     Summary,
 )
+from emu.measure.summary_diagnosis import Diagnosed
 from emu.measure.summary_init import Init
 from emu.measure.summary_training import TrainingResult
 from emu.scenario.expect import quantity
@@ -29,6 +30,8 @@ from emu.units import format_size, format_time
 
 WORST: Final = 5
 GROUPS_PER_LINE: Final = 3
+MOST_CAUSES: Final = 3
+"""Of a diagnosis, how many causes are told."""
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
@@ -176,6 +179,16 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
     return lines
 
 
+def diagnosis_lines(found: Sequence[Diagnosed], *, evidence: bool = False) -> list[str]:
+    """What a run suffered from: the likeliest cause with its evidence, the others in a line each."""
+    lines: list[str] = []
+    for at, one in enumerate(found[:MOST_CAUSES]):
+        lines.append(f"diagnosis: {one.sentence}" if at == 0 else f"  or: {one.sentence}")
+        if evidence or at == 0:
+            lines += [f"    {line}" for line in one.evidence]
+    return lines
+
+
 def _like(bound: object, actual: object) -> str:
     """`actual` in the kind of unit that `bound` was written in."""
     measured = quantity(bound) if isinstance(bound, str) else None
@@ -217,6 +230,7 @@ def closing_lines(summary: Summary) -> list[str]:
         balance_lines("uplinks", summary.fabric.uplinks),
         balance_lines("other groups of equal ports", summary.fabric.groups),
         [fabric_line(summary.fabric), *fault_lines(summary.faults)],
+        diagnosis_lines(summary.diagnosis),
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [expectation_line(one) for one in summary.expectations],
         [engine_line(summary), f"digest {summary.digest or 'none: the run is partial'}"],

@@ -7,7 +7,7 @@ One function, `summarise`; what it needs is in `emu.measure.collected`, what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 
 from emu.faults.events import Fault
@@ -17,6 +17,7 @@ from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
 from emu.measure.series_verdict import History, judge_series
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
+from emu.measure.summary_diagnosis import Diagnosed
 from emu.measure.unfired import never_fired
 from emu.scenario.expect import Expectation
 from emu.scenario.expect_series import SeriesExpectation
@@ -84,12 +85,13 @@ def summarise(
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
     aims: Aims = MappingProxyType({}),
+    diagnose: Callable[[Summary], list[Diagnosed]] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
     `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
     all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
-    busiest were found to hit.
+    busiest were found to hit. `diagnose` says what the run suffered from, given the summary without that.
     """
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
@@ -116,6 +118,8 @@ def summarise(
         ),
         expectations=[],
     )
+    if diagnose is not None:
+        summary = summary.model_copy(update={"diagnosis": diagnose(summary)})
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
     series = iter(
         judge_series(

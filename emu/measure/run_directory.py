@@ -5,6 +5,7 @@
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.samples`)
+    shown.jsonl        what every device shows at the end (`emu.measure.shown`)
     parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
     snapshots/         what a run that broke off can go on from, written by the runtime
@@ -31,6 +32,7 @@ from typing import Any, Final, Self
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
 from emu.measure.samples import SampleWriter, digest_header, digest_line, line, series_line
+from emu.measure.shown import shown_lines
 from emu.measure.summary import Summary
 from emu.measure.tables import collectives_csv, flows_csv, ports_csv
 from emu.topology.model import Topology
@@ -44,6 +46,7 @@ FILES: Final = (
     "journal.jsonl",
     "samples.jsonl",
     "digests.jsonl",
+    "shown.jsonl",
     "workers.json",
     "parent.json",
 )
@@ -180,7 +183,7 @@ class RunDirectory:
             directory._lock()
             directory.resumed = True
             for name in FILES:
-                if name.endswith((".csv", ".part")) or name == "summary.json":
+                if name.endswith((".csv", ".part")) or name in ("summary.json", "shown.jsonl"):
                     (path / name).unlink(missing_ok=True)
             for name in LINE_FILES:
                 directory._cut(name, until_ps)
@@ -258,6 +261,7 @@ class RunDirectory:
         series = {record.number: record.series for record in records}
         self._append("samples.jsonl", series_line(series), ends=True)
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
+        write_whole(self.path / "shown.jsonl", "".join(shown_lines(topology, records)))
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))

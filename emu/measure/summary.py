@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from emu.measure.summary_diagnosis import Diagnosed, Unfired
 from emu.measure.summary_init import Init
 from emu.measure.summary_training import Part, TrainingResult
 
@@ -323,15 +324,6 @@ class FaultEffect(Part):
     lies between them, the earliest has the losses of all."""
 
 
-class Unfired(Part):
-    """A feature that the scenario configures and that made no difference."""
-
-    feature: str
-    """The scenario's key."""
-    reason: str
-    """One line."""
-
-
 class Expectation(Part):
     """One line of the scenario's `expect`, and what came of it."""
 
@@ -376,6 +368,8 @@ class Summary(Part):
     """What the network did."""
     faults: list[FaultEffect]
     """In the order of the scenario."""
+    diagnosis: list[Diagnosed] = Field(default_factory=list)
+    """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
     never_fired: list[Unfired]
     """What was configured in vain."""
     expectations: list[Expectation]

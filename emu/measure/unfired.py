@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 
 from emu.measure.collected import Counts
 from emu.measure.report import about_time
-from emu.measure.summary import Fabric, FaultEffect, Unfired
+from emu.measure.summary import Fabric, FaultEffect
+from emu.measure.summary_diagnosis import Unfired
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.nic import TransportSection

@@ -102,3 +102,5 @@ FAULT_OPERATIONS: Final = (
 )
 SETTINGS: Final = frozenset({3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19})
 """What a snapshot does not hold by itself, and a device sets again after loading one."""
+LOGGED: Final = frozenset({2, 3, 8, 9, 10, 11, 12, 13, 14, 15})
+"""What a device writes into its log: routes withdrawn, a port's speed, changes of configuration."""

@@ -82,7 +82,7 @@ def test_a_transfer_takes_its_bytes_over_the_rate_once_and_two_delays() -> None:
         (left + 2 * DELAY_PS + HOP_PS, 1, COMPLETED_RECEIVE, 7, 1_000_000),
     ]
     assert server.switch.progress == 1_000_000
-    assert server.gpus[0].counters() == server.switch.counters()[2:4] == [1_000_000, 1]
+    assert server.gpus[0].counters()[:2] == server.switch.counters()[2:4] == [1_000_000, 1]
 
 
 def test_transfers_of_one_gpu_leave_one_after_the_other() -> None:
@@ -154,7 +154,7 @@ def test_a_saved_domain_goes_on_where_it_was() -> None:
         other.load(one.save())
         assert other.save() == one.save()
     whole.run()
-    assert begun.gpus[0].counters() == [1_300_000, 2]
+    assert begun.gpus[0].counters()[:2] == [1_300_000, 2]
     resumed.post(1_000, 0, 1, 100_000, 9)
     resumed.run()
     # Behind the 1.3 MB that had left before.

@@ -14,7 +14,18 @@ TOP_LEVEL = {
     *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml", "setup.py"),
 }
 ROOMS = {
-    "emu": {"api", "cli", "faults", "kernel", "measure", "scenario", "topology", "wire", "workload"},
+    "emu": {
+        "api",
+        "cli",
+        "diagnosis",
+        "faults",
+        "kernel",
+        "measure",
+        "scenario",
+        "topology",
+        "wire",
+        "workload",
+    },
     "actors": {"control", "gpu", "host", "ncclx", "nic", "runtime", "switch"},
 }
 MAY_KNOW_THE_MACHINE = {"emu.api", "emu.cli", "emu.measure", "actors.runtime"}

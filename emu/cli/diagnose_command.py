@@ -1,0 +1,33 @@
+"""`emu diagnose`: what did a run suffer from?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from emu.diagnosing import diagnose_directory
+from emu.measure.report import diagnosis_lines
+
+NOTHING_FOUND = (
+    "no effect found: no job failed or became slower, and nothing was alarmed that a cause explains"
+)
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(run: Path, as_json: bool) -> int:
+    """Say what the run in directory RUN suffered from, the likeliest cause first, with evidence.
+
+    It looks at what an operator sees: series, logs and running configuration of devices, neighbours, what
+    jobs did; not at the faults of the scenario.
+    """
+    _, found = diagnose_directory(run)
+    if as_json:
+        click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
+        return 0
+    for line in diagnosis_lines(found, evidence=True) or [NOTHING_FOUND]:
+        click.echo(line)
+    return 0

@@ -1,0 +1,104 @@
+"""Which link is up and yet not what it should be: slow, late, or spoiling frames?
+
+A port's speed is configuration that it shows and logs. Frames with a wrong FCS are counted where they arrive,
+so they tell the direction. How long a frame takes is what time stamps at both ends of a link tell (PTP). A
+link that was meant to have bit errors (`link.bit_errors`) is not blamed for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import View
+from emu.measure.report import about_rate, about_time
+from emu.measure.shown import SPEED
+from emu.units import format_time
+
+
+def found(view: View) -> Iterator[Finding]:
+    """Slow or spoiling links first, then late ones."""
+    yield from _degraded(view)
+    yield from _late(view)
+
+
+def _degraded(view: View) -> Iterator[Finding]:
+    """One finding for each link, whatever is wrong with it and in which direction."""
+    parts: dict[str, list[tuple[str, str, int, int]]] = {}
+    meant = {one.link for one in view.scenario.link.bit_errors}
+    for number in view.networked():
+        for port, (rate_bps, built_bps, at_ps) in _speeds(view, number).items():
+            what = f"sends at {about_rate(rate_bps)} towards {view.name(view.peer(number, port)[0])}"
+            where = f"{view.port_name(number, port)}: speed {about_rate(rate_bps)}"
+            if built_bps:
+                where += f", meant to be {about_rate(built_bps)}"
+            parts.setdefault(view.link_name(number, port), []).append(
+                (f"{view.name(number)} {what}", where, at_ps, 0)
+            )
+        for port, _ in view.fabric_ports(number):
+            spoilt = view.dropped(number, port, "corrupt")
+            name = view.link_name(number, port)
+            if not spoilt or name in meant:
+                continue
+            came = view.total("port_received_frames", number, port) + spoilt
+            sender = view.name(view.peer(number, port)[0])
+            where = f"{sender}>{view.name(number)}"
+            when = view.when("port_dropped_frames", number, port, "corrupt")
+            parts.setdefault(name, []).append(
+                (
+                    f"{spoilt} of {came} frames from {sender} came with a wrong FCS",
+                    f'{where}: port_dropped_frames reason "corrupt" {spoilt}{when}',
+                    view.since("port_dropped_frames", number, port, "corrupt"),
+                    spoilt,
+                )
+            )
+    for name, found_there in parts.items():
+        spoilt = sum(one[3] for one in found_there)
+        yield Finding(
+            "degraded_link",
+            name,
+            880 + min(spoilt, 15),
+            f"link {name} is degraded: {', '.join(dict.fromkeys(one[0] for one in found_there))}",
+            tuple(one[1] for one in found_there),
+            min(one[2] for one in found_there),
+            alarms=spoilt > 0,
+            harms=True,
+        )
+
+
+def _speeds(view: View, number: int) -> dict[int, tuple[int, int, int]]:
+    """Port to its slowest speed, the one it should have (0 if it has it again), and since when."""
+    found_there: dict[int, tuple[int, int, int]] = {}
+    for at_ps, item, port, rate_bps, *_ in view.rows(number, "log"):
+        if item == SPEED and rate_bps > 0 and (port not in found_there or rate_bps < found_there[port][0]):
+            since_ps = found_there[port][2] if port in found_there else at_ps
+            found_there[port] = (rate_bps, 0, since_ps)
+    for item, port, rate_bps, _, _, built_bps, *_ in view.rows(number, "differs"):
+        if item == SPEED:
+            since_ps = found_there[port][2] if port in found_there else 0
+            found_there[port] = (rate_bps, built_bps, since_ps)
+    return found_there
+
+
+def _late(view: View) -> Iterator[Finding]:
+    parts: dict[str, list[tuple[int, int, str, str]]] = {}
+    for number in view.networked():
+        for port, frames, late_ps, latest_ps, since_ps in view.rows(number, "late"):
+            where = view.port_name(number, port)
+            mean = about_time(late_ps // frames)
+            line = f"{where}: {frames} frames late by {mean}, one by {about_time(latest_ps)} (time stamps)"
+            what = f"frames from {view.name(number)} took {mean} longer than the link, since "
+            parts.setdefault(view.link_name(number, port), []).append(
+                (since_ps, frames, what + format_time(since_ps), line)
+            )
+    for name, rows in parts.items():
+        most = max(rows, key=lambda row: row[1])
+        yield Finding(
+            "delayed_link",
+            name,
+            840,
+            f"link {name} is late: {most[2]}",
+            tuple(row[3] for row in rows),
+            min(row[0] for row in rows),
+            harms=True,
+        )

@@ -1,0 +1,67 @@
+"""What is a finding?
+
+One suspected cause: what, where, since when, one sentence, and the values that speak for it. A finding is
+only told if something suffered from it. `alarms` says that its own evidence is something an operator is
+called for: losses, timeouts, a link that went down, a job that failed. Otherwise a job must have become
+slower since (`emu.diagnosis.pace`). `harms` is what speaks for harm where no time before it is known to
+compare with: a cause that was there from the start.
+
+`score` ranks findings: the more direct the evidence, the higher. Integers, and ties go by cause and place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    """A suspected cause."""
+
+    cause: str
+    """One of `CAUSES`."""
+    place: str
+    """A device, a link `a:b`, or a port `a>b` as faults name them."""
+    score: int
+    """How directly the evidence points to it, up to 1000."""
+    sentence: str
+    """What happened, in words."""
+    evidence: tuple[str, ...] = ()
+    """Series or table, place and value; a line each."""
+    since_ps: int = 0
+    """When it began, as far as is known; -1 where nothing tells."""
+    alarms: bool = False
+    """Whether the evidence itself is something to be called for."""
+    harms: bool = False
+    """Whether the evidence speaks for harm where there is no earlier time to compare with."""
+
+    def order(self) -> tuple[int, str, str]:
+        """Findings sorted by this come with the best first."""
+        return -self.score, self.cause, self.place
+
+
+CAUSES = {
+    "deadlock": "pauses that wait for each other in a circle",
+    "host_lost": "a server that went dark",
+    "switch_down": "a switch whose links all went down at once",
+    "nic_reset": "a NIC whose queue pairs all went into error at once",
+    "nic_down": "a NIC with several ports whose links all went down at once",
+    "link_down": "a link that lost its signal",
+    "link_flap": "a link that lost its signal again and again",
+    "degraded_link": "a link that is slower than it should be, or spoils frames",
+    "delayed_link": "a link that takes longer than it should",
+    "pause_storm": "a port that says stop though its buffer is empty",
+    "pause_loss": "a port that does not hear pauses",
+    "slow_receiver": "memory behind a NIC that does not keep up",
+    "gpu_lost": "a GPU that fell off the bus",
+    "gpu_hung": "a GPU that does not do what it is asked for",
+    "gpu_slow": "a GPU that takes longer than its peers",
+    "straggler": "a server whose GPUs all take longer than their peers",
+    "rank_absent": "a rank that never joined",
+    "rank_mismatch": "a rank that called another size than the others",
+    "qp_error": "a queue pair that went into error by itself",
+    "switch_drained": "a switch that its neighbours route around though its links are up",
+    "configuration_drift": "a device that runs another configuration than was meant",
+    "miscabling": "cables that lead elsewhere than was meant",
+    "unexplained_wait": "who waits for whom, where no cause was found",
+}
+"""Every cause that can be named."""

@@ -1,0 +1,190 @@
+"""What lost its signal: a link, a NIC, a switch, a server?
+
+Both ends log when a port goes down and comes up. Links that went down at the same instant belong together:
+all of a switch's, all of a NIC's, all of a server's. A server that is lost answers nobody, or says that it
+booted once it is back; a NIC that was reset has every queue pair in error since that instant. A NIC with one
+port, its port and its link look alike: the link is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import View
+from emu.measure.shown import BOOTED, PAIR_ERROR
+from emu.topology.model import Role
+from emu.units import format_time
+from emu.wire.message import STATUS_RETRY_EXCEEDED
+
+MOST_SPANS = 3
+
+
+class Dark(NamedTuple):
+    """A link that lost its signal."""
+
+    name: str
+    ends: tuple[tuple[int, int], ...]
+    """Device and port; one where the other end does not answer."""
+    times: int
+    spans: tuple[tuple[int, int], ...]
+    """From, until (-1: it is down still); the last ones."""
+
+    @property
+    def since_ps(self) -> int:
+        """The first time that is known of."""
+        return self.spans[0][0]
+
+
+def found(view: View) -> Iterator[Finding]:
+    """Everything that went dark, the largest thing that explains it first."""
+    dark = _dark(view)
+    told: dict[str, bool] = {}
+    for claims in (_hosts, _switches, _nics):
+        for finding, links in claims(view, dark):
+            if any(link not in told for link in links) or not links:
+                told.update(dict.fromkeys(links, True))
+                yield finding
+    for one in dark.values():
+        if one.name not in told:
+            yield _link(view, one)
+
+
+def _dark(view: View) -> dict[str, Dark]:
+    """Links that were down, by name."""
+    links: dict[str, Dark] = {}
+    for number in view.networked():
+        by_port: dict[int, list[Sequence[int]]] = {}
+        for row in view.rows(number, "downs"):
+            by_port.setdefault(row[0], []).append(row)
+        for port, rows in by_port.items():
+            name = view.link_name(number, port)
+            ends = (*(links[name].ends if name in links else ()), (number, port))
+            spans = tuple((row[2], row[3]) for row in rows)
+            links[name] = Dark(name, ends, rows[-1][1], spans)
+    return links
+
+
+def _together(view: View, dark: dict[str, Dark], nodes: Sequence[int]) -> tuple[list[Dark], int] | None:
+    """The links of some devices, if all of them first went down at one instant, and when."""
+    links = [view.link_name(node, port) for node in nodes for port, _ in view.fabric_ports(node)]
+    if not links or any(link not in dark for link in links):
+        return None
+    starts = {start_ps for start_ps, _ in dark[links[0]].spans}
+    for link in links[1:]:
+        starts &= {start_ps for start_ps, _ in dark[link].spans}
+    return ([dark[link] for link in links], min(starts)) if starts else None
+
+
+def _hosts(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
+    """Servers that do not answer, or that say they booted."""
+    topology = view.topology
+    for host in topology.hosts:
+        silent = bool(view.rows(host, "silent"))
+        booted = [row[0] for row in view.rows(host, "log") if row[1] == BOOTED]
+        if not silent and not booted:
+            continue
+        members = topology.server(topology.nodes[host].host)
+        nics = [node for node in members if view.role(node) is Role.NIC]
+        gone = _together(view, dark, nics)
+        since_ps = gone[1] if gone else 0
+        links = [one.name for one in gone[0]] if gone else []
+        what = "does not answer" if silent else f"booted at {format_time(booted[-1])}"
+        sentence = (
+            f"{view.name(host)} went dark at {format_time(since_ps)}: it {what}, and the links of all its "
+            "NICs lost their signal at once"
+        )
+        evidence = [
+            f"{view.name(host)}: {what}",
+            *(_down_line(view, one) for one in (gone[0] if gone else [])),
+        ]
+        yield (
+            Finding("host_lost", view.name(host), 980, sentence, tuple(evidence), since_ps, alarms=True),
+            links,
+        )
+
+
+def _switches(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
+    for switch in view.numbers(Role.SWITCH):
+        gone = _together(view, dark, [switch])
+        if gone is None or len(gone[0]) < 2:
+            continue
+        links, since_ps = gone
+        lost = sum(_lost(view, one) for one in links)
+        sentence = (
+            f"{view.name(switch)} went down at {format_time(since_ps)}: all its {len(links)} links lost "
+            f"their signal at once, and {lost} frames were lost on them"
+        )
+        evidence = tuple(_down_line(view, one) for one in links[:MOST_SPANS])
+        yield (
+            Finding("switch_down", view.name(switch), 960, sentence, evidence, since_ps, alarms=True),
+            [one.name for one in links],
+        )
+
+
+def _nics(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
+    for nic in view.numbers(Role.NIC):
+        gone = _together(view, dark, [nic])
+        if gone is None:
+            continue
+        links, since_ps = gone
+        errors = [row for row in view.rows(nic, "log") if row[1] == PAIR_ERROR]
+        starts = {start_ps for one in links for start_ps, _ in one.spans}
+        at_once = [row for row in errors if row[0] in starts and row[4] != STATUS_RETRY_EXCEEDED]
+        names = [one.name for one in links]
+        lines = tuple(_down_line(view, one) for one in links)
+        if at_once:
+            sentence = (
+                f"{view.name(nic)} was reset at {format_time(at_once[0][0])}: {len(at_once)} queue pairs "
+                "went into error and its links lost their signal at the same instant"
+            )
+            evidence = (f"{view.name(nic)} log: {len(at_once)} queue pairs in error", *lines)
+            yield (
+                Finding("nic_reset", view.name(nic), 950, sentence, evidence, at_once[0][0], alarms=True),
+                names,
+            )
+        elif len(links) > 1:
+            sentence = (
+                f"{view.name(nic)} went down at {format_time(since_ps)}: all its {len(links)} links lost "
+                "their signal at once"
+            )
+            yield (
+                Finding("nic_down", view.name(nic), 940, sentence, lines, since_ps, alarms=True),
+                names,
+            )
+
+
+def _lost(view: View, one: Dark) -> int:
+    return sum(view.dropped(number, port, "link_down") for number, port in one.ends)
+
+
+def _span(span: tuple[int, int]) -> str:
+    until = "on" if span[1] < 0 else f"to {format_time(span[1])}"
+    return f"from {format_time(span[0])} {until}"
+
+
+def _down_line(view: View, one: Dark) -> str:
+    spans = ", ".join(_span(span) for span in one.spans[:MOST_SPANS])
+    more = f" and {one.times - MOST_SPANS} times more" if one.times > MOST_SPANS else ""
+    return f"{one.name}: down {spans}{more}; {_lost(view, one)} frames lost"
+
+
+def _link(view: View, one: Dark) -> Finding:
+    lost = _lost(view, one)
+    score = 900 + min(lost, 20)
+    if one.times > 1:
+        sentence = f"link {one.name} lost its signal {one.times} times, first at {format_time(one.since_ps)}"
+        return Finding(
+            "link_flap",
+            one.name,
+            score + 5,
+            f"{sentence}; {lost} frames were lost on it",
+            (_down_line(view, one),),
+            one.since_ps,
+            alarms=True,
+        )
+    sentence = f"link {one.name} was down {_span(one.spans[0])}; {lost} frames were lost on it"
+    return Finding(
+        "link_down", one.name, score, sentence, (_down_line(view, one),), one.since_ps, alarms=True
+    )

@@ -1,0 +1,243 @@
+"""Who says stop, and is there a reason? The root of a pause tree, and circles.
+
+A switch that says stop because its egress was told to stop passes on what began elsewhere. So one goes along
+the paused ports until somebody says stop who is not stopped: the root. A NIC has no egress behind it; if its
+receive buffer filled, memory behind it is slow, and if it did not, it storms: a port that says stop while its
+buffer is all but empty. A port that received fewer pauses than its peer sent does not hear them.
+
+A deadlock is a circle of ports that hold frames for each other and are told to hold them, at a stall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import View
+from emu.measure.report import about_size, about_time
+from emu.topology.model import Role
+
+EMPTY_FRAMES = 3
+"""A buffer that never held more frames than this is all but empty: nothing to say stop for."""
+LOST_PAUSES = 2
+"""Pauses that may be on their way when the run ends."""
+HARM_PERMILLE = 50
+
+
+def found(view: View) -> Iterator[Finding]:
+    """Circles, storms, slow receivers, and ports that do not hear."""
+    yield from _circle(view)
+    yield from _roots(view)
+    yield from _deaf(view)
+
+
+def victims(view: View, number: int, port: int) -> list[str]:
+    """Who stood still because of a port's pauses, from its peer outwards, nearest first."""
+    peer, _ = view.peer(number, port)
+    seen, order = {number: True}, [peer]
+    for node in order:
+        if node in seen:
+            continue
+        seen[node] = True
+        if view.role(node) is Role.SWITCH:
+            for own, _ in view.fabric_ports(node):
+                other, other_port = view.peer(node, own)
+                told = view.total("pfc_sent_frames", node, own)
+                if told and view.total("pfc_paused_ps", other, other_port):
+                    order.append(other)
+    return [view.name(node) for node in dict.fromkeys(order)]
+
+
+def _roots(view: View) -> Iterator[Finding]:
+    frame_bytes = view.scenario.transport.mtu_bytes + 100
+    for number in view.networked():
+        for port, _ in view.fabric_ports(number):
+            sent = view.total("pfc_sent_frames", number, port)
+            fills = _fills(view, number, port)
+            if not sent:
+                if (
+                    max(fills.values(), default=0) > EMPTY_FRAMES * frame_bytes
+                    and view.role(number) is Role.NIC
+                ):
+                    yield _slow_receiver(view, number, port, fills)
+                continue
+            empty = [
+                priority
+                for (metric, own, priority, _), value in view.counters(number).items()
+                if metric == "pfc_sent_frames"
+                and own == port
+                and value
+                and fills.get(priority, 0) <= EMPTY_FRAMES * frame_bytes
+            ]
+            if empty:
+                yield _storm(view, number, port, empty, fills)
+            elif view.role(number) is Role.NIC:
+                yield _slow_receiver(view, number, port, fills)
+
+
+def _fills(view: View, number: int, port: int) -> dict[int, int]:
+    """By priority, the most that the buffer behind a port held."""
+    if view.role(number) is Role.NIC:
+        rows = view.rows(number, "receive")
+        return {priority: peak for own, priority, peak, _ in rows if own == port}
+    return {
+        priority: value
+        for (metric, own, priority, _), value in view.counters(number).items()
+        if metric == "ingress_peak_bytes" and own == port
+    }
+
+
+def _paused(view: View, number: int, port: int) -> int:
+    """How long the peer of a port stood still, for its most paused priority."""
+    peer, peer_port = view.peer(number, port)
+    return max(
+        (
+            value
+            for (metric, own, _, _), value in view.counters(peer).items()
+            if metric == "pfc_paused_ps" and own == peer_port
+        ),
+        default=0,
+    )
+
+
+def _tree(view: View, number: int, port: int) -> str:
+    waiting = victims(view, number, port)
+    shown = ", ".join(waiting[:6]) + (f" and {len(waiting) - 6} more" if len(waiting) > 6 else "")
+    return f"behind it stood still: {shown}"
+
+
+def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int, int]) -> Finding:
+    where = view.port_name(number, port)
+    paused_ps = _paused(view, number, port)
+    peer, peer_port = view.peer(number, port)
+    classes = ", ".join(map(str, empty))
+    held = about_size(max((fills.get(one, 0) for one in empty), default=0))
+    sent = view.total("pfc_sent_frames", number, port)
+    storms = view.total("pfc_storms", peer, peer_port)
+    when = view.when("pfc_sent_frames", number, port)
+    evidence = [
+        f"{where}: pfc_sent_frames {sent}{when}, its buffer held at most {held}",
+        f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
+        _tree(view, number, port),
+    ]
+    if storms:
+        evidence.append(f"{view.port_name(peer, peer_port)}: the watchdog saw {storms} storms")
+    return Finding(
+        "pause_storm",
+        where,
+        930,
+        f"{view.name(number)} told {view.name(peer)} to stop priority {classes} for {about_time(paused_ps)} "
+        f"though it held no more than {held}: a pause storm, and the root of what was paused",
+        tuple(evidence),
+        view.since("pfc_sent_frames", number, port),
+        alarms=storms > 0,
+        harms=paused_ps * 1000 >= view.end_ps * HARM_PERMILLE,
+    )
+
+
+def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) -> Finding:
+    paused_ps = _paused(view, number, port)
+    peer, peer_port = view.peer(number, port)
+    held = about_size(max(fills.values(), default=0))
+    sent = view.total("pfc_sent_frames", number, port)
+    sentence = (
+        f"{view.name(number)} does not take what arrives as fast as its link brings it: its receive buffer "
+        f"filled to {held}"
+    )
+    evidence = [f"{view.name(number)}: receive buffer held up to {held}"]
+    since_ps = -1
+    if sent:
+        since_ps = view.since("pfc_sent_frames", number, port)
+        when = view.when("pfc_sent_frames", number, port)
+        sentence += (
+            f" and it paused {view.name(peer)} for {about_time(paused_ps)}; not the network, but memory "
+            "behind the NIC is the root of what was paused"
+        )
+        evidence += [
+            f"{view.port_name(number, port)}: pfc_sent_frames {sent}{when}",
+            f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
+            _tree(view, number, port),
+        ]
+    harms = paused_ps * 1000 >= view.end_ps * HARM_PERMILLE
+    return Finding("slow_receiver", view.name(number), 920, sentence, tuple(evidence), since_ps, harms=harms)
+
+
+def _deaf(view: View) -> Iterator[Finding]:
+    for number in view.networked():
+        for port, _ in view.fabric_ports(number):
+            peer, peer_port = view.peer(number, port)
+            sent = view.total("pfc_sent_frames", peer, peer_port)
+            heard = view.total("pfc_received_frames", number, port)
+            overruns = view.dropped(peer, peer_port, "headroom_overrun", "receive_overrun")
+            in_flight = 0 if overruns else LOST_PAUSES
+            if sent - heard <= in_flight or view.rows(number, "downs"):
+                continue
+            where = view.port_name(number, port)
+            when = view.when("pfc_sent_frames", peer, peer_port)
+            yield Finding(
+                "pause_loss",
+                where,
+                890,
+                f"{view.name(number)} did not hear {sent - heard} of {sent} pauses that {view.name(peer)} "
+                f"sent; {overruns} frames were lost for want of headroom, and pauses lapsed late",
+                (
+                    f"{view.port_name(peer, peer_port)}: pfc_sent_frames {sent}{when}",
+                    f"{where}: pfc_received_frames {heard}",
+                    f"{view.port_name(peer, peer_port)}: headroom overruns {overruns}",
+                ),
+                -1,
+                alarms=overruns > 0,
+            )
+
+
+def _circle(view: View) -> Iterator[Finding]:
+    if view.ending == "finished":
+        return
+    onwards: dict[int, list[tuple[int, int]]] = {}
+    for number in view.networked():
+        for port, waiting, blocked, _, up in view.rows(number, "held"):
+            if waiting & blocked and up:
+                onwards.setdefault(number, []).append((view.peer(number, port)[0], port))
+    circle = _first_circle(onwards)
+    if not circle:
+        return
+    names = " -> ".join(view.name(node) for node, _ in [*circle, circle[0]])
+    evidence = tuple(
+        f"{view.port_name(node, port)}: holds frames and is told to hold them" for node, port in circle
+    )
+    yield Finding(
+        "deadlock",
+        view.name(circle[0][0]),
+        1000,
+        f"a deadlock of pauses: {names}; each holds frames for the next and is told by it to hold them",
+        evidence,
+        alarms=True,
+    )
+
+
+def _first_circle(onwards: dict[int, list[tuple[int, int]]]) -> list[tuple[int, int]]:
+    """Devices of a circle with the port that leads on, from the least of them."""
+    for start in sorted(onwards):
+        path: list[tuple[int, int]] = []
+        if _walk(start, start, onwards, path, {}):
+            return path
+    return []
+
+
+def _walk(
+    node: int,
+    goal: int,
+    onwards: dict[int, list[tuple[int, int]]],
+    path: list[tuple[int, int]],
+    seen: dict[int, bool],
+) -> bool:
+    for following, port in onwards.get(node, ()):
+        path.append((node, port))
+        if following == goal:
+            return True
+        if following > goal and following not in seen:
+            seen[following] = True
+            if _walk(following, goal, onwards, path, seen):
+                return True
+        path.pop()
+    return False

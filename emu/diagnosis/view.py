@@ -1,0 +1,176 @@
+"""What does an operator see of a run?
+
+The fabric and the configuration as they were meant to be, what every device shows at the end and has
+counted, when counters first moved, what jobs did, and what a stall's devices wait for. The scenario in here
+has no faults: who makes a view takes them out, and the fabric is built without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from emu.diagnosis.moves import Moved, Moves
+from emu.kernel.device import Series
+from emu.measure.collected import JobPlan
+from emu.measure.metrics import CONGESTION_REASONS
+from emu.measure.shown import Shown
+from emu.measure.summary import Summary
+from emu.scenario.schema import Scenario
+from emu.topology.model import FABRIC, Attachment, Role, Topology
+from emu.units import format_time
+
+Row = Sequence[int]
+ALARMED: Final = (
+    "nic_out_of_sequence",
+    "nic_local_ack_timeout_err",
+    "pfc_storms",
+)
+"""Counters that an operator is called for (deploy/prometheus/alerts.yml), besides headroom overruns and ports
+that go down."""
+
+
+class View:
+    """One run, as it can be seen from outside."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        topology: Topology,
+        plans: Sequence[JobPlan],
+        summary: Summary,
+        devices: Iterable[Shown],
+        moves: Moves,
+        series: Mapping[int, Sequence[Series]],
+    ) -> None:
+        assert not scenario.faults, "an operator does not see what is scripted"
+        self.scenario = scenario
+        self.topology = topology
+        self.plans = tuple(plans)
+        self.ending = summary.ending
+        self.jobs = summary.jobs
+        self.end_ps = summary.virtual_ps
+        self.uplinks = summary.fabric.uplinks
+        self._devices = {one.number: one for one in devices}
+        self._silence()
+        self._moved = moves.of_metric(series)
+        self._totals: dict[tuple[str, int, int], int] = {}
+        self._reasons: dict[tuple[int, int, str], int] = {}
+        for number, one in self._devices.items():
+            for (metric, port, _, reason), value in one.counters.items():
+                self._totals[metric, number, port] = self._totals.get((metric, number, port), 0) + value
+                if reason:
+                    self._reasons[number, port, reason] = value
+
+    def _silence(self) -> None:
+        """Whoever is lost answers nobody, nor do the NICs in it: what they would show is nobody's to see."""
+        for host in self.topology.hosts:
+            if self.rows(host, "silent"):
+                for node in self.topology.server(self.topology.nodes[host].host):
+                    tables = {"silent": [[1]]} if node == host else {}
+                    self._devices[node] = Shown(node, {}, tables)
+
+    # ---- devices
+
+    def name(self, number: int) -> str:
+        """A device's name."""
+        return self.topology.nodes[number].name
+
+    def role(self, number: int) -> Role:
+        """What stands at a node."""
+        return self.topology.nodes[number].role
+
+    def numbers(self, *roles: Role) -> Iterator[int]:
+        """The devices of some roles that answered, in order."""
+        for number in sorted(self._devices):
+            if self.role(number) in roles:
+                yield number
+
+    def networked(self) -> Iterator[int]:
+        """Switches and NICs."""
+        return self.numbers(Role.SWITCH, Role.NIC)
+
+    def rows(self, number: int, table: str) -> Sequence[Row]:
+        """A table of a device; empty if it has nothing to show."""
+        one = self._devices.get(number)
+        return () if one is None else one.rows(table)
+
+    def counters(self, number: int) -> Mapping[tuple[str, int, int, str], int]:
+        """A device's counters that are not zero: metric, port, priority, reason."""
+        one = self._devices.get(number)
+        return {} if one is None else one.counters
+
+    # ---- ports and links
+
+    def fabric_ports(self, number: int) -> Iterator[tuple[int, Attachment]]:
+        """A device's ports on the fabric, as they were meant to be."""
+        for port, end in enumerate(self.topology.ports(number)):
+            if end.kind == FABRIC:
+                yield port, end
+
+    def peer(self, number: int, port: int) -> tuple[int, int]:
+        """Who is at the other end of a port, and its port, as the neighbours say."""
+        for own, peer, peer_port in self.rows(number, "neighbours"):
+            if own == port:
+                return peer, peer_port
+        end = self.topology.ports(number)[port]
+        return end.peer, end.peer_port
+
+    def port_name(self, number: int, port: int) -> str:
+        """A port by who is at its other end: `rtsw-0>ctsw-3`."""
+        return f"{self.name(number)}>{self.name(self.peer(number, port)[0])}"
+
+    def link_name(self, number: int, port: int) -> str:
+        """The link behind a port, as faults name it; where cables were swapped, by its ends."""
+        peer, peer_port = self.peer(number, port)
+        ends = self.topology.ports(number)
+        if port < len(ends) and (ends[port].peer, ends[port].peer_port) == (peer, peer_port):
+            return self.topology.links[ends[port].link].name
+        low, high = sorted((number, peer), key=lambda one: (self.topology.nodes[one].tier, one))
+        return f"{self.name(low)}:{self.name(high)}"
+
+    # ---- counters
+
+    def total(self, metric: str, number: int, port: int = -1) -> int:
+        """A counter, over priorities and reasons."""
+        return self._totals.get((metric, number, port), 0)
+
+    def dropped(self, number: int, port: int, *reasons: str) -> int:
+        """Frames that a port dropped for these reasons."""
+        return sum(self._reasons.get((number, port, reason), 0) for reason in reasons)
+
+    def dropped_at(self, number: int, *reasons: str) -> int:
+        """Frames that a device dropped for these reasons."""
+        return sum(
+            value
+            for (device, _, reason), value in self._reasons.items()
+            if device == number and reason in reasons
+        )
+
+    def dropped_for_want_of_room(self, number: int) -> int:
+        """Frames that a device dropped because a buffer was full."""
+        return self.dropped_at(number, *CONGESTION_REASONS)
+
+    def moved(self, metric: str, number: int, port: int = -1, reason: str = "") -> Moved | None:
+        """Between which samples a counter first moved; None if no sample shows it."""
+        return self._moved.get((metric, number, port, reason))
+
+    def since(self, metric: str, number: int, port: int = -1, reason: str = "") -> int:
+        """Since when a counter has moved, at the latest; 0 if no sample shows it."""
+        moved = self.moved(metric, number, port, reason)
+        return self.end_ps if moved is None else moved.after_ps
+
+    def when(self, metric: str, number: int, port: int = -1, reason: str = "") -> str:
+        """The same in words, to be put behind a value; empty if no sample shows it."""
+        moved = self.moved(metric, number, port, reason)
+        if moved is None:
+            return ""
+        return f" (first between {format_time(moved.after_ps)} and {format_time(moved.by_ps)})"
+
+    def alarms(self) -> int:
+        """What an operator would have been called for: losses of order, timeouts, storms, overruns, ports
+        that went down.
+        """
+        found = sum(value for (metric, _, _), value in self._totals.items() if metric in ALARMED)
+        found += sum(value for (_, _, reason), value in self._reasons.items() if reason == "headroom_overrun")
+        return found + sum(len(self.rows(number, "downs")) for number in self.networked())

@@ -1,0 +1,31 @@
+"""What does `summary.json` say of what a run suffered from, and of what was configured in vain?"""
+
+from __future__ import annotations
+
+from emu.measure.summary_training import Part
+
+
+class Diagnosed(Part):
+    """A cause that the run is suspected to have suffered from; see docs/diagnosis.md."""
+
+    cause: str
+    """What: `link_down`, `slow_receiver`, `configuration_drift` and so on."""
+    place: str
+    """Where: a device, a link `a:b`, or a port `a>b`."""
+    score: int
+    """How directly the evidence points to it, up to 1000."""
+    since_ps: int
+    """When it began, as far as is known; -1 where nothing tells."""
+    sentence: str
+    """What happened, in words."""
+    evidence: list[str]
+    """What speaks for it, a line each."""
+
+
+class Unfired(Part):
+    """A feature that the scenario configures and that made no difference."""
+
+    feature: str
+    """The scenario's key."""
+    reason: str
+    """One line."""

@@ -1,0 +1,92 @@
+"""Every kind of fault that hurts a job is named first, with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu.diagnosing import diagnose_directory
+from emu.diagnosis.finding import CAUSES
+from tests.diagnosis.broken_runs import INCAST, named, said_of
+
+LINK = "rtsw-0:ctsw-0"
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "link_down": ({"target": LINK, "for": "200us"}, "link_down", LINK),
+    "link_flap": ({"target": LINK, "down": "30us", "up": "60us", "flaps": 4}, "link_flap", LINK),
+    "port_down": ({"target": "rtsw-1>ctsw-1", "for": "200us"}, "link_down", "rtsw-1:ctsw-1"),
+    "degrade": ({"target": LINK, "rate": "20G"}, "degraded_link", LINK),
+    "delay": ({"target": "nic-0-0:rtsw-0", "added": "20us"}, "delayed_link", "nic-0-0:rtsw-0"),
+    "pause_storm": ({"target": "nic-2-0", "for": "300us"}, "pause_storm", "nic-2-0>rtsw-1"),
+    "switch_crash": ({"target": "ctsw-1"}, "switch_down", "ctsw-1"),
+    "switch_reboot": ({"target": "ctsw-1", "boot_time": "150us"}, "switch_down", "ctsw-1"),
+    "nic_down": ({"target": "nic-1-0", "for": "100us"}, "link_down", "nic-1-0:rtsw-0"),
+    "nic_reset": ({"target": "nic-1-0"}, "nic_reset", "nic-1-0"),
+    "qp_error": ({"target": "nic-1-0"}, "qp_error", "nic-1-0"),
+    "slow_receiver": ({"target": "nic-2-0", "rate": "8G"}, "slow_receiver", "nic-2-0"),
+    "gpu_slow": ({"target": "gpu-1-0", "factor": 200}, "gpu_slow", "gpu-1-0"),
+    "gpu_hung": ({"target": "gpu-1-0", "for": "300us"}, "gpu_hung", "gpu-1-0"),
+    "gpu_lost": ({"target": "gpu-1-0"}, "gpu_lost", "gpu-1-0"),
+    "host_lost": ({"target": "host-1"}, "host_lost", "host-1"),
+    "straggler": ({"target": "host-1", "factor": 200}, "straggler", "host-1"),
+}
+"""Kind of fault: its keys, and the cause and place that are to be named."""
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_hurts_is_named_first(kind: str) -> None:
+    keys, cause, place = CASES[kind]
+    found = said_of({"kind": kind, "at": "150us"} | keys)
+    assert named(found)[:1] == [(cause, place)]
+    assert found[0].evidence
+    assert place.partition(">")[0] in found[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "sign"),
+    [
+        ({"kind": "headroom_drift", "headroom": "0B"}, "headroom overrun"),
+        ({"kind": "dscp_drift", "dscp": 24, "queue": 0}, "for want of room"),
+    ],
+)
+def test_a_drift_is_named_by_its_item_and_by_what_it_did(keys: dict[str, Any], sign: str) -> None:
+    found = said_of({"target": "rtsw-0", **keys}, jobs=[{"name": "incast", "workload": INCAST}])
+    assert named(found)[:1] == [("configuration_drift", "rtsw-0")]
+    assert sign in found[0].sentence
+
+
+def test_a_port_without_pfc_is_named_as_a_port() -> None:
+    found = said_of(
+        {"kind": "pfc_drift", "target": "rtsw-0>ctsw-0"}, jobs=[{"name": "incast", "workload": INCAST}]
+    )
+    assert named(found)[:1] == [("configuration_drift", "rtsw-0>ctsw-0")]
+
+
+def test_nothing_is_said_of_a_run_that_is_well() -> None:
+    assert said_of() == []
+    assert said_of(jobs=[{"name": "incast", "workload": INCAST}]) == []
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"kind": "alpha_drift", "target": "rtsw-0", "alpha": "1/4"},
+        {"kind": "headroom_drift", "target": "rtsw-0", "headroom": "48KiB"},
+        {"kind": "gpu_slow", "target": "gpu-0-0", "factor": "21/20"},
+    ],
+)
+def test_nothing_is_said_of_what_nobody_suffered_from(harmless: dict[str, Any]) -> None:
+    assert said_of({"at": "150us"} | harmless) == []
+
+
+def test_a_run_directory_read_later_says_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    found = said_of({"kind": "link_down", "target": LINK, "at": "150us", "for": "200us"}, out=out)
+    summary, later = diagnose_directory(out)
+    assert later == found == summary.diagnosis
+
+
+def test_every_cause_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs/diagnosis.md").read_text("utf-8")
+    assert [cause for cause in CAUSES if f"`{cause}`" not in page] == []
