@@ -73,5 +73,5 @@ def test_idle_devices_execute_nothing() -> None:
     )
     busy = [record.number for record in result.outcome.devices if record.executed]
     # Two hosts, two NICs, two leaves, one spine, the controller, and whom the jobs' end is told.
-    assert len(result.outcome.devices) == 16 * 17 + 8 + 16 + 1
+    assert len(result.outcome.devices) == 16 * 18 + 8 + 16 + 1
     assert len(busy) <= 8

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
 
 MOST_HOSTS = 8
 """A worker for each server and each switch, where there are so many servers at most."""
-MOST_DEVICES = 16
+MOST_DEVICES = 17
 """A worker for each device, where there are so many devices at most."""
 IN_EVERY_WAY = ("tiny_all_reduce", "tiny_flap", "incast_lossy", "fabric_infiniband")
 """Scenarios that are spread in every way also outside a soak; the others over two workers."""
