@@ -1,10 +1,10 @@
 """A scenario's real devices spread over parts of this process, with what the tests want to do on the way.
 
-As a program, it goes on from a snapshot in a fresh interpreter:
+As a program, it goes on from snapshots in a fresh interpreter:
 
-    python -m tests.runtime.spread_runs SCENARIO SNAPSHOT PARTS
+    python -m tests.runtime.spread_runs SCENARIO:PARTS:SNAPSHOT...
 
-prints the digest.
+prints each scenario's name and digest.
 """
 
 import sys
@@ -76,14 +76,16 @@ class SpreadRun:
             self.snapshot = take_snapshot(self.participants, fingerprint(self.plan.scenario))
 
 
-def main(name: str, file: str, parts: str) -> None:
-    """Go on from a snapshot and print the digest."""
+def main(snapshot: str) -> None:
+    """Go on from a snapshot and print the scenario's name and digest."""
+    name, parts, file = snapshot.split(":", 2)
     plan = plan_of(name, int(parts), brief(name))
     run = SpreadRun(plan, seed=int(parts))
     run.resume(from_bytes(Path(file).read_bytes(), fingerprint(plan.scenario)))
     assert run.run() in ENDINGS
-    sys.stdout.write(run.digest() + "\n")
+    sys.stdout.write(f"{name} {run.digest()}\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    for each in sys.argv[1:]:
+        main(each)

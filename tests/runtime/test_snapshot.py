@@ -18,6 +18,8 @@ from tests.scenarios_run.small import ROOT, SCENARIOS, brief
 
 ROUNDS = 20 if SOAK else 1
 PARTS = (1, 2, 3, 5)
+BATCHES = 12
+"""How many fresh interpreters there are; the scenarios are dealt out to them."""
 
 
 def drawn_time_ps(name: str, turn: int) -> int:
@@ -27,29 +29,34 @@ def drawn_time_ps(name: str, turn: int) -> int:
 
 
 @pytest.mark.parametrize("turn", range(ROUNDS))
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_scenario_goes_on_in_a_fresh_interpreter_with_other_parts(
-    name: str, turn: int, tmp_path: Path
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_scenarios_go_on_in_a_fresh_interpreter_with_other_parts(
+    batch: int, turn: int, tmp_path: Path
 ) -> None:
-    time_ps = drawn_time_ps(name, turn)
-    before, after = PARTS[(time_ps // 7) % 4], PARTS[(time_ps // 7 + 1) % 4]
-    run = SpreadRun(plan_of(name, before, brief(name)), seed=turn)
-    run.snapshot_at(time_ps)
-    run.start()
-    assert run.run() in ENDINGS
-    assert run.snapshot is not None
-    assert run.snapshot.sync_ps >= time_ps
-    file = tmp_path / "snapshot"
-    file.write_bytes(to_bytes(run.snapshot))
+    digests: dict[str, str] = {}
+    snapshots: list[str] = []
+    for name in SCENARIOS[batch::BATCHES]:
+        time_ps = drawn_time_ps(name, turn)
+        before, after = PARTS[(time_ps // 7) % 4], PARTS[(time_ps // 7 + 1) % 4]
+        run = SpreadRun(plan_of(name, before, brief(name)), seed=turn)
+        run.snapshot_at(time_ps)
+        run.start()
+        assert run.run() in ENDINGS, name
+        assert run.snapshot is not None, name
+        assert run.snapshot.sync_ps >= time_ps, name
+        file = tmp_path / name
+        file.write_bytes(to_bytes(run.snapshot))
+        digests[name] = run.digest()
+        snapshots.append(f"{name}:{after}:{file}")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.runtime.spread_runs", name, str(file), str(after)],
+        [sys.executable, "-m", "tests.runtime.spread_runs", *snapshots],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == run.digest(), (time_ps, before, after)
+    assert dict(line.split() for line in done.stdout.splitlines()) == digests, snapshots
 
 
 @pytest.mark.parametrize("seed", range(12))
