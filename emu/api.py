@@ -55,6 +55,7 @@ from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.source import Source
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 
 __all__ = [
     "EmuError",
@@ -260,6 +261,7 @@ def _run_recorded(
     finally:
         if steering is not None:
             steering.close()
+    live = steering is not None or options.end_ps != NEVER_PS
     summary = summarise(
         scenario if steering is None else steering.scenario,
         topology,
@@ -274,7 +276,7 @@ def _run_recorded(
         samples=record.kept(outcome),
         history=record.history,
         aims=record.aims,
-        diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves),
+        diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves, live),
     )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)

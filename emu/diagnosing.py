@@ -1,7 +1,9 @@
 """How does a run come before `emu.diagnosis`, at its end or years later?
 
 Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
-sees what an operator sees.
+sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is
+emulated as well: the measure that `emu.diagnosis.reference` compares with. It is kept in the summary, so that
+a run directory that is read later says the same.
 """
 
 from __future__ import annotations
@@ -9,26 +11,34 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from actors.ncclx.listing import job_plans
-from actors.runtime.outcome import Outcome
+from actors.runtime.launch import run_scenario
+from actors.runtime.outcome import Ending, Outcome, RunOptions
 from actors.runtime.plan import blueprint_of
 from emu.diagnosis.moves import Moves
-from emu.diagnosis.verdict import diagnose
-from emu.diagnosis.view import View
+from emu.diagnosis.reference import time_of
+from emu.diagnosis.verdict import diagnose, undecided
+from emu.diagnosis.view import View, alarmed
 from emu.errors import UsageError
 from emu.kernel.device import Series
 from emu.measure.collected import JobPlan
+from emu.measure.jobs import job_rows
 from emu.measure.parting import load_run
 from emu.measure.samples import SampleReader
 from emu.measure.shown import Shown, read_shown, shown_of
 from emu.measure.summary import Summary
-from emu.measure.summary_diagnosis import Diagnosed
+from emu.measure.summary_diagnosis import Diagnosed, Reference
 from emu.scenario.fault_links import Miscabling
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
+
+QUIET_S: Final = 3600.0
+MOST_EVENTS: Final = 20_000_000
+"""A run that executed more is not run again for comparison: some 20 s of compiled code."""
 
 
 def diagnosed(
@@ -37,19 +47,40 @@ def diagnosed(
     plans: Sequence[JobPlan],
     outcome: Outcome,
     moves: Moves,
+    live: bool,
     summary: Summary,
-) -> list[Diagnosed]:
-    """What a run suffered from, at its end; nothing of one that did not come to it. `topology` is the fabric
-    as it was run.
+) -> tuple[list[Diagnosed], Reference | None]:
+    """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
+    to it. `topology` is the fabric as it was run. A `live` run, which ends when somebody says so, is not
+    compared.
     """
     if not outcome.digest:
-        return []
+        return [], None
     intended = as_intended(scenario)
     if any(isinstance(fault, Miscabling) for fault in scenario.faults):
         topology = build_topology(intended)
     devices = [shown_of(record) for record in outcome.devices]
     series = {record.number: record.series for record in outcome.devices}
-    return _diagnosed(intended, topology, plans, summary, devices, moves, series)
+    view = _view(intended, topology, plans, summary, devices, moves, series)
+    reference = None
+    small = sum(record.executed for record in outcome.devices) <= MOST_EVENTS
+    if scenario.faults and small and not live and not scenario.run.repeat and undecided(view):
+        reference = reference_of(intended, topology, plans)
+    return diagnose(view, reference), reference
+
+
+def reference_of(intended: Scenario, topology: Topology, plans: Sequence[JobPlan]) -> Reference | None:
+    """The same jobs on the intended fabric; None if they came to no end there."""
+    options = RunOptions(local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0)
+    outcome = run_scenario(intended, topology, options)
+    if outcome.ending is not Ending.FINISHED:
+        return None
+    jobs = job_rows(plans, outcome.devices)
+    times = {name: time_of(job) for name, job in jobs.items()}
+    return Reference(
+        jobs={name: time_ps for name, time_ps in times.items() if time_ps is not None},
+        alarms=alarmed([shown_of(record) for record in outcome.devices]),
+    )
 
 
 def as_intended(scenario: Scenario) -> Scenario:
@@ -75,10 +106,11 @@ def diagnose_directory(path: Path) -> tuple[Summary, list[Diagnosed]]:
             if "changed" in record:
                 moves.add_record(record)
     devices = read_shown(path / "shown.jsonl")
-    return summary, _diagnosed(intended, topology, plans, summary, devices, moves, reader.series)
+    view = _view(intended, topology, plans, summary, devices, moves, reader.series)
+    return summary, diagnose(view, summary.reference)
 
 
-def _diagnosed(
+def _view(
     scenario: Scenario,
     topology: Topology,
     plans: Sequence[JobPlan],
@@ -86,6 +118,6 @@ def _diagnosed(
     devices: Sequence[Shown],
     moves: Moves,
     series: Mapping[int, Sequence[Series]],
-) -> list[Diagnosed]:
-    seen = summary.model_copy(update={"faults": [], "never_fired": [], "expectations": []})
-    return diagnose(View(scenario, topology, plans, seen, devices, moves, series))
+) -> View:
+    unseen: dict[str, list[str]] = {"faults": [], "never_fired": [], "expectations": []}
+    return View(scenario, topology, plans, summary.model_copy(update=unseen), devices, moves, series)

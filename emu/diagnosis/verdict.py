@@ -1,13 +1,17 @@
 """What is the matter with a run, the likeliest cause first?
 
-Every family of causes is asked for findings. A finding is told if something suffered from it:
+Every family of causes is asked for findings. What is told of them depends on what the run suffered:
 
-1. a job failed, or the run came to no end, and the cause began before that;
-2. its own evidence is something to be called for (`alarms`), and something was;
-3. a job became slower by 5 % or more after it began (`emu.diagnosis.pace`);
-4. nothing ended before it began, or nobody knows when that was, and its evidence speaks for harm.
+1. a job failed, or the run came to no end: everything that was found is told;
+2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.reference`), if it
+   is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
+   for rose by so much, nothing is said;
+3. of what was found, what shows harm of its own is told: its evidence is something to be called for
+   (`alarms`), a job became slower after it began (`emu.diagnosis.pace`), or nothing ended before it began and
+   its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is told;
+4. without a reference only what shows harm of its own is told.
 
-What is left is ranked by how direct the evidence is. Nothing left, and nothing slower: nothing is said.
+What is left is ranked by how direct the evidence is.
 """
 
 from __future__ import annotations
@@ -18,8 +22,9 @@ from typing import Final
 from emu.diagnosis import bad_links, cabling, drift, lost_links, pauses, queue_pairs, ranks, slow_gpus
 from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.pace import SLOWER_PERMILLE, failed_jobs, slower
-from emu.diagnosis.view import View
-from emu.measure.summary_diagnosis import Diagnosed
+from emu.diagnosis.reference import harms
+from emu.diagnosis.view import PORTS_DOWN, View
+from emu.measure.summary_diagnosis import Diagnosed, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,
@@ -34,9 +39,13 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
 MOST_TOLD: Final = 5
 
 
-def diagnose(view: View) -> list[Diagnosed]:
+def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
     """What suffered, and from what, best first; at most `MOST_TOLD`."""
-    suffering = sorted((one for one in findings(view) if suffered(view, one)), key=Finding.order)
+    found = findings(view)
+    harm = [] if reference is None else harms(view.jobs, view.alarmed(), reference)
+    if reference is not None and not harm and not broke_off(view):
+        return []
+    suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
     return [
         Diagnosed(
             cause=one.cause,
@@ -44,10 +53,22 @@ def diagnose(view: View) -> list[Diagnosed]:
             score=one.score,
             since_ps=one.since_ps,
             sentence=one.sentence,
-            evidence=[*one.evidence, *_slowdown(view, one)],
+            evidence=[*one.evidence, *(harm or _slowdown(view, one))],
         )
-        for one in suffering[:MOST_TOLD]
+        for one in sorted(suffering, key=Finding.order)[:MOST_TOLD]
     ]
+
+
+def undecided(view: View) -> bool:
+    """Whether it takes a reference to tell if what was found mattered: every job ended well, and no port went
+    down, which nobody expects of a fabric that is well.
+    """
+    return not broke_off(view) and not view.alarmed()[PORTS_DOWN] and bool(findings(view))
+
+
+def broke_off(view: View) -> bool:
+    """Whether a job failed, or the run came to no end."""
+    return bool(failed_jobs(view)) or view.ending in ("stalled", "time_limit")
 
 
 def findings(view: View) -> list[Finding]:
@@ -59,7 +80,7 @@ def findings(view: View) -> list[Finding]:
 
 def suffered(view: View, finding: Finding) -> bool:
     """Whether anything suffered from what was found."""
-    if failed_jobs(view) or view.ending in ("stalled", "time_limit"):
+    if broke_off(view):
         return True
     if finding.alarms and view.alarms():
         return True

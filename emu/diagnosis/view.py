@@ -29,6 +29,9 @@ ALARMED: Final = (
 """Counters that an operator is called for (deploy/prometheus/alerts.yml), besides headroom overruns and ports
 that go down."""
 
+OVERRUN: Final = "headroom_overrun"
+PORTS_DOWN: Final = "ports_down"
+
 
 class View:
     """One run, as it can be seen from outside."""
@@ -167,10 +170,24 @@ class View:
             return ""
         return f" (first between {format_time(moved.after_ps)} and {format_time(moved.by_ps)})"
 
+    def alarmed(self) -> dict[str, int]:
+        """What an operator would have been called for, and how often."""
+        return alarmed(self._devices.values())
+
     def alarms(self) -> int:
-        """What an operator would have been called for: losses of order, timeouts, storms, overruns, ports
-        that went down.
-        """
-        found = sum(value for (metric, _, _), value in self._totals.items() if metric in ALARMED)
-        found += sum(value for (_, _, reason), value in self._reasons.items() if reason == "headroom_overrun")
-        return found + sum(len(self.rows(number, "downs")) for number in self.networked())
+        """How often in all."""
+        return sum(self.alarmed().values())
+
+
+def alarmed(devices: Iterable[Shown]) -> dict[str, int]:
+    """What an operator is called for, and how often: losses of order, timeouts, storms, headroom overruns,
+    ports that went down.
+    """
+    found = dict.fromkeys((*ALARMED, OVERRUN, PORTS_DOWN), 0)
+    for one in devices:
+        for (metric, _, _, reason), value in one.counters.items():
+            name = reason if reason == OVERRUN else metric
+            if name in found:
+                found[name] += value
+        found[PORTS_DOWN] += len(one.rows("downs"))
+    return found

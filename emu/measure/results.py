@@ -17,7 +17,7 @@ from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
 from emu.measure.series_verdict import History, judge_series
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
-from emu.measure.summary_diagnosis import Diagnosed
+from emu.measure.summary_diagnosis import Diagnosed, Reference
 from emu.measure.unfired import never_fired
 from emu.scenario.expect import Expectation
 from emu.scenario.expect_series import SeriesExpectation
@@ -85,13 +85,14 @@ def summarise(
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
     aims: Aims = MappingProxyType({}),
-    diagnose: Callable[[Summary], list[Diagnosed]] | None = None,
+    diagnose: Callable[[Summary], tuple[list[Diagnosed], Reference | None]] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
     `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
     all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
-    busiest were found to hit. `diagnose` says what the run suffered from, given the summary without that.
+    busiest were found to hit. `diagnose` says what the run suffered from and what it was compared with, given
+    the summary without that.
     """
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
@@ -119,7 +120,8 @@ def summarise(
         expectations=[],
     )
     if diagnose is not None:
-        summary = summary.model_copy(update={"diagnosis": diagnose(summary)})
+        found, reference = diagnose(summary)
+        summary = summary.model_copy(update={"diagnosis": found, "reference": reference})
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
     series = iter(
         judge_series(

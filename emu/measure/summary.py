@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from emu.measure.summary_diagnosis import Diagnosed, Unfired
+from emu.measure.summary_diagnosis import Diagnosed, Reference, Unfired
 from emu.measure.summary_init import Init
 from emu.measure.summary_training import Part, TrainingResult
 
@@ -370,6 +370,8 @@ class Summary(Part):
     """In the order of the scenario."""
     diagnosis: list[Diagnosed] = Field(default_factory=list)
     """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
+    reference: Reference | None = None
+    """What the run was compared with; null where that was not needed, or too large to be run again."""
     never_fired: list[Unfired]
     """What was configured in vain."""
     expectations: list[Expectation]

@@ -22,6 +22,15 @@ class Diagnosed(Part):
     """What speaks for it, a line each."""
 
 
+class Reference(Part):
+    """The same jobs on the fabric as it was meant to be, emulated to tell what mattered."""
+
+    jobs: dict[str, int]
+    """How long each job took there that ended well, in picoseconds."""
+    alarms: dict[str, int]
+    """What an operator is called for, and how often it was counted there."""
+
+
 class Unfired(Part):
     """A feature that the scenario configures and that made no difference."""
 

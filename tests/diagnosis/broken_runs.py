@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from emu import api
+from emu.measure.summary import Summary
 from emu.measure.summary_diagnosis import Diagnosed
 
 FABRIC: dict[str, Any] = {
@@ -42,9 +43,14 @@ def scenario(*faults: dict[str, Any], **more: Any) -> dict[str, Any]:
     } | more
 
 
+def run_of(*faults: dict[str, Any], out: Path | None = None, **more: Any) -> Summary:
+    """A run with these faults."""
+    return api.run(scenario(*faults, **more), local=True, out=out).summary
+
+
 def said_of(*faults: dict[str, Any], out: Path | None = None, **more: Any) -> list[Diagnosed]:
-    """What is said of a run with these faults."""
-    return api.run(scenario(*faults, **more), local=True, out=out).summary.diagnosis
+    """What is said of it."""
+    return run_of(*faults, out=out, **more).diagnosis
 
 
 def named(found: list[Diagnosed]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ that was down once. A drift has to be named with its item.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from random import Random
 from typing import Any, NamedTuple
@@ -151,8 +152,8 @@ def fabric_of(base: int) -> Topology:
     return api.prepare(base_scenario(base)).topology
 
 
-def drawn(seed: int, span_ps: dict[int, int]) -> Drawn | None:
-    """The fault of a seed; None if it does not fit its fabric. `span_ps` is how long each base takes."""
+def drawn(seed: int, span_ps: Callable[[int], int]) -> Drawn | None:
+    """The fault of a seed; None if it does not fit its fabric. `span_ps` says how long a base takes."""
     random = Random(seed)
     base = random.randrange(POOL)
     kind = random.choice(sorted(KINDS))
@@ -168,7 +169,7 @@ def drawn(seed: int, span_ps: dict[int, int]) -> Drawn | None:
     if kind == "degrade" and random.random() < 0.5:
         fault["sender"] = random.choice(fault["target"].partition("/")[0].split(":"))
     if kind != "miscabling":
-        span = span_ps[base]
+        span = span_ps(base)
         at_ps = 0 if random.random() < 0.2 else random.randrange(span // 8, span * 6 // 10)
         fault["at"] = f"{at_ps // 1000}ns"
         if kind not in OWN_TIMES and random.random() < 0.5:

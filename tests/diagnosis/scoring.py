@@ -13,7 +13,7 @@ from typing import NamedTuple
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary_diagnosis import Diagnosed
-from tests.diagnosis.draws import POOL, Answer, Drawn, base_scenario, drawn
+from tests.diagnosis.draws import Answer, Drawn, base_scenario, drawn
 
 ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_storms")
 NOTHING = "nothing"
@@ -88,8 +88,7 @@ def right(found: Diagnosed, answers: Iterable[Answer]) -> bool:
 
 def scored(seed: int) -> Scored | None:
     """The fault of a seed, and what was said of it; None if it does not fit its fabric."""
-    spans = {base: healthy(base).span_ps for base in range(POOL)}
-    one = drawn(seed, spans)
+    one = drawn(seed, lambda base: healthy(base).span_ps)
     if one is None:
         return None
     try:

@@ -9,7 +9,10 @@ import pytest
 
 from emu.diagnosing import diagnose_directory
 from emu.diagnosis.finding import CAUSES
-from tests.diagnosis.broken_runs import INCAST, named, said_of
+from emu.diagnosis.reference import harms
+from emu.measure.summary import Job
+from emu.measure.summary_diagnosis import Reference
+from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
 LINK = "rtsw-0:ctsw-0"
 CASES: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -25,7 +28,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "nic_reset": ({"target": "nic-1-0"}, "nic_reset", "nic-1-0"),
     "qp_error": ({"target": "nic-1-0"}, "qp_error", "nic-1-0"),
     "slow_receiver": ({"target": "nic-2-0", "rate": "8G"}, "slow_receiver", "nic-2-0"),
-    "gpu_slow": ({"target": "gpu-1-0", "factor": 200}, "gpu_slow", "gpu-1-0"),
+    "gpu_slow": ({"target": "gpu-1-0", "factor": 1000}, "gpu_slow", "gpu-1-0"),
     "gpu_hung": ({"target": "gpu-1-0", "for": "300us"}, "gpu_hung", "gpu-1-0"),
     "gpu_lost": ({"target": "gpu-1-0"}, "gpu_lost", "gpu-1-0"),
     "host_lost": ({"target": "host-1"}, "host_lost", "host-1"),
@@ -74,10 +77,43 @@ def test_nothing_is_said_of_a_run_that_is_well() -> None:
         {"kind": "alpha_drift", "target": "rtsw-0", "alpha": "1/4"},
         {"kind": "headroom_drift", "target": "rtsw-0", "headroom": "48KiB"},
         {"kind": "gpu_slow", "target": "gpu-0-0", "factor": "21/20"},
+        {"kind": "delay", "target": "nic-0-0:rtsw-0", "added": "200ns", "for": "20us"},
+        {"kind": "degrade", "target": LINK, "rate": "90G", "at": "0s"},
     ],
 )
 def test_nothing_is_said_of_what_nobody_suffered_from(harmless: dict[str, Any]) -> None:
     assert said_of({"at": "150us"} | harmless) == []
+
+
+def test_harm_is_told_against_the_same_job_on_the_intended_fabric() -> None:
+    slow = {"kind": "degrade", "target": LINK, "rate": "20G", "at": "0s"}
+    broken, well = run_of(slow), run_of()
+    times = [(job.end_ps or 0) - (job.start_ps or 0) for job in (broken.jobs["train"], well.jobs["train"])]
+    assert broken.reference is not None
+    assert broken.reference.jobs == {"train": times[1]}
+    assert well.reference is None
+    percent = (times[0] - times[1]) * 100 // times[1]
+    assert percent >= 5
+    assert any(
+        f"{percent}% more than on the intended fabric" in line for line in broken.diagnosis[0].evidence
+    )
+
+
+def test_a_run_that_broke_or_lost_a_port_needs_no_reference() -> None:
+    assert run_of({"kind": "host_lost", "target": "host-1", "at": "150us"}).reference is None
+    assert run_of({"kind": "link_down", "target": LINK, "at": "150us", "for": "50us"}).reference is None
+
+
+@pytest.mark.parametrize(
+    ("job_ps", "timeouts", "suffered"),
+    [(1_049, 20, 0), (1_050, 20, 1), (1_000, 21, 1), (900, 19, 0), (1_050, 21, 2)],
+)
+def test_five_per_cent_of_a_jobs_time_or_of_an_alarm_is_harm(
+    job_ps: int, timeouts: int, suffered: int
+) -> None:
+    reference = Reference(jobs={"train": 1_000}, alarms={"nic_local_ack_timeout_err": 20})
+    job = Job.model_construct(status="success", start_ps=7, end_ps=7 + job_ps)
+    assert len(harms({"train": job}, {"nic_local_ack_timeout_err": timeouts}, reference)) == suffered
 
 
 def test_a_run_directory_read_later_says_the_same(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from tests.conftest import SOAK
 from tests.diagnosis import healthy, scoring
 
 FIRST_SEED = 500_000
-SAMPLE, WHOLE = 40, 300
-HEALTHY_SAMPLE, HEALTHY_WHOLE = 12, 50
+SAMPLE, WHOLE = 30, 300
+HEALTHY_SAMPLE, HEALTHY_WHOLE = 10, 50
 
 
 def judged(count: int) -> scoring.Figures:
@@ -25,12 +25,12 @@ def judged(count: int) -> scoring.Figures:
     return found
 
 
-def test_of_drawn_faults_that_mattered_four_in_five_are_named_first() -> None:
+def test_of_drawn_faults_that_mattered_four_in_five_are_named_first_and_nothing_is_said_of_others() -> None:
     found = judged(WHOLE if SOAK else SAMPLE)
     assert found.mattered * 2 >= (WHOLE if SOAK else SAMPLE)
     assert found.first >= 80
     assert found.among_three >= 90
-    assert found.silent >= 75  # what shows and did no harm is not always told apart: docs/diagnosis.md
+    assert found.silent == 100
 
 
 @pytest.mark.parametrize("seed", range(HEALTHY_WHOLE if SOAK else HEALTHY_SAMPLE))
