@@ -6,6 +6,10 @@ user may enter and that is removed at the end. It takes 5 to 7 seconds. With an 
 used and left running. Where this process is already connected to Ray (the tests, a notebook), the
 connection is used and kept.
 
+What is started is in sessions of its own, so that a signal to this process and its group (Ctrl-C,
+`timeout`) reaches this process alone, which then ends the rest: Ray would wait a minute for a cluster that
+dies under it.
+
 Ray is imported here and in the coordinator only, and only when a run needs it.
 """
 
@@ -14,15 +18,17 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from actors.runtime.grpc_probe import speaks_grpc
-from actors.runtime.short_paths import private_directory, remove_private
+from actors.runtime.short_paths import private_directory, remove_private, started_for
 from emu.errors import RuntimeFailure, UsageError
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
@@ -37,6 +43,7 @@ ENVIRONMENT: Final = {
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
 }
 REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
 """How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
@@ -72,7 +79,7 @@ def ray_session(
     umask = os.umask(0o077)
     try:
         if address is None:
-            directory = private_directory()
+            directory = private_directory(inhabited=True)
             _set_token(directory)
         try:
             _connect(address, cpus, directory, wheel)
@@ -100,16 +107,31 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
             shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
         return
-    ray.init(
-        address="local",
-        num_cpus=cpus,
-        num_gpus=0,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE_BYTES,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=str(directory),
-    )
+    assert directory is not None, address
+    with started_for(directory), _terminable():
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(directory),
+        )
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does while Ray starts, which would exit, and leave the signal as it was."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -125,16 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def command_line() -> None:
     """The `emu` command: do it, and leave.
 
-    Without Ray nothing is left to be done at exit, and freeing a large fabric piece by piece would take
-    seconds that a user waits for after Ctrl-C.
+    Nothing is left to be done at exit, and freeing a large fabric piece by piece would take seconds that a
+    user waits for after Ctrl-C. Ray, which was shut down, may crash while the interpreter ends.
     """
     status = main()
     with suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()
-    if "ray" not in sys.modules:
-        os._exit(status)
-    sys.exit(status)
+    os._exit(status)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""A private directory is gone when its owner is, however the owner ended, and so is its caretaker."""
+"""A private directory is gone when its owner is, however that ended, and so are its caretaker and what was
+started for it; nothing else is."""
 
 import os
 import signal
@@ -6,11 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from actors.runtime.short_paths import private_directory, remove_private
+from actors.runtime.short_paths import private_directory, remove_private, started_for
 from tests.scenarios_run.small import ROOT
 
 OWNER = """
@@ -19,6 +21,19 @@ from actors.runtime.short_paths import private_directory
 directory = private_directory()
 (directory / "socket").touch()
 print(directory, flush=True)
+time.sleep(60)
+"""
+
+LATE = """
+import os, subprocess, sys, time
+from pathlib import Path
+from actors.runtime.short_paths import private_directory, started_for
+directory = private_directory(inhabited=True)
+writing = 'while :; do mkdir -p "$0"; : >"$0/late"; sleep 0.01; done'
+with started_for(directory):
+    inside = subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM; ({writing}) & {writing}", str(directory)])
+outside = subprocess.Popen(["sleep", "60"], start_new_session=True)
+print(directory, inside.pid, outside.pid, flush=True)
 time.sleep(60)
 """
 
@@ -72,3 +87,49 @@ def test_directory_that_its_owner_removes_leaves_no_caretaker() -> None:
         remove_private(directory)
         remove_private(directory)
     assert all(gone(directory) for directory in directories)
+
+
+def started(directory: Path) -> list[str]:
+    """Who carries the mark of a directory."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and os.fsencode(f"={directory}") in (entry / "environ").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+def test_what_was_started_for_a_directory_ends_with_its_owner_and_nothing_else_does() -> None:
+    place = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    with subprocess.Popen(
+        [sys.executable, "-c", LATE],
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(place)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as owner:
+        assert owner.stdout is not None
+        name, inside, outside = owner.stdout.readline().split()
+        directory = Path(name)
+        assert inside in started(directory)
+        assert len(started(directory)) >= 2
+        owner.kill()
+    assert gone(directory)
+    assert started(directory) == []
+    os.kill(int(outside), signal.SIGKILL)
+    place.rmdir()
+
+
+def test_a_directory_is_removed_once_what_was_started_for_it_is_gone() -> None:
+    directory = private_directory(inhabited=True)
+    with started_for(directory):
+        inside = subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; sleep 60; :"], env=None)
+    outside = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    remove_private(directory)
+    assert not directory.exists()
+    assert inside.wait(0) == -signal.SIGKILL
+    assert outside.poll() is None
+    outside.kill()
+    outside.wait()
+    assert gone(directory)
