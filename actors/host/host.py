@@ -339,12 +339,14 @@ class Host(Device):
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
-        failures; and the steps and calls of scripts, if any. See `actors.host.program`.
+        failures; and the steps and calls of scripts, and what came out of operations with real payload and
+        zero-copy, if any. See `actors.host.program`.
         """
         flows: list[list[int]] = []
         tables = {"flows": flows, "cts_waits": [], "flights": [], "called": [], "failures": []}
         steps: list[list[int]] = []
         calls: list[list[int]] = []
+        payload: list[list[int]] = []
         for program in self.programs:
             tables["flows"] += program.flow_rows()
             tables["cts_waits"] += program.cts_rows()
@@ -353,10 +355,13 @@ class Host(Device):
             tables["failures"] += program.failure_rows()
             steps += program.step_rows()
             calls += program.call_rows()
+            payload += program.payload_rows()
         if steps:
             tables["steps"] = steps
         if calls:
             tables["calls"] = calls
+        if payload:
+            tables["payload"] = payload
         return tables
 
     def save(self) -> list[Plain]:

@@ -93,6 +93,10 @@ class Program:
         """Rows for the table `called`: job, rank, group, calls begun, calls ended."""
         return []
 
+    def payload_rows(self) -> list[list[int]]:
+        """Rows for the table `payload`, of which `actors.gpu.memory` tells."""
+        return []
+
     def failure_rows(self) -> list[list[int]]:
         """Rows for the table `failures`: job, rank, group, call of the group, status, what it waited for,
         peer, host's port, queue pair's number, at_ps.

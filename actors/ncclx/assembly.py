@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from actors.gpu.gpu import Gpu
-from actors.gpu.memory import GpuMemory
+from actors.gpu.memory import GpuMemory, RankMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
@@ -38,11 +38,11 @@ from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
-from actors.ncclx.ring import OPERATION_CODES, RingCursor
+from actors.ncclx.ring import OPERATION_CODES
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import is_ring
 from actors.ncclx.scripted import ScriptBuilder
-from actors.ncclx.verifying import contents_of
+from actors.ncclx.verifying import contents_of, rank_contents
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
 from emu.scenario.schema import Scenario
@@ -71,7 +71,7 @@ def build_gpu(
         group.priority for job in plan.jobs if job.training is not None for group in job.training.groups
     )
     gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
-    if scenario.payload == "real":
+    if scenario.payload == "real" and not scenario.ncclx.zero_copy:
         gpu.memory = GpuMemory(contents_of(scenario, plan, number))
     end = topology.nvlink_end(number)
     if end is not None:
@@ -201,6 +201,8 @@ def _add_rank(
     orders: Orders | None = None
     if scenario.payload == "real":
         orders = Orders(job.job, work.rank, partial(schedule.steps, rank=work.rank))
+        if ncclx.zero_copy:
+            orders.memory = RankMemory(rank_contents(scenario, job, work.rank))
     rings: list[Channel] = []
     graphs: list[Channel] = []
     sends: list[SendEnd] = []
@@ -230,15 +232,8 @@ def _add_rank(
         outgoing = sends[len(sends) - len(ends.sends) :]
         incoming = receives[len(receives) - len(ends.receives) :]
         if not all(graphed):
-            cursor = RingCursor(
-                len(group),
-                group.index(work.rank),
-                len(work.channels),
-                number,
-                ncclx.chunk_bytes,
-                ncclx.slice_bytes,
-            )
-            before, after = job.schedule.neighbours(work.rank)
+            cursor = job.schedule.cursor(work.rank, number)
+            before, after = job.schedule.neighbours(work.rank, number)
             (send,) = (one for one, end in zip(outgoing, ends.sends, strict=True) if _is(end, after))
             (receive,) = (one for one, end in zip(incoming, ends.receives, strict=True) if _is(end, before))
             rings.append(RingChannel(number, gpu_port, send, receive, cursor, operations, orders))
@@ -253,6 +248,7 @@ def _add_rank(
             graphs.append(GraphChannel(number, gpu_port, outgoing, incoming, cut.slice_bytes, tasks, orders))
     for one in rings + graphs:
         one.zero_copy = ncclx.zero_copy
+        one.memory = None if orders is None else orders.memory
     section = scenario.jobs[job.job]
     recorder = Recorder(ncclx.flight_recorder, [job.schedule.groups.index(group)])
     watchdog, absent = ncclx.watchdog_ps or 0, work.rank in section.absent

@@ -11,6 +11,10 @@ the receiver's, into which the WRITE goes. What is only moved needs no GPU then:
 and is where it belongs when it arrives. What is reduced is the GPU's still. The operations of a channel keep
 their order either way, so that one that needs no GPU waits for those before it that do.
 
+Where payload is real as well, what NICs read and write has no message of the GPU's to ride in: the rank's
+memory is then kept beside its channels (`actors.ncclx.orders`), orders are carried out on it as they are
+given, and what goes on waits here for its turn. What the GPU reduces takes its time there all the same.
+
 Source: NCCLX (CTRAN), zero-copy; NCCL 2.30, user buffer registration (`ncclCommRegister`).
 """
 
@@ -20,12 +24,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.gpu.memory import RankMemory
 from actors.host.host import Host
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list
+from emu.kernel.state import as_bytes, as_int, as_list
 from emu.wire.event import Message
 from emu.wire.message import COPY_PLAIN
+from emu.wire.order import read_order
 
 BY_GPU: Final[i64] = -1
 
@@ -51,6 +57,10 @@ class Channel:
         self.line: list[int] = []
         """With zero-copy, operations under way in their order: the note of one that needs no GPU, else
         BY_GPU."""
+        self.memory: RankMemory | None = None
+        """Of the rank, with zero-copy and real payload."""
+        self.moved: list[bytes | None] = []
+        """What of each operation in `line` goes on to other ranks, where payload is real."""
 
     def begin(self, host: Host, operation: i64) -> None:
         """Start an operation of the job: expect what it brings, give the GPU what it can do."""
@@ -76,6 +86,10 @@ class Channel:
         """Let the GPU copy or reduce a slice, or nobody where that is not needed."""
         self.copies += 1
         if self.zero_copy:
+            memory = self.memory
+            if memory is not None and order is not None:
+                self.moved.append(memory.carry_out(read_order(order)))
+                order = None
             if kind == COPY_PLAIN:
                 self.direct += 1
                 self.line.append(note)
@@ -87,18 +101,23 @@ class Channel:
     def on_copied(self, host: Host, message: Message) -> None:
         """The GPU finished the oldest copy under way."""
         self.copies -= 1
-        if self.zero_copy:
-            self.line.pop(0)
-        self.finish(host, message.e, message.data)
-        if self.zero_copy:
-            self._advance(host)
+        if not self.zero_copy:
+            self.finish(host, message.e, message.data)
+            return
+        self.line.pop(0)
+        self.finish(host, message.e, self._next_moved())
+        self._advance(host)
 
     def _advance(self, host: Host) -> None:
         """Finish what needs no GPU and waits for none."""
         while self.line and self.line[0] != BY_GPU:
             note: i64 = self.line.pop(0)
             self.copies -= 1
-            self.finish(host, note, None)
+            self.finish(host, note, self._next_moved())
+
+    def _next_moved(self) -> bytes | None:
+        """What goes on of the oldest operation under way."""
+        return self.moved.pop(0) if self.moved else None
 
     def waits_for(self) -> str:
         """What holds it up, in words, or nothing."""
@@ -114,7 +133,8 @@ class Channel:
 
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
-        return [self.copies, self.unacknowledged, self.direct, list[Plain](self.line)]
+        line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved)]
+        return [self.copies, self.unacknowledged, self.direct, line]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
@@ -122,4 +142,6 @@ class Channel:
         self.copies = as_int(copies)
         self.unacknowledged = as_int(unacknowledged)
         self.direct = as_int(direct)
-        self.line = [as_int(note) for note in as_list(line)]
+        notes, moved = as_list(line)
+        self.line = [as_int(note) for note in as_list(notes)]
+        self.moved = [None if one is None else as_bytes(one) for one in as_list(moved)]

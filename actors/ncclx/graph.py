@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from actors.ncclx.ring_order import ring_order
 from emu.scenario.operations import BARRIER_BYTES
 
 NOBODY: Final = -1
@@ -78,6 +79,8 @@ class Call:
     """For all_to_allv: bytes from each rank to each."""
     nodes: tuple[int, ...] = ()
     """The server of each rank."""
+    turned: bool = False
+    """Whether each channel's ring has an order of its own."""
 
     def share(self, size: int) -> tuple[int, int]:
         """Where this channel's share of `size` bytes begins, and how much it is."""
@@ -103,6 +106,12 @@ class Call:
     def blocks(self, ranks: Iterable[int]) -> Extents:
         """Shares of several blocks, those with nothing in them left out."""
         return tuple(block for block in map(self.block, ranks) if block.size_bytes)
+
+    def ring(self) -> tuple[int, ...]:
+        """The ranks in the order of the channel's ring."""
+        if self.turned:
+            return ring_order(self.nodes, self.channels, self.channel)
+        return tuple(range(self.ranks))
 
     def count(self, source: int, destination: int) -> int:
         """Bytes that one rank has for another in all_to_all and all_to_allv."""

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from actors.gpu.memory import RankMemory
 from actors.ncclx.graph import DATA, Step, within
+from emu.kernel.device import Plain
+from emu.kernel.state import as_int, as_list
 from emu.wire.order import write_order
 
 StepsOf = Callable[[int, int], Sequence[Step]]
@@ -23,8 +26,27 @@ class Orders:
         self.job = job
         self.rank = rank
         self.turn = -1
+        self.memory: RankMemory | None = None
+        """Of the rank, where it is kept here and not by the GPU: with zero-copy."""
         self._steps_of = steps_of
         self._steps: dict[tuple[int, int], Sequence[Step]] = {}
+
+    def rows(self) -> list[list[int]]:
+        """Rows for the table `payload`, of a rank whose memory is kept here."""
+        if self.memory is None:
+            return []
+        return [[self.job, row[0], self.rank, *row[1:]] for row in self.memory.compared()]
+
+    def save(self) -> list[Plain]:
+        """The turn, and the memory that is kept here."""
+        return [self.turn, None if self.memory is None else self.memory.save()]
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` returned."""
+        turn, memory = as_list(state)
+        self.turn = as_int(turn)
+        if self.memory is not None:
+            self.memory.load(memory)
 
     def begin(self) -> None:
         """The rank begins its next operation."""

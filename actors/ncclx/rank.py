@@ -43,7 +43,7 @@ from actors.ncclx.recorder import (
 )
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.event import Message
 from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
@@ -300,6 +300,9 @@ class RankProgram(Program):
         """Rows for the table `called`."""
         return self.recorder.called_rows(self.job, self.rank)
 
+    def payload_rows(self) -> list[list[int]]:
+        return [] if self.orders is None else self.orders.rows()
+
     def failure_rows(self) -> list[list[int]]:
         """Rows for the table `failures`."""
         return [[self.job, self.rank, *row] for row in self.recorder.failures]
@@ -315,13 +318,13 @@ class RankProgram(Program):
             receives,
             self.waits.save(),
             self.recorder.save(),
-            -1 if self.orders is None else self.orders.turn,
+            None if self.orders is None else self.orders.save(),
         ]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, waits, recorder, turn = state
+        fields, channels, sends, receives, waits, recorder, orders = state
         if self.orders is not None:
-            self.orders.turn = as_int(turn)
+            self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
         if self.operation >= 0:
             self.channels = self.graphs if self.graphed[self.operation] else self.rings

@@ -21,6 +21,9 @@ slice.
 Slices. A chunk is cut into slices of at most `slice_bytes`. NCCL always cuts a chunk into chunk_steps /
 slice_steps slices, however small; here a chunk that fits one slice is one.
 
+Order. A channel's ring may go through the ranks in another order than theirs (`actors.ncclx.ring_order`): r
+is then a place in the ring, and a block is its rank's, whatever its place.
+
 Shares. S (or a block) is divided by the channels, rounded up to 16 B; the last channels may have less, or
 nothing.
 
@@ -87,11 +90,21 @@ class RingCursor:
     """
 
     def __init__(
-        self, ranks: int, rank: int, channels: int, channel: int, chunk_bytes: int, slice_bytes: int
+        self,
+        ranks: int,
+        rank: int,
+        channels: int,
+        channel: int,
+        chunk_bytes: int,
+        slice_bytes: int,
+        owners: tuple[int, ...] = (),
     ) -> None:
         assert ranks >= 1 and 0 <= rank < ranks, (rank, ranks)
         self.ranks: i64 = ranks
         self.rank: i64 = rank
+        """Its place in the ring."""
+        self.owners: tuple[int, ...] = owners
+        """By place in the ring, whose block it is; nothing where ranks and places are the same."""
         self.channels: i64 = channels
         self.channel: i64 = channel
         self.chunk_bytes: i64 = chunk_bytes
@@ -191,6 +204,8 @@ class RingCursor:
         self.flags = flags
         shift: i64 = 0 if self.op == ALL_GATHER else -1
         self.chunk = (self.rank + shift - at + 2 * self.ranks) % self.ranks
+        if self.op != ALL_REDUCE and len(self.owners) > 0:
+            self.chunk = self.owners[self.chunk]
         if self.op == ALL_REDUCE:
             before: i64 = self.loop_start_bytes + self.chunk * self.loop_chunk_bytes
             self.chunk_size_bytes = _clamp(self.share_bytes - before, self.loop_chunk_bytes)

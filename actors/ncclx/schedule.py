@@ -5,7 +5,8 @@ and not before: the graphs of all ranks together are never in memory. Connection
 rank once for each kind of operation, with 64 B for each rank and channel, so an algorithm may not choose
 peers by size.
 
-The operations of `actors.ncclx.ring` have no graph: there rank r sends to r + 1.
+The operations of `actors.ncclx.ring` have no graph: there a rank sends to the next one in the order of the
+channel's ring.
 
 A job that is split has several communicators, each of which does every operation by itself, at once. An
 algorithm knows ranks by their place in their communicator; what leaves here has those of the job.
@@ -22,7 +23,7 @@ from actors.ncclx.algorithms.table import LIBRARY
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.graph_channel import TaskPlan
-from actors.ncclx.ring import OPERATION_CODES
+from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.tuner import choose
 from emu.errors import Problem, ScenarioError
 from emu.scenario.graph import GraphSection
@@ -68,6 +69,8 @@ class Schedule:
         self.members = {rank: group for group in self.groups for rank in group}
         """By rank, the communicator that it is in."""
         self._own: dict[str, Algorithm] = {} if graph is None else {GRAPH: Given(graph)}
+        self._rings: dict[tuple[int, int], tuple[int, ...]] = {}
+        """By the first rank of a communicator, and channel."""
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
         point_to_point = all(one.op in POINT_TO_POINT for one in operations)
@@ -82,11 +85,28 @@ class Schedule:
         other.operations = tuple(operations)
         return other
 
-    def neighbours(self, rank: int) -> tuple[int, int]:
+    def ring(self, rank: int, channel: int) -> tuple[int, ...]:
+        """The ring of a rank's communicator on a channel, by the ranks' places in it."""
+        group = self.members[rank]
+        known = self._rings.get((group[0], channel))
+        if known is None:
+            known = self._rings[group[0], channel] = self.call(self.operations[0], channel, group).ring()
+        return known
+
+    def cursor(self, rank: int, channel: int) -> RingCursor:
+        """A rank's way through the ring of its communicator on a channel."""
+        group, ring, ncclx = self.members[rank], self.ring(rank, channel), self.ncclx
+        place = ring.index(group.index(rank))
+        return RingCursor(
+            len(ring), place, ncclx.channels, channel, ncclx.chunk_bytes, ncclx.slice_bytes, ring
+        )
+
+    def neighbours(self, rank: int, channel: int) -> tuple[int, int]:
         """Of a rank in the ring of its communicator: the one before and the one after."""
         group = self.members[rank]
-        place = group.index(rank)
-        return group[place - 1], group[(place + 1) % len(group)]
+        ring = self.ring(rank, channel)
+        place = ring.index(group.index(rank))
+        return group[ring[place - 1]], group[ring[(place + 1) % len(ring)]]
 
     def call(self, operation: Operation, channel: int, group: Sequence[int]) -> Call:
         """An operation as a channel of a communicator sees it."""
@@ -102,6 +122,7 @@ class Schedule:
             root=operation.root,
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
             nodes=tuple(self.nodes[rank] for rank in group),
+            turned=ncclx.ring_order == "by_channel",
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:
@@ -111,7 +132,7 @@ class Schedule:
         for operation in self._kinds():
             for rank in range(ranks):
                 if is_ring(operation):
-                    found[rank][self.neighbours(rank)[1], 0] = None
+                    found[rank][self.neighbours(rank, channel)[1], 0] = None
                     continue
                 for step in self._steps(operation, channel, rank):
                     found[rank].update(((peer, step.lane), None) for peer in step.sends)

@@ -34,6 +34,7 @@ from actors.ncclx.program import ScriptProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
+from actors.ncclx.ring_order import ring_order
 from actors.ncclx.schedule import Schedule
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
@@ -124,12 +125,20 @@ def _joined(
                 yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
     elif group.kind == RING:
         for channel in range(ncclx.channels):
-            for place, rank in enumerate(members):
-                yield channel, rank, members[(place + 1) % len(members)], 0
+            ring = _ring(ncclx, group, channel, nodes)
+            for at, place in enumerate(ring):
+                yield channel, members[place], members[ring[(at + 1) % len(ring)]], 0
     elif group.kind == LINE:
         yield 0, members[0], members[1], 0
     else:
         yield from ((0, one, other, 0) for one in members for other in members if one != other)
+
+
+def _ring(ncclx: NcclxSection, group: Group, channel: int, nodes: Sequence[int]) -> tuple[int, ...]:
+    """The places of a group's ranks in the order of a channel's ring."""
+    if ncclx.ring_order == "same":
+        return tuple(range(len(group.members)))
+    return ring_order(tuple(nodes[rank] for rank in group.members), ncclx.channels, channel)
 
 
 def _called(plan: ScriptPlan) -> list[list[GroupCall]]:
@@ -261,14 +270,15 @@ class ScriptBuilder:
     def _ring(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side, back: Side) -> None:
         ncclx = self._scenario.ncclx
         number = self._number(place)
-        members = group.members
+        ring = _ring(ncclx, group, side.channel, self._nodes)
         cursor = RingCursor(
-            len(members),
-            members.index(self._rank),
+            len(ring),
+            ring.index(group.members.index(self._rank)),
             ncclx.channels,
             side.channel,
             ncclx.chunk_bytes,
             ncclx.slice_bytes,
+            ring,
         )
         operations = [(OPERATION_CODES[call.op], call.size_bytes) for call in calls]
         slots = ncclx.cut(point_to_point=False).slots

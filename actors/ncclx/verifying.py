@@ -176,7 +176,7 @@ class RankContents(Contents):
 def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
     """What the ranks of collectives on a GPU work on."""
     return [
-        _contents(scenario, job, job.schedule, work.rank)
+        rank_contents(scenario, job, work.rank)
         for job in plan.jobs
         if job.schedule is not None
         for work in job.works
@@ -184,7 +184,10 @@ def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
     ]
 
 
-def _contents(scenario: Scenario, job: JobWork, schedule: Schedule, rank: int) -> RankContents:
+def rank_contents(scenario: Scenario, job: JobWork, rank: int) -> RankContents:
+    """What one rank of a collective job works on."""
+    schedule = job.schedule
+    assert schedule is not None, job.name
     workload = scenario.jobs[job.job].workload
     assert isinstance(workload, CollectiveWorkload), workload
     group = schedule.members[rank]

@@ -193,6 +193,9 @@ class BitFlip(RecurringFault):
         """There is something to turn over."""
         if scenario.payload != "real":
             yield Objection("kind", "GPUs hold nothing: packets carry sizes only", "payload: real")
+        elif scenario.ncclx.zero_copy:
+            reason = "what NICs read and write themselves cannot turn over (ncclx.zero_copy)"
+            yield Objection("kind", reason, "ncclx.zero_copy: false")
 
 
 class GpuLost(RecurringFault):

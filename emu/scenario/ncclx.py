@@ -106,6 +106,9 @@ class NcclxSection(Section):
 
     channels: Annotated[int, Field(ge=1, le=64)] = 1
     """Channels of a communicator; each carries its share of every operation."""
+    ring_order: Literal["by_channel", "same"] = "by_channel"
+    """Whether a ring goes through the GPUs of each server in another order on each channel, so that each
+    leaves by another NIC (NCCL_CROSS_NIC 2, NCCL's default), or in that of the ranks on all of them."""
     sms_per_channel: Annotated[int, Field(ge=0, le=1024)] = 0
     """SMs that a channel holds while its collective runs, and that computing lacks meanwhile; all channels
     together must leave one of `gpu.sms`. NCCL's kernel has a thread block per channel, so 1; 0: none are

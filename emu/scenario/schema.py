@@ -95,9 +95,6 @@ class Scenario(Section):
                 yield Refusal(("jobs", index, "mismatch"), reason, "payload: sizes")
         if not any(job.enabled for job in self.jobs):
             yield Refusal(("jobs",), "no job is enabled", "a job that runs")
-        if self.ncclx.zero_copy and self.payload == "real":
-            reason = "bytes that no GPU copies have no message to ride in (payload: real)"
-            yield Refusal(("ncclx", "zero_copy"), reason, "false, or payload: sizes")
         if self.ncclx.channels * self.ncclx.sms_per_channel >= self.gpu.sms:
             reason = f"{self.ncclx.channels} channels take all {self.gpu.sms} SMs of a GPU"
             yield Refusal(("ncclx", "channels"), reason, "fewer, a smaller sms_per_channel, or more gpu.sms")

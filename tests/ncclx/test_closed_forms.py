@@ -291,8 +291,15 @@ FORMS: Final[dict[tuple[str, str], Callable[[int, int], float]]] = {
 }
 
 
-def took_ps(op: str, algorithm: str, ranks: int, size: int, gpus_per_host: int = 1) -> int:
-    """How long the model takes, on servers of so many GPUs."""
+def took_ps(
+    op: str,
+    algorithm: str,
+    ranks: int,
+    size: int,
+    gpus_per_host: int = 1,
+    ncclx: dict[str, Any] | None = None,
+) -> int:
+    """How long the model takes, on servers of so many GPUs; `ncclx` holds what differs in that section."""
     workload: dict[str, Any] = {
         "kind": "collective",
         "op": op,
@@ -309,7 +316,7 @@ def took_ps(op: str, algorithm: str, ranks: int, size: int, gpus_per_host: int =
         "nic": {"latency": "300ns"},
         "host": {"link_delay": "250ns", "link_rate": "512G", "nvlink": {"rate": "3600G", "delay": "150ns"}},
         "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
-        "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1},
+        "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),
         "transport": {"ack_every": 64},
         "jobs": ({"name": "bench", "workload": workload},),
     }

@@ -109,12 +109,49 @@ def pxn_all_to_all(gpus: int, servers: int, s: int) -> float:
     return time + (servers - 2) * line(wire(m))
 
 
+def flat_ring(gpus: int, servers: int, s: int, channels: int) -> float:
+    """A chunk goes round twice but for two hops, which are within a server where it can choose: 2 M hops over
+    the network, 2 M - 1 of two GPUs each, and the others over NVLink. Channels have a NIC each to leave by.
+    All begin at once, so chunks meet where they leave the first server, if NVLink brings them faster.
+    """
+    n = gpus * servers
+    b = part(part(s, channels), n)
+    far = 2 * servers - (gpus == 2)
+    meeting = (gpus - 1) * max(0.0, line(wire(b)) - nstep(b))
+    return first(b) + far * step(b) + (2 * (n - 1) - far) * nstep(b) + meeting
+
+
 FORMS: Final[dict[tuple[str, str], Callable[[int, int, int], float]]] = {
     ("hierarchical", "all_reduce"): hierarchical_all_reduce,
     ("hierarchical", "reduce_scatter"): hierarchical_scatter,
     ("hierarchical", "all_gather"): hierarchical_gather,
     ("pxn", "all_to_all"): pxn_all_to_all,
 }
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_a_flat_ring_has_a_nic_of_each_server_for_every_channel(channels: int) -> None:
+    wrong = []
+    for gpus, servers in ((2, 2), (4, 2), (4, 4)):
+        if channels > gpus:
+            continue
+        for size in SIZES:
+            took = took_ps("all_reduce", "ring", gpus * servers, size, gpus, {"channels": channels})
+            form = flat_ring(gpus, servers, size, channels)
+            if abs(took - form) > 0.02 * form:
+                wrong.append((gpus, servers, size, took, round(form), round(took / form, 4)))
+    assert wrong == []
+
+
+def test_channels_with_the_same_order_share_the_nic_that_they_leave_by() -> None:
+    size = 4 << 20
+    turned, same = (
+        took_ps("all_reduce", "ring", 8, size, 4, {"channels": 4, "ring_order": order})
+        for order in ("by_channel", "same")
+    )
+    # What leaves a server by one NIC: twice the data but for a chunk of each round.
+    assert same > line(wire(2 * size * 7 / 8))
+    assert turned < same / 2
 
 
 @pytest.mark.parametrize(("algorithm", "op"), FORMS)

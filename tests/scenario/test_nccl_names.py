@@ -51,6 +51,7 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_ALGO", "ring", "jobs.0.workload.algorithm", "ring"),
         ("NCCL_P2P_DISABLE", 1, "host.nvlink.enabled", False),
         ("NCCL_P2P_DISABLE", 0, "host.nvlink.enabled", True),
+        ("NCCL_CROSS_NIC", 2, "ncclx.ring_order", "by_channel"),
         ("NCCL_PROTO", "Simple", "ncclx.qp_policy", "round_robin"),
     ],
 )

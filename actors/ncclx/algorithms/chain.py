@@ -18,12 +18,14 @@ class Chain(Algorithm):
 
     def steps(self, call: Call, rank: int) -> list[Step]:
         n = call.ranks
+        ring = call.ring()
+        at = ring.index(rank)
         made = StepList(call.chunk_bytes)
         data = (call.whole(),)
         # A reduce ends at the root: it begins just after it.
-        first = call.root if call.op == "broadcast" else (call.root + 1) % n
-        place = (rank - first) % n
-        before, after = (rank - 1) % n, (rank + 1) % n
+        first = ring.index(call.root) + (call.op == "reduce")
+        place = (at - first) % n
+        before, after = ring[at - 1], ring[(at + 1) % n]
         if place == 0:
             made.send(after, data)
         else:
