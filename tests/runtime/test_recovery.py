@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
+from actors.runtime.crew import crew_of_session
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.worker import Worker
 from emu.kernel.mixing import Stream
 from emu.measure.collected import Sample
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import plan_of
+from tests.runtime.stumbling import stumbling
 
 pytestmark = [
     pytest.mark.ray,
@@ -87,15 +91,17 @@ def quiet() -> tuple[Outcome, list[int]]:
     return run_scenario(plan.scenario, plan.topology, options, heard), heard.samples
 
 
-def disturbed(vandal: Vandal, sockets: str = "auto", **others: Any) -> Outcome:
+def disturbed(
+    vandal: Vandal, sockets: str = "auto", workers: int = WORKERS, paced: bool = True, **others: Any
+) -> Outcome:
     plan = plan_of(NAME, 1)
     options = RunOptions(
-        workers=WORKERS,
+        workers=workers,
         metrics=False,
         progress_every_s=0.01,
         snapshot_every_s=0.05,
         sockets=sockets,
-        pace_ps=quiet()[0].virtual_ps // PACED_S,
+        pace_ps=quiet()[0].virtual_ps // PACED_S if paced else 0,
         **others,
     )
     return run_scenario(plan.scenario, plan.topology, options, vandal)
@@ -232,33 +238,34 @@ def vandalised_peers(worker: WorkerRecord) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(10 if SOAK else 1))
-def test_workers_that_stumble_at_random_change_nothing(seed: int) -> None:
+def test_chaos_on_real_workers_changes_nothing(seed: int) -> None:
+    """Workers stumble from their first breath, and are started in any order, with hashes of their own each;
+    over either kind of socket; with and without a pace."""
     draw = Stream(seed, 1, 2)
-    over = threading.Event()
-    stumbles: list[int] = []
-
-    def stumble(me: Vandal) -> None:
-        while not over.is_set():
-            pid = me.workers[draw.below(WORKERS)].pid
-            os.kill(pid, signal.SIGSTOP)
-            time.sleep(draw.below(20) / 1000)
-            os.kill(pid, signal.SIGCONT)
-            stumbles.append(pid)
-            time.sleep(draw.below(30) / 1000)
-
-    threads: list[threading.Thread] = []
-
-    def begin(me: Vandal) -> None:
-        threads.append(threading.Thread(target=stumble, args=(me,)))
-        threads[0].start()
-
-    vandal = Vandal(begin, [1])
-    try:
-        outcome = disturbed(vandal, sockets="tcp" if seed % 2 else "auto")
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
+    workers = WORKERS + draw.below(2)
+    crew = crew_of_session()
+    assert crew is not None
+    crew.dismiss()
+    actors = started_in_any_order(workers, draw)
+    pids = [place.pid for place in ray.get([actor.where.remote() for actor in actors])]
+    crew.give_back(actors)
+    vandal = Vandal(lambda me: None, [])
+    sockets, paced = ("tcp", "auto")[seed % 2], seed // 2 % 2 == 0
+    with stumbling(pids, draw) as stumbled:
+        outcome = disturbed(vandal, sockets=sockets, workers=workers, paced=paced)
     check(outcome, vandal)
     assert (outcome.engine.recoveries, vandal.notes) == (0, [])
-    assert stumbles
+    assert [worker.pid for worker in outcome.workers] == pids
+    assert set(stumbled) == set(pids)
+
+
+def started_in_any_order(workers: int, draw: Stream) -> list[Any]:
+    """Actors by worker, started in a drawn order."""
+    actors: dict[int, Any] = {}
+    left = list(range(workers))
+    while left:
+        hashes = {"env_vars": {"PYTHONHASHSEED": str(1 + draw.below(1 << 31))}}
+        kind = ray.remote(num_cpus=0, runtime_env=hashes)(Worker)
+        actors[left.pop(draw.below(len(left)))] = kind.remote()
+        time.sleep(draw.below(200) / 1000)
+    return [actors[worker] for worker in range(workers)]

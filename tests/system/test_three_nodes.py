@@ -1,4 +1,5 @@
-"""One run on a cluster of three Ray nodes gives the answer of one process, compiled or not on each."""
+"""One run on a cluster of three Ray nodes gives the answer of one process, compiled or not on each, whatever
+makes their workers stumble."""
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.system.ray_program import found_by
 def test_three_nodes_give_the_answer_of_one_process_compiled_or_not() -> None:
     found = found_by("tests.system.three_nodes")
     assert (found["ending"], found["agree"], found["nodes"]) == ("finished", True, 3)
+    assert found["stumbled"] >= 1
     compiled = [how for how, _ in found["workers"]]
     assert compiled == [emu.is_compiled(), emu.is_compiled(), False]
     (pinned,) = (worker for worker, (_, devices) in enumerate(found["workers"]) if "nic-0-0" in devices)

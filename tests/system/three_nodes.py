@@ -1,7 +1,7 @@
 """A Ray cluster of three nodes on this machine, and one run on it: run as a program by `test_three_nodes`.
 
-Three raylets, each with a CPU, so that each gets a worker; on the last the packet path runs interpreted.
-Prints a line of JSON: what was found.
+Three raylets, each with a CPU, so that each gets a worker; on the last the packet path runs interpreted. Each
+worker has hashes of its own, and all stumble while they run. Prints a line of JSON: what was found.
 """
 
 import json
@@ -9,13 +9,28 @@ import os
 import sys
 import tempfile
 import warnings
+from contextlib import ExitStack
 from typing import Any
 
 from ray.cluster_utils import Cluster
 
 from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import RunOptions
+from actors.runtime.outcome import Observer, RunOptions, WorkerRecord
+from emu.kernel.mixing import Stream
 from tests.runtime.spread_runs import plan_of
+from tests.runtime.stumbling import stumbling
+
+
+class Stumblers(Observer):
+    """Has the workers stumble from when they are up until the run is over."""
+
+    def __init__(self) -> None:
+        self.ended = ExitStack()
+        self.stumbled: list[int] = []
+
+    def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        pids = [worker.pid for worker in workers]
+        self.stumbled = self.ended.enter_context(stumbling(pids, Stream(3, 1, 5)))
 
 
 def main() -> None:
@@ -26,14 +41,17 @@ def main() -> None:
             initialize_head=True, head_node_args={**common, "temp_dir": directory, "node_name": "first"}
         )
         try:
-            cluster.add_node(**common, node_name="second")
-            cluster.add_node(**common, node_name="third", env_vars={"EMU_INTERPRETED": "1"})
+            cluster.add_node(**common, node_name="second", env_vars={"PYTHONHASHSEED": "2"})
+            slow = {"PYTHONHASHSEED": "3", "EMU_INTERPRETED": "1"}
+            cluster.add_node(**common, node_name="third", env_vars=slow)
             os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "3"
             plan = plan_of("tiny_flap", 1)
             options = RunOptions(
                 address=cluster.address, sockets="tcp", metrics=False, pins=("nic-0-0=third",)
             )
-            outcome = run_scenario(plan.scenario, plan.topology, options)
+            stumblers = Stumblers()
+            with stumblers.ended:
+                outcome = run_scenario(plan.scenario, plan.topology, options, stumblers)
             alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
         finally:
             cluster.shutdown()  # type: ignore[no-untyped-call]
@@ -41,6 +59,7 @@ def main() -> None:
         "ending": outcome.ending,
         "agree": outcome.digest == alone.digest,
         "nodes": len({worker.ray_node for worker in outcome.workers}),
+        "stumbled": len(set(stumblers.stumbled)),
         "workers": [[worker.compiled, list(worker.devices)] for worker in outcome.workers],
     }
     sys.stdout.write(json.dumps(found) + "\n")
