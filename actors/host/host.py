@@ -342,27 +342,19 @@ class Host(Device):
         failures; and the steps and calls of scripts, and what came out of operations with real payload and
         zero-copy, if any. See `actors.host.program`.
         """
-        flows: list[list[int]] = []
-        tables = {"flows": flows, "cts_waits": [], "flights": [], "called": [], "failures": []}
-        steps: list[list[int]] = []
-        calls: list[list[int]] = []
-        payload: list[list[int]] = []
+        rows: list[list[int]] = []
+        tables = {"flows": rows, "cts_waits": [], "flights": [], "called": [], "failures": []}
+        scripted: dict[str, list[list[int]]] = {"steps": [], "calls": [], "payload": []}
         for program in self.programs:
             tables["flows"] += program.flow_rows()
             tables["cts_waits"] += program.cts_rows()
             tables["flights"] += program.flight_rows()
             tables["called"] += program.called_rows()
             tables["failures"] += program.failure_rows()
-            steps += program.step_rows()
-            calls += program.call_rows()
-            payload += program.payload_rows()
-        if steps:
-            tables["steps"] = steps
-        if calls:
-            tables["calls"] = calls
-        if payload:
-            tables["payload"] = payload
-        return tables
+            scripted["steps"] += program.step_rows()
+            scripted["calls"] += program.call_rows()
+            scripted["payload"] += program.payload_rows()
+        return tables | {name: found for name, found in scripted.items() if found}
 
     def save(self) -> list[Plain]:
         """The host's state: links, proxies, programs."""

@@ -71,8 +71,26 @@ _SEND_FIELDS: Final = ("issued", "filled", "granted", "posted", "freed")
 _RECEIVE_FIELDS: Final = ("expected", "cleared", "ready", "taken", "recycled")
 
 
-class SendEnd:
-    """Where slices to another rank leave, on one channel. `control` is -1 where admission is `none`.
+class End:
+    """What either end of a connection knows of it; clear-to-sends have the queue pair `control`, -1 where
+    admission is `none`.
+    """
+
+    def __init__(self, channel: int, peer: int, place: int, slots: int, control: int) -> None:
+        self.program: i64 = 0
+        """Number of the program that it belongs to, at its host."""
+        self.channel: i64 = channel
+        self.peer: i64 = peer
+        self.place: i64 = place
+        """Among the ends of its kind of the channel."""
+        self.slots: i64 = slots
+        self.control: i64 = control
+        self.admitted: bool = control >= 0
+        """Whether a slice waits for the receiver's CTS."""
+
+
+class SendEnd(End):
+    """Where slices to another rank leave, on one channel.
 
     `waits` are those of the rank's clear-to-sends; `cts_unloaded_ps` is how long one is under way to here if
     nothing is in its way; UNTIMED over NVLink, where nothing ever is.
@@ -89,19 +107,10 @@ class SendEnd:
         waits: Waits,
         cts_unloaded_ps: int,
     ) -> None:
-        self.program: i64 = 0
-        """Number of the program that it belongs to, at its host."""
-        self.channel: i64 = channel
-        self.peer: i64 = peer
-        self.place: i64 = place
-        """Among the ends of its kind of the channel."""
-        self.slots: i64 = slots
+        super().__init__(channel, peer, place, slots, control)
         self.sender: Sender = sender
-        self.control: i64 = control
         self.waits: Waits = waits
         self.cts_unloaded_ps: i64 = cts_unloaded_ps
-        self.admitted: bool = control >= 0
-        """Whether a slice waits for the receiver's CTS."""
         self.issued: i64 = 0
         self.filled: i64 = 0
         self.granted: i64 = 0
@@ -174,9 +183,9 @@ class SendEnd:
         self.sender.load(sender)
 
 
-class ReceiveEnd:
-    """Where slices from another rank arrive, on one channel. Clear-to-sends leave on the queue pair
-    `control` of the NIC behind `nic_port`; -1 where admission is `none`.
+class ReceiveEnd(End):
+    """Where slices from another rank arrive, on one channel, and clear-to-sends leave from the NIC behind
+    `nic_port`.
     """
 
     def __init__(
@@ -189,18 +198,9 @@ class ReceiveEnd:
         receiver: Receiver,
         control: int,
     ) -> None:
-        self.program: i64 = 0
-        """Number of the program that it belongs to, at its host."""
-        self.channel: i64 = channel
-        self.peer: i64 = peer
-        self.place: i64 = place
-        """Among the ends of its kind of the channel."""
+        super().__init__(channel, peer, place, slots, control)
         self.nic_port: i64 = nic_port
-        self.slots: i64 = slots
         self.receiver: Receiver = receiver
-        self.control: i64 = control
-        self.admitted: bool = control >= 0
-        """Whether the sender waits for a CTS."""
         self.expected: i64 = 0
         self.cleared: i64 = 0
         self.ready: i64 = 0

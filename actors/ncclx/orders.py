@@ -48,7 +48,7 @@ class Orders:
         if self.memory is not None:
             self.memory.load(memory)
 
-    def begin(self) -> None:
+    def begin(self, group: int = 0) -> None:
         """The rank begins its next operation."""
         self.turn += 1
         self._steps = {}

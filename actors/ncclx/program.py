@@ -27,6 +27,7 @@ from actors.host.host import Host
 from actors.host.program import LIBRARY_SERIES
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.orders import Orders
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.share import Share
@@ -74,6 +75,7 @@ class ScriptProgram(RankProgram):
         watchdog_ps: int,
         absent: bool,
         share: Share | None = None,
+        orders: Orders | None = None,
     ) -> None:
         graphed = [False] * steps
         super().__init__(
@@ -90,6 +92,7 @@ class ScriptProgram(RankProgram):
             [],
             watchdog_ps,
             absent,
+            orders,
         )
         self.calls: list[list[tuple[int, int]]] = calls
         """By group and call, what it announces: a place in `CALLS`, and bytes."""
@@ -283,6 +286,9 @@ class ScriptProgram(RankProgram):
             self._look_after(host, group, now)
             if share is not None:
                 share.taken += share.held[group]
+            orders = self.orders
+            if orders is not None:
+                orders.begin(group)
             for place in self.groups[group]:
                 self.channels[place].begin(host, call)
         for place in self.groups[group]:
