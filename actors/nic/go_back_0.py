@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from actors.nic.queue_pair import QueuePair
 from actors.nic.recovery import Recovery
-from actors.nic.responding import accept
+from actors.nic.responding import respond
 from emu.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class GoBack0(Recovery):
         pair.message_bytes = 0
         pair.nak_sent = False
         if psn == pair.message_psn:
-            accept(nic, pair, frame, now)
-            if frame.ack_request:
-                nic.answer(pair, psn, SYNDROME_ACK, 0, port, now)
+            respond(nic, pair, frame, port, now)
         else:
             self.on_gap(nic, pair, frame, psn, port, now)
 

@@ -93,6 +93,7 @@ class Nic(Device):
     ) -> None:
         super().__init__(number, queue)
         self.recovery: Recovery = recovery
+        self.whole_messages: bool = recovery.whole_messages
         self.first_timeout_ps: i64 = first_timeout_ps
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
@@ -206,11 +207,10 @@ class Nic(Device):
         if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
             receive.arrive(frame, port_number, now)
         else:
-            self.arrived(frame, port_number, now)
+            self.arrived(frame, port, now)
 
-    def arrived(self, frame: Frame, port_number: i64, now: i64) -> None:
+    def arrived(self, frame: Frame, port: NicPort, now: i64) -> None:
         """A packet has passed whatever bottleneck there is between link and queue pair."""
-        port = self._ports[port_number]
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1

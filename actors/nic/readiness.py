@@ -85,7 +85,7 @@ def refused(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) ->
         pair.receive_taken = opcode <= SEND_ONLY_IMM
         return False
     nic.out_of_buffer += 1
-    if nic.recovery.whole_messages:
+    if nic.whole_messages:
         pair.expected_psn = pair.message_psn
         pair.message_bytes = 0
     pair.nak_sent = True  # what follows is out of order, and needs no NAK

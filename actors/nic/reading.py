@@ -88,7 +88,7 @@ def bounded(nic: Nic, pair: QueuePair, una: i64, frame: Frame, now: i64) -> i64:
         pair.acked_psn = una
     if frame.priority == pair.priority and frame.syndrome == SYNDROME_ACK:
         _missing(nic, pair, request.first_psn + request.packets + nic.recovery.reorder_packets, now)
-    return request.first_psn if nic.recovery.whole_messages else expected
+    return request.first_psn if nic.whole_messages else expected
 
 
 def responded(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
@@ -105,7 +105,7 @@ def responded(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
     if psn > expected:
         nic.out_of_sequence += 1
         pair.response_psn = expected
-        before: i64 = request.first_psn if nic.recovery.whole_messages else expected
+        before: i64 = request.first_psn if nic.whole_messages else expected
         if before > pair.una_psn:
             nic.advance(pair, before, frame, now)
         if mask >= 0 and psn - expected <= mask:
@@ -130,7 +130,7 @@ def _taken(nic: Nic, pair: QueuePair, request: WorkRequest, psn: i64, now: i64) 
     READs that follow too. Returns what is acknowledged by that.
     """
     mask: i64 = len(pair.came) - 1
-    whole: bool = nic.recovery.whole_messages
+    whole: bool = nic.whole_messages
     while True:
         end: i64 = request.first_psn + request.packets
         while mask >= 0 and psn < end and pair.came[psn & mask] == psn + 1:
@@ -162,7 +162,7 @@ def log(nic: Nic, pair: QueuePair, size_bytes: i64, now: i64) -> None:
 
 def _arrived(nic: Nic, payload_bytes: i64) -> None:
     """Bytes of a READ are here for good."""
-    if not nic.recovery.whole_messages:
+    if not nic.whole_messages:
         nic.delivered_bytes += payload_bytes
         nic.progress += payload_bytes
 

@@ -102,10 +102,11 @@ class ReceiveBuffer:
         if group.stopped and group.held_bytes <= group.xon_bytes:
             group.stopped = False
             self._tell(number, now, stop=False)
-        lanes = self.nic.ports()[number >> 3].credits
+        port = self.nic.ports()[number >> 3]
+        lanes = port.credits
         if lanes is not None:
             lanes.free(frame.priority, frame.wire_bytes, now)
-        self.nic.arrived(frame, number >> 3, now)
+        self.nic.arrived(frame, port, now)
 
     def dropped_at(self, port_number: int) -> int:
         """Packets of one port that did not fit."""

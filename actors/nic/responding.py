@@ -35,18 +35,46 @@ if TYPE_CHECKING:
 
 
 def respond(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
-    """A request packet: take it if it is the one expected, and answer."""
+    """A request packet: take it if it is the one expected, with what is held behind it, and answer."""
     expected: i64 = pair.expected_psn
-    if frame.psn == expected & PSN_MASK:
-        if nic.guarded and refused(nic, pair, frame, port, now):
-            return
-        accept(nic, pair, frame, now)
-        held = pair.held
-        if held is not None and held.count > 0:
-            accept_held(nic, pair, port, now)
-        elif frame.ack_request:
-            nic.answer(pair, expected, SYNDROME_ACK, 0, port, now)
+    if frame.psn != expected & PSN_MASK:
+        strayed(nic, pair, frame, port, now)
         return
+    asks: bool = frame.ack_request != 0
+    while not (nic.guarded and refused(nic, pair, frame, port, now)):
+        pair.expected_psn = expected + 1
+        pair.nak_sent = False
+        payload: i64 = frame.payload_bytes
+        data = frame.data
+        if data is not None:
+            placed(pair, data)
+        pair.message_bytes += payload
+        if not nic.whole_messages:
+            nic.delivered_bytes += payload
+            nic.progress += payload
+        opcode: i64 = frame.opcode
+        if opcode != WRITE_MIDDLE:
+            if opcode == READ_REQUEST:
+                pair.expected_psn = asked(nic, pair, frame, expected, now)
+                pair.message_psn = pair.expected_psn
+            elif (LAST_OPCODES >> opcode) & 1:
+                delivered(nic, pair, frame, now)
+        held = pair.held
+        following: Frame | None = None
+        if held is not None and held.count > 0:
+            asks = True
+            following = held.take(pair.expected_psn)
+        if following is None:
+            if asks:
+                nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+            return
+        frame = following
+        expected = pair.expected_psn
+
+
+def strayed(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
+    """A request packet that is not the one expected: beyond it, or one that came before."""
+    expected: i64 = pair.expected_psn
     psn: i64 = unwrap(frame.psn, expected)
     if psn > expected:
         nic.out_of_sequence += 1
@@ -58,28 +86,6 @@ def respond(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) ->
         nic.recovery.on_duplicate(nic, pair, frame, psn, port, now)
 
 
-def accept(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
-    """Take the packet that is expected."""
-    psn: i64 = pair.expected_psn
-    pair.expected_psn = psn + 1
-    pair.nak_sent = False
-    payload: i64 = frame.payload_bytes
-    data = frame.data
-    if data is not None:
-        placed(pair, data)
-    pair.message_bytes += payload
-    if not nic.recovery.whole_messages:
-        nic.delivered_bytes += payload
-        nic.progress += payload
-    opcode: i64 = frame.opcode
-    if opcode != WRITE_MIDDLE:
-        if opcode == READ_REQUEST:
-            pair.expected_psn = asked(nic, pair, frame, psn, now)
-            pair.message_psn = pair.expected_psn
-        elif (LAST_OPCODES >> opcode) & 1:
-            delivered(nic, pair, frame, now)
-
-
 def placed(pair: QueuePair, data: bytes) -> None:
     """The next bytes of a message are here; the first of one that begins anew take the place of what was."""
     if pair.message_bytes == 0:
@@ -87,23 +93,10 @@ def placed(pair: QueuePair, data: bytes) -> None:
     pair.pieces.append(data)
 
 
-def accept_held(nic: Nic, pair: QueuePair, port: NicPort, now: i64) -> None:
-    """A gap was filled: take what is held behind it, and acknowledge all of it."""
-    held = pair.held
-    assert held is not None
-    frame = held.take(pair.expected_psn)
-    while frame is not None:
-        if nic.guarded and refused(nic, pair, frame, port, now):
-            return
-        accept(nic, pair, frame, now)
-        frame = held.take(pair.expected_psn)
-    nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
-
-
 def delivered(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
     """The last packet of a message was taken."""
     size: i64 = pair.message_bytes
-    if nic.recovery.whole_messages:
+    if nic.whole_messages:
         nic.delivered_bytes += size
         nic.progress += size
     log(nic, pair, size, now)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from emu.wire.event import Event
 
@@ -115,6 +115,7 @@ FRAME_INTEGERS: Final[i64] = 8
 """How many integers a frame is on a socket between workers: see `emu.wire.batch`."""
 
 
+@mypyc_attr(free_list_len=1)
 class Frame(Event):
     """One RoCEv2 packet in an Ethernet frame, and the event of its own arrival at the next device.
 
@@ -124,6 +125,8 @@ class Frame(Event):
     RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
     entered the switch that holds it; it does not travel. `sent_ps` is when its first bit left the last port.
     `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
+
+    Compiled, the frame that was freed last is used again for the next one: half of them cost no allocation.
     """
 
     __slots__ = (
