@@ -3,7 +3,7 @@
 
 VENV := .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 SCENARIO ?= scenarios/quickstart.yaml
 ARGS ?=
 
@@ -21,8 +21,9 @@ help: ## list the targets
 run: setup ## run the quickstart (or SCENARIO=..., with ARGS=...)
 	@$(BIN)/emu run $(SCENARIO) $(ARGS)
 
-test: setup ## everything that must hold: lint, types, imports, tests
-	@$(MAKE) --no-print-directory check unit
+test: $(VENV)/installed ## everything that must hold: lint, types, imports, tests
+	@$(MAKE) --no-print-directory --jobs=2 compile check
+	@$(MAKE) --no-print-directory unit
 
 setup: $(VENV)/installed compile ## make .venv, install the pinned versions, compile where possible
 

@@ -44,13 +44,12 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep together what shares a set-up, where processes share the tests; leave `soak` to `make soak`.
+    """Begin with the files whose tests wait for Ray, so that none is left over; leave `soak` to `make soak`.
 
-    All tests with Ray go to one process, which starts it once; of the others each file stays whole.
+    Where processes share the tests, each file stays whole in one (`--dist loadfile`), in this order.
     """
-    for item in items:
-        together = "ray" if item.get_closest_marker("ray") else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(together))
+    waiting = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: item.path not in waiting)
     if SOAK:
         return
     large = [item for item in items if item.get_closest_marker("soak")]

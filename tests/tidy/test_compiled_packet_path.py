@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.compiling import CannotCompileError, refuse_unless_possible
+from emu.compiling import DURATION, CannotCompileError, lighten, refuse_unless_possible
 from tests.tidy.tracked import ROOT
 
 STEP = "from emu.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
@@ -70,7 +70,8 @@ def write_copy(root: Path) -> Path:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy that was compiled once. Tests must not change it; `copy` is for that."""
     root = write_copy(tmp_path_factory.mktemp("built"))
-    assert python(root, "-m", "emu.compiling") == "compile: 2 modules compiled"
+    said = python(root, "-m", "emu.compiling")
+    assert said.splitlines() == [f"compile: 2 modules, {DURATION}", "compile: 2 modules compiled"]
     return root
 
 
@@ -144,11 +145,26 @@ def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
     assert python(root, "-c", ASK) == "43 interpreted (not compiled; run `make compile`) False"
 
 
+def test_bodies_of_modules_are_marked_as_run_once_and_nothing_else_is(tmp_path: Path) -> None:
+    made = tmp_path / "made.c"
+    made.write_text(
+        "     char CPyDef_a_____top_level__(void) {\n  return 1;\n}\nchar CPyDef_a___f(void) {\n}\n"
+    )
+    lighten(made)
+    assert made.read_text().splitlines() == [
+        "__attribute__((cold)) char CPyDef_a_____top_level__(void) {",
+        "return 1;",
+        "}",
+        "char CPyDef_a___f(void) {",
+        "}",
+    ]
+
+
 @needs_compiler
 def test_failed_compile_is_one_line_and_a_log(tmp_path: Path) -> None:
     root = write_copy(tmp_path)
     (root / "actors/walk.py").write_text(WALK.replace("-> int", "-> str"))
-    said = python(root, "-m", "emu.compiling")
+    (_, said) = python(root, "-m", "emu.compiling").splitlines()
     log = root / "emu/_ext/compile.log"
     assert said == f"compile: the compile failed (see {log}); continuing interpreted, with the same answers"
     assert "actors/walk.py:5: error: Incompatible return value type" in log.read_text()
