@@ -40,6 +40,11 @@ def test_workers_of_a_run_that_ended_in_order_take_the_next_one() -> None:
     assert pids_of(3)[:2] == first
 
 
+def test_workers_are_as_nice_as_who_starts_them() -> None:
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids_of(2)] == [mine, mine]
+
+
 def test_a_run_out_of_time_leaves_workers_as_good_as_new() -> None:
     whole = api.run(TINY, workers=2).summary.digest
     pids_of(2, **{"run.max_time": "1us"})
