@@ -46,9 +46,8 @@ ENVIRONMENT: Final = {
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "RAY_worker_niceness": "0",
 }
-"""What Ray reads, where the user has not said otherwise. By default it has workers at nice 15, where any other
-process on the machine takes nearly all of a core from them: a worker that is to replace another then takes
-half a minute to start. So they are as nice as whoever started them."""
+"""What Ray reads, where the user has not said otherwise. By default it has workers at nice 15, where other
+processes of the machine come first: here they are as nice as whoever started them."""
 REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
 """How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
 _TOKEN: Final = secrets.token_hex(32)
