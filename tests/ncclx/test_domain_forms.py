@@ -25,8 +25,10 @@ from tests.ncclx.test_closed_forms import (
     line,
     memory,
     part,
+    shared,
     step,
     took_ps,
+    weights,
     wire,
 )
 
@@ -109,6 +111,32 @@ def pxn_all_to_all(gpus: int, servers: int, s: int) -> float:
     return time + (servers - 2) * line(wire(m))
 
 
+def pxn_unequal(gpus: int, servers: int, s: int) -> float:
+    """The same with sizes of their own: of each place in a server, what comes from its neighbours for the
+    first rail message, that message, and the others behind it; the last place of all ends it.
+    """
+    n = gpus * servers
+    far = [s * weight // sum(weights(n)) for weight in weights(n)]
+    ends = []
+    for target in range(gpus):
+
+        def one(hop: int, origin: int, place: int) -> int:
+            return far[(hop * gpus + place - origin) % n]
+
+        ready = 0.0
+        for origin in set(range(gpus)) - {target}:
+            sends = [(hop, (origin + turn) % gpus) for hop in (0, 1) for turn in range(1, gpus)]
+            before = [over(one(hop, origin, place)) for hop, place in sends[: sends.index((1, target))]]
+            last = one(1, origin, target)
+            begins = max(2 * H + 400_000 + memory(far[0]) + memory(one(0, origin, sends[0][1])), nsent(64))
+            ready = max(ready, begins + sum(before) + nsent(last) + copy(last))
+        rail = [sum(one(hop, origin, target) for origin in range(gpus)) for hop in range(1, servers)]
+        early, late = last_slice(rail[-1])
+        time = ready + memory(min(rail[0], SLICE)) + shared(*rail[:-1])
+        ends.append(time + (line(wire(early)) if early else 0) + step(late))
+    return max(ends)
+
+
 def flat_ring(gpus: int, servers: int, s: int, channels: int) -> float:
     """A chunk goes round twice but for two hops, which are within a server where it can choose: 2 M hops over
     the network, 2 M - 1 of two GPUs each, and the others over NVLink. Channels have a NIC each to leave by.
@@ -126,6 +154,7 @@ FORMS: Final[dict[tuple[str, str], Callable[[int, int, int], float]]] = {
     ("hierarchical", "reduce_scatter"): hierarchical_scatter,
     ("hierarchical", "all_gather"): hierarchical_gather,
     ("pxn", "all_to_all"): pxn_all_to_all,
+    ("pxn", "all_to_allv"): pxn_unequal,
 }
 
 
