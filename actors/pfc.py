@@ -356,6 +356,7 @@ def port_series(port: Port) -> list[Series]:
         Series("port_received_bytes", number),
         Series("port_dropped_frames", number, -1, "link_down"),
         Series("port_dropped_frames", number, -1, "corrupt"),
+        Series("port_up", number),
     ]
     for metric in PFC_METRICS:
         rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
@@ -379,6 +380,7 @@ def port_counters(port: Port, now: i64) -> list[int]:
         port.received_bytes,
         port.lost_link_down,
         port.corrupted,
+        1 if port.up else 0,
     ]
     pfc = port.pfc
     if pfc is None:

@@ -20,6 +20,7 @@ from actors.ncclx.rank import RankProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair import ERROR
 from actors.pfc import ALL_CLASSES
+from actors.runtime.waiting import held_in_queues
 from actors.switch.classes import Classes
 from actors.switch.deep import DeepSwitch
 from actors.switch.egress import SwitchPort
@@ -73,6 +74,8 @@ def shown_by(device: Device) -> dict[str, Rows]:
         ports: list[Port] = list(device.ports)
         _of_ports(tables, ports)
         tables["differs"] += _switch_differs(device)
+        if isinstance(device, DeepSwitch):
+            tables["voqs"] = _voqs(device)
         tables["withdrawn"] = [[int(link)] for link in device.down]
     elif isinstance(device, Nic):
         ports = list(device.ports())
@@ -159,6 +162,20 @@ def _downs(port: Port) -> Rows:
         for start_ps, end_ps in zip(starts, ends, strict=True)
     ]
     return rows[-MOST_DOWNS:]
+
+
+def _voqs(switch: DeepSwitch) -> Rows:
+    """What ingresses hold for each egress and class, whether that is told to hold, and is up."""
+    return [
+        [
+            egress,
+            priority,
+            frames,
+            int(switch.ports[egress].blocked >> priority) & 1,
+            int(switch.ports[egress].up),
+        ]
+        for (egress, priority), frames in held_in_queues(switch).items()
+    ]
 
 
 def _switch_differs(switch: Switch) -> Rows:

@@ -1,4 +1,4 @@
-"""What is the state of ports, queues, jobs, collectives and faults, when a scrape asks?
+"""What is the state of jobs, collectives and faults, and what are ports connected to, when a scrape asks?
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
 `emu.measure.state_metrics`. Jobs, collectives and faults are told of by the worker that hosts the controller,
@@ -15,7 +15,6 @@ from actors.ncclx.listing import job_plans
 from actors.nic.nic import Nic
 from actors.runtime.fabric import fabric_ports
 from actors.runtime.plan import RunPlan
-from actors.switch.egress import SwitchPort
 from actors.switch.switch import Switch
 from emu.faults.events import Fault
 from emu.kernel.device import Device
@@ -38,15 +37,15 @@ class StateReading:
     ) -> None:
         self._topology = plan.topology
         self._faults = faults
-        self._shown = sorted(plan.scenario.switch.pfc.priorities)
         self._ports = [
-            (device, at, port)
+            (device, at)
             for device in devices
             if isinstance(device, Switch | Nic)
-            for at, port in enumerate(fabric_ports(device))
+            for at in range(len(fabric_ports(device)))
         ]
         self._members: list[tuple[tuple[str, ...], Port]] | None = None
         """Labels and port of every member of every routing group, once somebody has asked."""
+        self._fixed: Rows = {}
         self._switches = [device for device in devices if isinstance(device, Switch)]
         self._controller = next((one for one in devices if isinstance(one, Controller)), None)
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
@@ -62,30 +61,29 @@ class StateReading:
 
     def rows(self, now_ps: int) -> Rows:
         """Everything, now."""
-        found: Rows = {"port_up": [], "port_info": [], "queue_bytes": [], "buffer_pool_bytes": []}
-        topology = self._topology
-        for device, at, port in self._ports:
-            name = topology.nodes[device.number].name
-            labels = (name, str(at))
-            found["port_up"].append((labels, int(port.up)))
-            peer = topology.ports(device.number)[at].peer
-            direction = direction_of(topology.nodes[device.number], topology.nodes[peer])
-            found["port_info"].append(((*labels, topology.nodes[peer].name, direction), 1))
-            if isinstance(port, SwitchPort):
-                for priority, queued in enumerate(port.queued_bytes):
-                    if queued or priority in self._shown:
-                        found["queue_bytes"].append(((*labels, str(priority)), int(queued)))
         if self._members is None:
             self._members = [one for switch in self._switches for one in self._members_of(switch)]
+            self._fixed = self._fixed_rows()
+        found: Rows = dict(self._fixed)
         found["group_member_bytes"] = [(labels, int(port.sent_data_bytes)) for labels, port in self._members]
-        for switch in self._switches:
-            name = topology.nodes[switch.number].name
-            found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
         if self._controller is not None:
             self._add_jobs(found, self._controller)
             begun, active = count_faults(self._faults(), now_ps)
             found["faults"] = [((), begun)]
             found["faults_active"] = [((), active)]
+        return found
+
+    def _fixed_rows(self) -> Rows:
+        """What never changes: whom ports are connected to, and the sizes of buffers."""
+        found: Rows = {"port_info": [], "buffer_pool_bytes": []}
+        nodes = self._topology.nodes
+        for device, at in self._ports:
+            peer = nodes[self._topology.ports(device.number)[at].peer]
+            own = nodes[device.number]
+            found["port_info"].append(((own.name, str(at), peer.name, direction_of(own, peer)), 1))
+        for switch in self._switches:
+            name = nodes[switch.number].name
+            found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
         return found
 
     def _members_of(self, switch: Switch) -> Iterator[tuple[tuple[str, ...], Port]]:

@@ -125,16 +125,21 @@ def _waits_of_ports(device: int, ports: Sequence[Port]) -> list[Wait]:
     return found
 
 
-def _waits_of_voqs(switch: DeepSwitch) -> list[Wait]:
-    """One line for each egress and class that ingresses hold frames for; paused if its peer said so."""
+def held_in_queues(switch: DeepSwitch) -> dict[tuple[int, int], int]:
+    """Frames that ingresses hold, by egress and class, in that order."""
     held: dict[tuple[int, int], int] = {}
     for voq in switch.voqs.values():
         frames = len(voq.frames())
         if frames:
             place = (int(voq.egress), int(voq.priority))
             held[place] = held.get(place, 0) + frames
+    return dict(sorted(held.items()))
+
+
+def _waits_of_voqs(switch: DeepSwitch) -> list[Wait]:
+    """One line for each egress and class that ingresses hold frames for; paused if its peer said so."""
     found: list[Wait] = []
-    for (egress, priority), frames in sorted(held.items()):
+    for (egress, priority), frames in held_in_queues(switch).items():
         port = switch.ports[egress]
         paused = bool((port.blocked >> priority) & 1)
         state = "told to hold it" if paused else "granted no more" if port.up else "whose link is down"

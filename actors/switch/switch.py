@@ -321,6 +321,7 @@ class Switch(Device):
             if self.watches:
                 rows += [Series("pfc_storms", n, p) for p in range(PRIORITIES)]
             rows += [Series("queue_marked_frames", n, p) for p in range(len(port.reds))]
+            rows += [Series("queue_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
             rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
@@ -345,6 +346,7 @@ class Switch(Device):
             if self.watches:
                 values += list(self.watches[port.number].storms)
             values += [red.marked for red in port.reds]
+            values += list(port.queued_bytes)
             values += list(port.queue_peak_bytes)
             first: int = port.number * PRIORITIES
             values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]

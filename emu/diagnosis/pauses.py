@@ -202,14 +202,13 @@ def _circle(view: View) -> Iterator[Finding]:
     if not circle:
         return
     names = " -> ".join(view.name(node) for node, _ in [*circle, circle[0]])
-    evidence = tuple(
-        f"{view.port_name(node, port)}: holds frames and is told to hold them" for node, port in circle
-    )
+    what, held = ("credits", "has no credits") if view.credited else ("pauses", "is told to hold them")
+    evidence = tuple(f"{view.port_name(node, port)}: holds frames and {held}" for node, port in circle)
     yield Finding(
         "deadlock",
         view.name(circle[0][0]),
         1000,
-        f"a deadlock of pauses: {names}; each holds frames for the next and is told by it to hold them",
+        f"a deadlock of {what}: {names}; each holds frames for the next and {held} by it",
         evidence,
         alarms=True,
     )

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from emu.diagnosis.chain import chain_of_waits
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.jobs import SUCCESS
+from emu.measure.shown import WAITS
 from emu.topology.model import Role
 
-_WAITS: Final = ("nothing", "data", "a clear-to-send", "an acknowledgement", "a queue pair in error")
 MOST_LINES: Final = 8
 
 
@@ -34,9 +35,10 @@ def found(view: View) -> Iterator[Finding]:
                     yield Finding(
                         cause, f"{name} rank {rank}", score, f"{name}: {line}", (line,), alarms=True
                     )
-    chain = waits(view)
-    if chain:
-        yield Finding("unexplained_wait", chain[0].split()[0], 100, chain[0], tuple(chain[1:]), alarms=True)
+    lines = waits(view)
+    if lines:
+        chain = chain_of_waits(view) or lines[0]
+        yield Finding("unexplained_wait", chain.split()[0], 100, chain, tuple(lines), alarms=True)
 
 
 def waits(view: View) -> list[str]:
@@ -48,7 +50,7 @@ def waits(view: View) -> list[str]:
         for job, rank, operation, why, peer, port, pair in view.rows(host, "ranks"):
             where = view.name(view.topology.ports(host)[port].peer) if port >= 0 else "its NIC"
             lines.append(
-                f"{view.plans[job].name} rank {rank} waits in operation {operation} for {_WAITS[why]} from "
+                f"{view.plans[job].name} rank {rank} waits in operation {operation} for {WAITS[why]} from "
                 f"rank {peer}, on {where} queue pair {pair}"
             )
     for nic in view.numbers(Role.NIC):

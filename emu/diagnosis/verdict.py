@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from emu.diagnosis import bad_links, cabling, drift, lost_links, pauses, queue_pairs, ranks, slow_gpus
+from emu.diagnosis.chain import chain_of_waits
 from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.pace import SLOWER_PERMILLE, failed_jobs, slower
 from emu.diagnosis.reference import harms
@@ -37,6 +38,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     ranks.found,
 )
 MOST_TOLD: Final = 5
+UNEXPLAINED: Final = "unexplained_wait"
 
 
 def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
@@ -46,17 +48,53 @@ def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
     if reference is not None and not harm and not broke_off(view):
         return []
     suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
+    suffering.sort(key=Finding.order)
+    if len(suffering) > 1:
+        suffering = [one for one in suffering if one.cause != UNEXPLAINED]
     return [
         Diagnosed(
             cause=one.cause,
             place=one.place,
             score=one.score,
             since_ps=one.since_ps,
-            sentence=one.sentence,
-            evidence=[*one.evidence, *(harm or _slowdown(view, one))],
+            sentence=one.sentence if at else _with_waits(view, one),
+            evidence=[*one.evidence, *_behind(view, one), *(harm or _slowdown(view, one))],
         )
-        for one in sorted(suffering, key=Finding.order)[:MOST_TOLD]
+        for at, one in enumerate(suffering[:MOST_TOLD])
     ]
+
+
+def _with_waits(view: View, finding: Finding) -> str:
+    """The sentence of a finding, with who waits for whom because of it where a run came to no end, and who
+    lost whom where a job failed. A circle of pauses says so itself.
+    """
+    if finding.cause in (UNEXPLAINED, "deadlock"):
+        return finding.sentence
+    waits = chain_of_waits(view, finding.place.partition(">")[0]) or _lost(view, finding)
+    return f"{finding.sentence}; {waits}" if waits else finding.sentence
+
+
+def _behind(view: View, finding: Finding) -> list[str]:
+    """Who waits behind a circle of pauses or credits."""
+    chain = chain_of_waits(view) if finding.cause == "deadlock" else ""
+    return [chain] if chain else []
+
+
+def _lost(view: View, finding: Finding) -> str:
+    """The first failure of a rank, rather one that has to do with the finding's place."""
+    for name in failed_jobs(view):
+        failures = view.jobs[name].failures
+        near = [one for one in failures if finding.place == f"{name} rank {one.peer}"]
+        for one in (near or failures)[:1]:
+            words = f"rank {one.rank} of {name}"
+            if one.peer is not None:
+                words += f" waited for rank {one.peer}"
+            if one.nic is not None:
+                words += f" on {one.nic}"
+            if one.qpn is not None:
+                words += f", queue pair {one.qpn}"
+            return f"{words}: {one.status}"
+    return ""
 
 
 def undecided(view: View) -> bool:

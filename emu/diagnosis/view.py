@@ -53,6 +53,8 @@ class View:
         self.ending = summary.ending
         self.jobs = summary.jobs
         self.end_ps = summary.virtual_ps
+        self.credited = scenario.link.flow_control == "credits"
+        """Whether links have credits in place of pauses."""
         self.uplinks = summary.fabric.uplinks
         self._devices = {one.number: one for one in devices}
         self._silence()

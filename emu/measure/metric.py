@@ -45,6 +45,8 @@ class Metric:
     unit: Unit
     labels: tuple[str, ...]
     help: str
+    start: int = 0
+    """Its value before anything happened."""
 
 
 def counter(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
@@ -52,6 +54,6 @@ def counter(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str)
     return Metric(key, f"emu_{name}_total", Kind.COUNTER, unit, labels, text)
 
 
-def gauge(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
+def gauge(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str, start: int = 0) -> Metric:
     """A series that may fall."""
-    return Metric(key, f"emu_{name}", Kind.GAUGE, unit, labels, text)
+    return Metric(key, f"emu_{name}", Kind.GAUGE, unit, labels, text, start)

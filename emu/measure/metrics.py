@@ -67,6 +67,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Bytes received from the wire, preamble and inter-frame gap included, PFC excluded.",
     ),
     _counter("port_dropped_frames", "port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
+    _gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
     _counter(
         "pfc_sent_frames",
         "pfc_transmit_xoff_frames",
@@ -139,6 +140,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         PRIORITY,
         "Times a PFC watchdog found this egress queue stopped for too long.",
     ),
+    _gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
     _gauge(
         "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."
     ),

@@ -82,7 +82,7 @@ class Follower:
         self._counts = one.metric.kind is Kind.COUNTER
         self._holds = one.metric.unit is not Unit.PS
         self._wants_past = one.relation == "recovers_to"
-        self._values = [0] * len(lines.names)
+        self._values = [one.metric.start] * len(lines.names)
         self._last = [0] * len(lines.names)
         """At the point before, of a rate; at the beginning of the span, of another counter."""
         self._last_ps = 0

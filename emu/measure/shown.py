@@ -25,6 +25,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "log": ("at_ps", "item", "place", "a", "b", "c"),
     "late": ("port", "frames", "late_ps", "latest_ps", "since_ps"),
     "held": ("port", "waiting", "blocked", "told", "up"),
+    "voqs": ("egress", "priority", "frames", "blocked", "up"),
     "withdrawn": ("link",),
     "receive": ("port", "priority", "peak_bytes", "size_bytes"),
     "pairs": ("pair", "qpn", "remote_address", "remote_qpn"),
@@ -33,6 +34,10 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "silent": ("silent",),
 }
 """What a device may show, by name, with its columns; -1 stands for never, or nobody."""
+WAITS: Final = ("nothing", "data", "a clear-to-send", "an acknowledgement", "a queue pair in error")
+"""What a rank waits for, in words, by `waits_for` of table `ranks`."""
+WAIT_DATA: Final = 1
+WAIT_ACKNOWLEDGEMENT: Final = 3
 ROUTE: Final = 0
 """Items of configuration and of the log: routes withdrawn (the place is a link),"""
 SPEED: Final = 1

@@ -1,4 +1,4 @@
-"""Which series tell of the state of ports, jobs, collectives and faults, as it is when somebody looks?
+"""Which series tell of the state of jobs, collectives and faults, as it is when somebody looks?
 
 They are read at a scrape, from devices that keep this state anyway, and cost a run nothing. They are not in
 the samples of a run directory: there the summary, the journal and the tables say the same.
@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from emu.measure.metric import PORT, PRIORITY, Metric, Unit, counter, gauge
+from emu.measure.metric import Metric, Unit, counter, gauge
 
 JOB: Final = ("job",)
 MEMBER: Final = ("device", "group", "port", "peer", "direction")
 COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
 
 STATE_METRICS: Final[tuple[Metric, ...]] = (
-    gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal."),
     gauge(
         "port_info",
         "port_info",
@@ -35,7 +34,6 @@ STATE_METRICS: Final[tuple[Metric, ...]] = (
         "Payload that a member of a routing group has sent, to whatever destination; a group is named by its "
         "ports.",
     ),
-    gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
     gauge(
         "buffer_pool_bytes", "buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."
     ),

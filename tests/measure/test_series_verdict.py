@@ -232,8 +232,8 @@ NEVER = {"never": {"at_least": 1}}
             f"series: there is no series 'emu_port_droped_frames_total'; did you mean '{DROPS}'?",
         ),
         (
-            {"series": "emu_queue_bytes", **NEVER},
-            "series: emu_queue_bytes is read at a scrape, and not kept over time",
+            {"series": "emu_job_running", **NEVER},
+            "series: emu_job_running is read at a scrape, and not kept over time",
         ),
         (
             {"series": DROPS, "where": {"reson": "ttl"}, **NEVER},

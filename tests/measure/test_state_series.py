@@ -1,5 +1,7 @@
 """The state that a scrape shows is what devices are in, under bounded labels."""
 
+from pathlib import Path
+
 from actors.runtime.changes import Changes
 from actors.runtime.local import InProcess
 from actors.runtime.participant import Participant
@@ -7,6 +9,7 @@ from actors.runtime.plan import RunPlan, blueprint_of, spread
 from actors.runtime.state_reading import Rows, StateReading, ranges
 from emu import api
 from emu.measure.exposition import state_text
+from emu.measure.samples import SampleReader
 from emu.measure.state_metrics import size_range
 from tests.measure.test_exposition import check_format
 
@@ -39,14 +42,59 @@ def states(*times_ps: int) -> list[Rows]:
     return found
 
 
-def test_a_port_is_down_while_its_link_is_and_the_fault_is_active_then() -> None:
+def test_a_fault_is_active_until_it_is_over_and_every_port_says_whom_it_is_connected_to() -> None:
     before, during, after = states(19 * US, 30 * US, 60 * US)
-    assert [sum(value for _, value in one["port_up"]) for one in (before, during, after)] == [16, 14, 16]
     assert [one["faults"] for one in (before, during, after)] == [[((), 0)], [((), 1)], [((), 1)]]
     assert [one["faults_active"] for one in (before, during, after)] == [[((), 0)], [((), 1)], [((), 0)]]
-    down = [labels for labels, value in during["port_up"] if not value]
     peers = {labels[:2]: labels[2:] for labels, _ in during["port_info"]}
-    assert [peers[place] for place in down] == [("ctsw-0", "up"), ("rtsw-0", "down")]
+    assert (len(peers), peers["rtsw-0", "2"], peers["ctsw-0", "0"]) == (
+        16,
+        ("ctsw-0", "up"),
+        ("rtsw-0", "down"),
+    )
+
+
+def test_a_ports_signal_and_a_queues_depth_are_kept_over_time(tmp_path: Path) -> None:
+    result = api.run(
+        "scenarios/tiny_all_reduce.yaml",
+        overrides={
+            "faults": [
+                {"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"},
+                {"at": "1us", "kind": "degrade", "target": "rtsw-0:ctsw-1", "rate": "10G", "for": "15us"},
+            ],
+            "transport.timeout": 4,
+            "run.sample_every": "10us",
+            "expect": [
+                {"series": "emu_port_up", "where": {"device": "ctsw-1"}, "always": {"equals": 1}},
+                {"series": "emu_port_up", "where": {"device": "ctsw-0", "port": 0}, "reaches": {"equals": 0}},
+                {
+                    "series": "emu_port_up",
+                    "where": {"device": "ctsw-0"},
+                    "always": {"equals": 1},
+                    "from": "55us",
+                },
+            ],
+        },
+        local=True,
+        out=tmp_path / "run",
+    )
+    assert [one.passed for one in result.summary.expectations] == [True] * 3
+    reader = SampleReader(tmp_path / "run" / "samples.jsonl")
+    names = api.prepare("scenarios/tiny_all_reduce.yaml").topology
+    down: dict[int, list[str]] = {}
+    deepest: dict[str, int] = {}
+    for sample in reader:
+        for number, values in sample.counters.items():
+            for one, value in zip(reader.series[number], values, strict=True):
+                if one.metric == "port_up" and not value:
+                    down.setdefault(sample.virtual_ps // US, []).append(names.nodes[number].name)
+                elif one.metric == "queue_bytes":
+                    name = f"{names.nodes[number].name}/{one.port}"
+                    deepest[name] = max(deepest.get(name, 0), value)
+    dark = ["rtsw-0", "ctsw-0"]
+    assert down == {30: dark, 40: dark}  # nothing happened in the last 10 us, so there is no sample of them
+    assert max(deepest, key=lambda name: deepest[name]) == "rtsw-0/3"
+    assert deepest["rtsw-0/3"] > 4096
 
 
 def test_collectives_have_the_labels_of_nccl_inspector_and_the_numbers_of_the_summary() -> None:
@@ -84,12 +132,12 @@ def test_sizes_are_ranges_of_powers_of_two() -> None:
 
 
 def test_state_is_rendered_as_prometheus_reads_it() -> None:
-    text = state_text({"port_up": [(("a", "0"), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]}, {})
-    assert 'emu_port_up{device="a",port="0"} 1\n' in text
+    text = state_text({"job_running": [(("a",), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]}, {})
+    assert 'emu_job_running{job="a"} 1\n' in text
     assert "emu_faults_total 2\n" in text
     assert "unheard_of" not in text
     (rows,) = states(30 * US)
-    assert len(check_format(state_text(rows, {}))) > 30
+    assert len(check_format(state_text(rows, {}))) > 28
 
 
 def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
