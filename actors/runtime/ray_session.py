@@ -133,7 +133,7 @@ def _terminable() -> Iterator[None]:
     except SystemExit:
         raise KeyboardInterrupt from None
     finally:
-        if threading.current_thread() is threading.main_thread():
+        if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
 
 
