@@ -47,7 +47,7 @@ def read_document(text: str, file: str) -> tuple[Node, list[Problem]]:
     try:
         root = reading.document()
     except yaml.YAMLError as error:
-        raise ScenarioError([*reading.problems, _syntax_problem(error, file)]) from error
+        raise ScenarioError([*reading.problems, _syntax_problem(error, text, file)]) from error
     except _HopelessError as error:
         raise ScenarioError([*reading.problems, error.args[0]]) from error
     return root, reading.problems
@@ -57,12 +57,14 @@ class _HopelessError(Exception):
     """A fault after which no tree is left to check."""
 
 
-def _syntax_problem(error: yaml.YAMLError, file: str) -> Problem:
+def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
     mark = getattr(error, "problem_mark", None)
-    text = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     context = getattr(error, "context", None)
-    what = f"{context}: {text}" if context else str(text)
+    what = f"{context}: {reason}" if context else str(reason)
     line = mark.line + 1 if mark is not None else 0
+    if mark is not None and "".join(text.splitlines()[mark.line : line]).startswith("\t", mark.column):
+        what = "a tab here; YAML is indented with spaces"
     return Problem(file, line, "", f"not YAML: {' '.join(what.split())[:200]}")
 
 

@@ -25,7 +25,7 @@ def answer(name: str, parts: int, seed: int = 1, overrides: Mapping[str, object]
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_has_one_answer_in_one_part_and_in_several(name: str) -> None:
     whole = answer(name, 1, overrides=brief(name))
-    for parts in (2, 3, 4, 5) if SOAK else (2, 5):
+    for parts in (2, 3, 4, 5) if SOAK else (2 + SCENARIOS.index(name) % 4,):
         assert answer(name, parts, parts, brief(name)) == whole, parts
 
 

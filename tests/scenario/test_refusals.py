@@ -183,6 +183,7 @@ def test_two_jobs_need_two_names() -> None:
         ),
         ("\n7\n", "file:2: a scenario is a mapping, this is 7; accepted: keys with values, see `emu schema`"),
         ("a: [\n", "file:2: not YAML: "),
+        ("a: 1\n\tb: 2\n", "file:2: not YAML: a tab here; YAML is indented with spaces"),
     ],
 )
 def test_what_is_no_mapping_at_all_is_one_line(text: str, said: str) -> None:
