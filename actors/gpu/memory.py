@@ -37,6 +37,10 @@ class Contents:
         self.dtype = dtype
         self.reduction = reduction
 
+    def label(self, operation: int) -> int:
+        """Under which number an operation is in the results."""
+        return operation
+
     def beginning(self, operation: int) -> list[Filled]:
         """What is in the buffers before an operation."""
         raise NotImplementedError
@@ -89,7 +93,7 @@ class RankMemory:
         present = max(self.turn, 0)
         for turn in range(present, (present // period + 1) * period):
             self._compare(turn, rows)
-        return [[operation, *row] for operation, row in sorted(rows.items())]
+        return [[self.contents.label(operation), *row] for operation, row in sorted(rows.items())]
 
     def _begin(self, turn: int) -> None:
         """Compare what was left, and fill the buffers for an operation."""

@@ -36,6 +36,7 @@ from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.orders import Orders
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
+from actors.ncclx.program_payload import group_orders, program_contents
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES
@@ -72,7 +73,8 @@ def build_gpu(
     )
     gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
     if scenario.payload == "real" and not scenario.ncclx.zero_copy:
-        gpu.memory = GpuMemory(contents_of(scenario, plan, number))
+        contents = contents_of(scenario, plan, number)
+        gpu.memory = GpuMemory([*contents, *program_contents(scenario, plan, number)])
     end = topology.nvlink_end(number)
     if end is not None:
         gpu.domain = Domain(
@@ -142,6 +144,7 @@ def build_host(
                         nodes,
                         make_sender,
                         inside_sender,
+                        partial(group_orders, scenario, job),
                     )
                     sides = job.sides[work.rank]
                     program = builder.add(job.job, job.start_ps, len(job.operations), sides)

@@ -85,3 +85,32 @@ class Orders:
             data,
             sends=bool(one.sends),
         )
+
+
+class GroupOrders(Orders):
+    """The orders of all groups of one rank; None for those that carry sizes only."""
+
+    def __init__(self, job: int, rank: int, groups: Sequence[Orders | None]) -> None:
+        super().__init__(job, rank, _nothing)
+        self.groups = list(groups)
+
+    def begin(self, group: int = 0) -> None:
+        """The rank begins the next call of a group."""
+        orders = self.groups[group]
+        if orders is not None:
+            orders.begin()
+
+    def rows(self) -> list[list[int]]:
+        return [row for one in self.groups if one is not None for row in one.rows()]
+
+    def save(self) -> list[Plain]:
+        return [None if one is None else one.save() for one in self.groups]
+
+    def load(self, state: Plain) -> None:
+        for one, saved in zip(self.groups, as_list(state), strict=True):
+            if one is not None:
+                one.load(saved)
+
+
+def _nothing(operation: int, channel: int) -> Sequence[Step]:
+    raise AssertionError((operation, channel))

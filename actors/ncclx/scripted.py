@@ -28,6 +28,7 @@ from actors.ncclx.ends import (
 from actors.ncclx.flight import unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.line_channel import LineChannel
+from actors.ncclx.orders import GroupOrders, Orders
 from actors.ncclx.pairs import ConnectionBook, connect_inside, share_domain
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
@@ -46,6 +47,8 @@ from emu.workload.operations import CALLS, Operation
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None, int], Sender]
 InsideSender = Callable[[int, int, int], Sender]
+OrdersOf = Callable[[int, int, int], Orders | None]
+"""Of a rank, a place among its groups, and the number of the group's first channel."""
 
 
 class Side(NamedTuple):
@@ -119,7 +122,7 @@ def _joined(
     """(channel, from, to, lane) of every connection of a group."""
     members = group.members
     if group.kind == GRAPH:
-        schedule = _schedule(ncclx, group, calls, nodes)
+        schedule = group_schedule(ncclx, group, calls, nodes)
         for channel in range(ncclx.channels):
             for source, edges in enumerate(schedule.edges(channel)):
                 yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
@@ -150,13 +153,13 @@ def _called(plan: ScriptPlan) -> list[list[GroupCall]]:
     return [list(calls) for calls in found]
 
 
-def _schedule(
+def group_schedule(
     ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
 ) -> Schedule:
-    """What a graph's members do in some calls, by their places in the group."""
+    """What the members of a ring or graph do in some calls, by their places in the group."""
+    algorithm = group.algorithm or "ring"
     operations = [
-        Operation(call.op, group.algorithm, call.size_bytes, 0, warmup=False, root=call.root)
-        for call in calls
+        Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root) for call in calls
     ]
     return Schedule(ncclx, operations, [nodes[rank] for rank in group.members])
 
@@ -175,9 +178,12 @@ class ScriptBuilder:
         nodes: Sequence[int],
         make_sender: MakeSender,
         inside_sender: InsideSender,
+        orders_of: OrdersOf,
     ) -> None:
         self._make_sender = make_sender
         self._inside_sender = inside_sender
+        self._orders_of = orders_of
+        self._orders: list[Orders | None] = []
         self._waits = Waits()
         self._scenario = scenario
         self._topology = topology
@@ -199,6 +205,7 @@ class ScriptBuilder:
         script = self._script
         for place, number in enumerate(script.groups):
             group, calls = self._groups[number], script.calls[place]
+            self._orders.append(self._orders_of(self._rank, place, len(self._channels)))
             own = [side for side in sides if side.group == number]
             if group.kind == RING:
                 for side in own:
@@ -236,9 +243,12 @@ class ScriptBuilder:
             self._scenario.ncclx.watchdog_ps or 0,
             self._rank in self._scenario.jobs[job].absent,
             self._share(len(script.streams)),
+            GroupOrders(job, self._rank, self._orders) if any(self._orders) else None,
         )
         for place, number in enumerate(script.groups):
+            orders = self._orders[place]
             for channel in self._of_group[place]:
+                self._channels[channel].memory = None if orders is None else orders.memory
                 self._channels[channel].priority = self._groups[number].priority
         self._host.add(program)
         program.settle()
@@ -283,7 +293,8 @@ class ScriptBuilder:
         operations = [(OPERATION_CODES[call.op], call.size_bytes) for call in calls]
         slots = ncclx.cut(point_to_point=False).slots
         send, receive = self._send(number, side, slots), self._receive(number, back, slots)
-        self._channels.append(RingChannel(number, self._gpu_port, send, receive, cursor, operations))
+        orders = self._orders[place]
+        self._channels.append(RingChannel(number, self._gpu_port, send, receive, cursor, operations, orders))
 
     def _graph(
         self, place: int, group: Group, calls: Sequence[GroupCall], channel: int, own: Sequence[Side]
@@ -292,7 +303,7 @@ class ScriptBuilder:
         outgoing = [side for side in own if side.sends and side.channel == channel]
         incoming = [side for side in own if not side.sends and side.channel == channel]
         members = group.members
-        schedule = _schedule(self._scenario.ncclx, group, calls, self._nodes)
+        schedule = group_schedule(self._scenario.ncclx, group, calls, self._nodes)
         cut = schedule.cut
         sends = [self._send(number, side, cut.slots, at) for at, side in enumerate(outgoing)]
         receives = [self._receive(number, side, cut.slots, at) for at, side in enumerate(incoming)]
@@ -303,7 +314,9 @@ class ScriptBuilder:
             sends=[(members.index(side.peer), side.lane) for side in outgoing],
             receives=[(members.index(side.peer), side.lane) for side in incoming],
         )
-        self._channels.append(GraphChannel(number, self._gpu_port, sends, receives, cut.slice_bytes, tasks))
+        self._channels.append(
+            GraphChannel(number, self._gpu_port, sends, receives, cut.slice_bytes, tasks, self._orders[place])
+        )
 
     def _line(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side) -> None:
         shares = 1 if group.kind == LINE else len(group.members)

@@ -41,6 +41,7 @@ from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.operations import REDUCING
 from emu.scenario.schema import Scenario
 from emu.units import format_size
+from emu.workload.operations import Operation
 
 _BLOCK_BYTES: Final = 4096
 _MOST_AT_A_PLACE: Final = 64
@@ -123,11 +124,16 @@ class RankContents(Contents):
         group: Sequence[int],
         dtype: str,
         reduction: str,
+        labels: Sequence[int] = (),
     ) -> None:
         super().__init__(job, rank, len(calls), dtype, reduction)
+        self._labels = labels
         self._calls = calls
         self._place = group.index(rank)
         self._names: list[Name] = [(seed, job, group[0], operation) for operation in range(len(calls))]
+
+    def label(self, operation: int) -> int:
+        return self._labels[operation] if self._labels else operation
 
     def beginning(self, operation: int) -> list[Filled]:
         """The rank's own input."""
@@ -207,11 +213,9 @@ def check_payload(scenario: Scenario, plan: Plan) -> None:
         assert isinstance(workload, CollectiveWorkload), workload
         width = ELEMENT_BYTES[workload.dtype]
         for number, one in enumerate(job.operations):
-            if one.op in REDUCING and not _aligned(job.schedule, number, width):
+            if one.op in REDUCING and not aligned(job.schedule, number, width):
                 key = f"jobs[{job.job}].workload.sizes"
-                reason = (
-                    f"{one.algorithm} cuts {one.size_bytes} B between the bytes of an element of {width} B"
-                )
+                reason = cut_through(one, workload.dtype)
                 least = width * max(map(len, job.schedule.groups))
                 problems.append(Problem(scenario.name, 0, key, reason, f"a multiple of {least}B"))
                 break
@@ -224,7 +228,13 @@ def check_payload(scenario: Scenario, plan: Plan) -> None:
         raise ScenarioError(problems)
 
 
-def _aligned(schedule: Schedule, number: int, width: int) -> bool:
+def cut_through(one: Operation, dtype: str) -> str:
+    """Why an operation cannot be carried out."""
+    width = ELEMENT_BYTES[dtype]
+    return f"{one.algorithm} cuts {one.size_bytes} B between the bytes of an element of {width} B"
+
+
+def aligned(schedule: Schedule, number: int, width: int) -> bool:
     """Whether no step of an operation begins or ends within an element."""
     operation = schedule.operations[number]
     if operation.size_bytes % width or schedule.cut.slice_bytes % width:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from actors.host_link import MANAGEMENT_PORT
 from actors.ncclx.plan import make_plan as plan_jobs
+from actors.ncclx.program_payload import check_programs
 from actors.ncclx.verifying import check_payload
 from actors.runtime.build import Blueprint, build_kernel, crossings
 from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
@@ -105,6 +106,7 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     check_connections(scenario, topology, plan)
     if scenario.payload == "real":
         check_payload(scenario, plan)
+        check_programs(scenario, plan)
     return Blueprint(scenario, topology, resolved, plan)
 
 

@@ -170,8 +170,8 @@ def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
     )
 
 
-def call_row(plan: CallPlan, outcomes: Sequence[Outcome]) -> Collective:
-    """One collective or transfer of a program, over all ranks that call it."""
+def call_row(plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, int]) -> Collective:
+    """One collective or transfer of a program, over all ranks that call it. `compared` is over all steps."""
     whole = len(outcomes) == plan.callers
     start_ps = min((one.start_ps for one in outcomes), default=None)
     end_ps = max((one.end_ps for one in outcomes), default=None) if whole else None
@@ -189,7 +189,7 @@ def call_row(plan: CallPlan, outcomes: Sequence[Outcome]) -> Collective:
         busbw=bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks)),
         status=SUCCESS if whole else UNFINISHED,
         cts_wait=None,
-        wrong=None,
+        wrong=compared[0] if whole and compared[1] else None,
     )
 
 
@@ -283,7 +283,14 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
             for one in plan.collectives
             if not one.warmup
         ]
-        + [call_row(one, reported.calls.get((plan.job, one.step, one.label), ())) for one in plan.calls],
+        + [
+            call_row(
+                one,
+                reported.calls.get((plan.job, one.step, one.label), ()),
+                reported.compared.get((plan.job, one.label), (0, 0)),
+            )
+            for one in plan.calls
+        ],
         flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
         init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))

@@ -187,7 +187,7 @@ def never_fired(
         found += _library(scenario, counts, timed_out=timed_out)
     found += _inside(scenario, counts)
     if scenario.payload == "real" and not any(
-        isinstance(job.workload, CollectiveWorkload) for job in scenario.jobs
+        isinstance(job.workload, (CollectiveWorkload, ProgramWorkload)) for job in scenario.jobs
     ):
         found.append(Unfired(feature="payload", reason="no job runs a collective"))
     for at, effect in enumerate(effects):

@@ -18,6 +18,7 @@ from actors.runtime.snapshot import fingerprint, from_bytes, to_bytes
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary import Collective
+from emu.scenario.composing import Program
 from emu.scenario.operations import ALGORITHMS
 from emu.wire.order import Order, write_order
 from tests.runtime.spread_runs import SpreadRun, plan_of
@@ -310,3 +311,49 @@ def test_a_bit_cannot_turn_over_where_there_is_none() -> None:
         result_of("all_reduce", payload="sizes", faults=[fault])
     with pytest.raises(ScenarioError, match=r"faults\[0\].kind: what NICs read and write themselves cannot"):
         result_of("all_reduce", ncclx={"zero_copy": True}, faults=[fault])
+
+
+def program_result(payload: str, faults: Any = (), **ncclx: Any) -> api.Result:
+    """Two steps: a sum and an exchange in pairs, beside a gather, a broadcast and a send among all four."""
+    program = Program(ranks=4, name="mixed", steps=2)
+    pairs = program.communicator("tp", split=[0, 1, 0, 1])
+    side = program.stream("side")
+    program.main.all_reduce("8KiB", on=pairs)
+    program.main.all_to_all("4KiB", on=pairs)
+    side.all_gather("6KiB")
+    side.rooted("broadcast", "6KiB", root=2)
+    side.send("4KiB", 1, ranks=[0])
+    side.recv("4KiB", 0, ranks=[1])
+    topology = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 2}
+    sections = {"payload": payload, "ncclx": {"buffsize": "8KiB"} | ncclx, "faults": list(faults)}
+    given = api.prepare(api.load(program.scenario(topology, **sections)))
+    return api.run_prepared(given, RunOptions(local=True, metrics=False))
+
+
+@pytest.mark.parametrize("ncclx", [{}, {"channels": 2}, {"zero_copy": True, "channels": 2}])
+def test_collectives_of_a_program_move_the_right_bytes_in_the_same_time(ncclx: dict[str, Any]) -> None:
+    real, sizes = (program_result(payload, **ncclx) for payload in ("real", "sizes"))
+    rows = real.summary.jobs["mixed"].collectives
+    wrong = {"all_reduce": 0, "all_to_all": 0, "all_gather": 0, "broadcast": 0, "send": None, "recv": None}
+    assert [(row.op, row.wrong) for row in rows] == [*wrong.items()] * 2
+    assert real.exit_status == 0
+    assert real.summary.virtual_ps == sizes.summary.virtual_ps
+    assert {row.wrong for row in sizes.summary.jobs["mixed"].collectives} == {None}
+
+
+def test_a_bit_that_turns_over_in_a_program_is_found() -> None:
+    # Byte 5,000 of the sum is in the half that GPU 1-0 adds its own to last, for both of its pair. In the
+    # gather it is another rank's block, which comes later.
+    fault = {"kind": "bit_flip", "target": "gpu-1-0", "at": "2us", "bit": 8 * 5000 + 5}
+    result = program_result("real", [fault])
+    found = [row.wrong for row in result.summary.jobs["mixed"].collectives]
+    assert found == [2, 0, 0, 0, None, None] * 2
+    assert (result.exit_status, result.wrong_jobs()) == (1, ["mixed"])
+
+
+def test_a_program_that_cuts_through_elements_is_refused() -> None:
+    program = Program(ranks=4)
+    program.main.all_reduce("6B")
+    reason = r"workload.operations\[0\].size: ring cuts 6 B between the bytes of an element of 4 B"
+    with pytest.raises(ScenarioError, match=reason):
+        api.prepare(api.load(program.scenario({"kind": "star", "hosts": 4}, payload="real")))

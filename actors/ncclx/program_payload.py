@@ -1,0 +1,139 @@
+"""What do the collectives of a program work on, where payload is real?
+
+Each communicator of a rank has buffers of its own: its memory goes by the group's number and the rank's place
+in it, and its turns are the calls of that group. Data is drawn and compared as for a benchmark
+(`actors.ncclx.verifying`), of fp32 that is summed; the rows name an operation by its place in the program's
+list, over all groups and steps.
+
+Not modelled: data that goes from one collective to the next; sends and receives, which carry sizes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from actors.gpu.memory import Contents, RankMemory
+from actors.gpu.reductions import ELEMENT_BYTES
+from actors.ncclx.graph import Step
+from actors.ncclx.orders import Orders
+from actors.ncclx.plan import JobWork, Plan
+from actors.ncclx.schedule import Schedule
+from actors.ncclx.scripted import group_schedule
+from actors.ncclx.verifying import RankContents, aligned, cut_through
+from emu.errors import Problem, ScenarioError
+from emu.scenario.operations import REDUCING
+from emu.scenario.program import ProgramWorkload
+from emu.scenario.schema import Scenario
+from emu.workload.gpu_script import GRAPH, RING
+
+DTYPE: Final = "fp32"
+_GROUP: Final = 1 << 20
+"""A group's memories go by numbers from here on, times the number of the group."""
+
+
+def is_real(scenario: Scenario, job: JobWork) -> bool:
+    """Whether a job's collectives carry bytes, though they are those of a script."""
+    return scenario.payload == "real" and isinstance(scenario.jobs[job.job].workload, ProgramWorkload)
+
+
+class _Part:
+    """One rank in one group."""
+
+    def __init__(self, scenario: Scenario, job: JobWork, rank: int, place: int) -> None:
+        assert job.training is not None, job.name
+        script = job.training.scripts[rank]
+        self.number = script.groups[place]
+        self.group = job.training.groups[self.number]
+        self.calls = script.calls[place]
+        self.at = self.group.members.index(rank)
+        self.carries = self.group.kind in (RING, GRAPH)
+        self._scenario, self._job, self._rank = scenario, job, rank
+
+    def schedule(self) -> Schedule:
+        return group_schedule(
+            self._scenario.ncclx, self.group, self.calls, [work.host for work in self._job.works]
+        )
+
+    def contents(self) -> RankContents:
+        schedule = self.schedule()
+        places = schedule.groups[0]
+        calls = [replace(schedule.call(one, 0, places), channels=1) for one in schedule.operations]
+        first = (self.number + 1) * _GROUP
+        return RankContents(
+            self._scenario.seed,
+            self._job.job,
+            first + self.at,
+            calls,
+            range(first, first + len(places)),
+            DTYPE,
+            "sum",
+            [call.label for call in self.calls],
+        )
+
+    def orders(self, first_channel: int) -> Orders | None:
+        """`first_channel` is the number of the group's first channel at its rank."""
+        if not self.carries:
+            return None
+        contents = self.contents()
+        steps = partial(_steps, self.schedule(), first_channel, self.at)
+        found = Orders(self._job.job, contents.rank, steps)
+        if self._scenario.ncclx.zero_copy:
+            found.memory = RankMemory(contents)
+        return found
+
+
+def _steps(schedule: Schedule, first: int, rank: int, operation: int, channel: int) -> Sequence[Step]:
+    return schedule.steps(operation, channel - first, rank)
+
+
+def _parts(scenario: Scenario, job: JobWork, rank: int) -> list[_Part]:
+    assert job.training is not None, job.name
+    return [_Part(scenario, job, rank, place) for place in range(len(job.training.scripts[rank].groups))]
+
+
+def group_orders(
+    scenario: Scenario, job: JobWork, rank: int, place: int, first_channel: int
+) -> Orders | None:
+    """What tells the GPU what to do with slices of one group; None where they are sizes only."""
+    if not is_real(scenario, job):
+        return None
+    return _Part(scenario, job, rank, place).orders(first_channel)
+
+
+def program_contents(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
+    """What the programs of a GPU work on."""
+    return [
+        part.contents()
+        for job in plan.jobs
+        if is_real(scenario, job)
+        for work in job.works
+        if work.gpu == gpu
+        for part in _parts(scenario, job, work.rank)
+        if part.carries
+    ]
+
+
+def check_programs(scenario: Scenario, plan: Plan) -> None:
+    """Refuse programs whose collectives cut through elements that they reduce."""
+    problems = [
+        Problem(
+            scenario.name,
+            0,
+            f"jobs[{job.job}].workload.operations[{part.calls[number].label}].size",
+            cut_through(one, DTYPE),
+            f"a multiple of {ELEMENT_BYTES[DTYPE] * len(part.group.members)}B",
+        )
+        for job in plan.jobs
+        if is_real(scenario, job)
+        for work in job.works
+        for part in _parts(scenario, job, work.rank)
+        if part.carries
+        for schedule in (part.schedule(),)
+        for number, one in enumerate(schedule.operations)
+        if one.op in REDUCING and not aligned(schedule, number, ELEMENT_BYTES[DTYPE])
+    ]
+    if problems:
+        raise ScenarioError(list(dict.fromkeys(problems)))
