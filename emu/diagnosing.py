@@ -17,13 +17,15 @@ from actors.ncclx.listing import job_plans
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Outcome, RunOptions
 from actors.runtime.plan import blueprint_of
+from emu.diagnosis.balance import loads_of
 from emu.diagnosis.moves import Moves
 from emu.diagnosis.reference import time_of
 from emu.diagnosis.verdict import diagnose, undecided
 from emu.diagnosis.view import View, alarmed
 from emu.errors import UsageError
 from emu.kernel.device import Series
-from emu.measure.collected import JobPlan
+from emu.measure.collected import Counts, JobPlan
+from emu.measure.fabric import other_group_rows, uplink_rows
 from emu.measure.jobs import job_rows
 from emu.measure.parting import load_run
 from emu.measure.samples import SampleReader
@@ -75,11 +77,23 @@ def reference_of(intended: Scenario, topology: Topology, plans: Sequence[JobPlan
     outcome = run_scenario(intended, topology, options)
     if outcome.ending is not Ending.FINISHED:
         return None
-    jobs = job_rows(plans, outcome.devices)
+    jobs, counts = job_rows(plans, outcome.devices), Counts(outcome.devices)
     times = {name: time_of(job) for name, job in jobs.items()}
     return Reference(
         jobs={name: time_ps for name, time_ps in times.items() if time_ps is not None},
         alarms=alarmed([shown_of(record) for record in outcome.devices]),
+        imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
+    )
+
+
+def reference_in(path: Path) -> Reference:
+    """What the run in a directory came to, for others to be compared with. UsageError as below."""
+    summary = load_run(path).summary
+    times = {name: time_of(job) for name, job in summary.jobs.items()}
+    return Reference(
+        jobs={name: time_ps for name, time_ps in times.items() if time_ps is not None},
+        alarms=alarmed(read_shown(path / "shown.jsonl")),
+        imbalance=loads_of([*summary.fabric.uplinks, *summary.fabric.groups]),
     )
 
 
@@ -88,8 +102,10 @@ def as_intended(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"faults": (), "expect": ()})
 
 
-def diagnose_directory(path: Path) -> tuple[Summary, list[Diagnosed]]:
-    """What the run in a directory suffered from. UsageError if the directory does not hold a whole run."""
+def diagnose_directory(path: Path, baseline: Path | None = None) -> tuple[Summary, list[Diagnosed]]:
+    """What the run in a directory suffered from, compared with that in another if there is one. UsageError if
+    a directory does not hold a whole run.
+    """
     summary = load_run(path).summary
     for name in ("scenario.yaml", "shown.jsonl", "samples.jsonl"):
         if not (path / name).is_file():
@@ -107,7 +123,8 @@ def diagnose_directory(path: Path) -> tuple[Summary, list[Diagnosed]]:
                 moves.add_record(record)
     devices = read_shown(path / "shown.jsonl")
     view = _view(intended, topology, plans, summary, devices, moves, reader.series)
-    return summary, diagnose(view, summary.reference)
+    reference = summary.reference if baseline is None else reference_in(baseline)
+    return summary, diagnose(view, reference)
 
 
 def _view(

@@ -17,14 +17,20 @@ NOTHING_FOUND = (
 
 @click.command()
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    type=click.Path(path_type=Path),
+    help="The directory of a run in which all was well: harm is measured against it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: Path, as_json: bool) -> int:
+def command(run: Path, baseline: Path | None, as_json: bool) -> int:
     """Say what the run in directory RUN suffered from, the likeliest cause first, with evidence.
 
     It looks at what an operator sees: series, logs and running configuration of devices, neighbours, what
     jobs did; not at the faults of the scenario.
     """
-    _, found = diagnose_directory(run)
+    _, found = diagnose_directory(run, baseline)
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0

@@ -62,6 +62,7 @@ CAUSES = {
     "switch_drained": "a switch that its neighbours route around though its links are up",
     "configuration_drift": "a device that runs another configuration than was meant",
     "miscabling": "cables that lead elsewhere than was meant",
+    "imbalance": "equal ports that are loaded less evenly than where all is well",
     "unexplained_wait": "who waits for whom, where no cause was found",
 }
 """Every cause that can be named."""

@@ -33,7 +33,7 @@ def harms(jobs: Mapping[str, Job], alarms: Mapping[str, int], reference: Referen
     """What a run with these jobs and alarms suffered, a line each; empty if nothing."""
     lines: list[str] = []
     for name, meant_ps in reference.jobs.items():
-        took_ps = time_of(jobs[name])
+        took_ps = time_of(jobs[name]) if name in jobs else None
         if took_ps is not None and _risen(took_ps, meant_ps):
             percent = (took_ps - meant_ps) * 100 // meant_ps
             lines.append(

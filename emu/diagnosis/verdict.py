@@ -8,7 +8,8 @@ Every family of causes is asked for findings. What is told of them depends on wh
    for rose by so much, nothing is said;
 3. of what was found, what shows harm of its own is told: its evidence is something to be called for
    (`alarms`), a job became slower after it began (`emu.diagnosis.pace`), or nothing ended before it began and
-   its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is told;
+   its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is told,
+   and so are groups of ports that are loaded less evenly than in the run compared with;
 4. without a reference only what shows harm of its own is told.
 
 What is left is ranked by how direct the evidence is.
@@ -19,7 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import bad_links, cabling, drift, lost_links, pauses, queue_pairs, ranks, slow_gpus
+from emu.diagnosis import (
+    bad_links,
+    balance,
+    cabling,
+    drift,
+    lost_links,
+    pauses,
+    queue_pairs,
+    ranks,
+    slow_gpus,
+)
 from emu.diagnosis.chain import chain_of_waits
 from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.pace import SLOWER_PERMILLE, failed_jobs, slower
@@ -48,6 +59,8 @@ def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
     if reference is not None and not harm and not broke_off(view):
         return []
     suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
+    if reference is not None and harm:
+        suffering += balance.found(view, reference)
     suffering.sort(key=Finding.order)
     if len(suffering) > 1:
         suffering = [one for one in suffering if one.cause != UNEXPLAINED]

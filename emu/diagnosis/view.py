@@ -56,6 +56,7 @@ class View:
         self.credited = scenario.link.flow_control == "credits"
         """Whether links have credits in place of pauses."""
         self.uplinks = summary.fabric.uplinks
+        self.groups = [*summary.fabric.uplinks, *summary.fabric.groups]
         self._devices = {one.number: one for one in devices}
         self._silence()
         self._moved = moves.of_metric(series)

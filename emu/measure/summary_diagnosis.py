@@ -23,12 +23,14 @@ class Diagnosed(Part):
 
 
 class Reference(Part):
-    """The same jobs on the fabric as it was meant to be, emulated to tell what mattered."""
+    """What a run is compared with, to tell what mattered: the same jobs where all is well."""
 
     jobs: dict[str, int]
     """How long each job took there that ended well, in picoseconds."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted there."""
+    imbalance: dict[str, float]
+    """Of every group of equal ports that carried payload there: that of the fullest over the mean."""
 
 
 class Unfired(Part):

@@ -111,7 +111,7 @@ def test_a_run_that_broke_or_lost_a_port_needs_no_reference() -> None:
 def test_five_per_cent_of_a_jobs_time_or_of_an_alarm_is_harm(
     job_ps: int, timeouts: int, suffered: int
 ) -> None:
-    reference = Reference(jobs={"train": 1_000}, alarms={"nic_local_ack_timeout_err": 20})
+    reference = Reference(jobs={"train": 1_000}, alarms={"nic_local_ack_timeout_err": 20}, imbalance={})
     job = Job.model_construct(status="success", start_ps=7, end_ps=7 + job_ps)
     assert len(harms({"train": job}, {"nic_local_ack_timeout_err": timeouts}, reference)) == suffered
 
@@ -121,6 +121,20 @@ def test_a_run_directory_read_later_says_the_same(tmp_path: Path) -> None:
     found = said_of({"kind": "link_down", "target": LINK, "at": "150us", "for": "200us"}, out=out)
     summary, later = diagnose_directory(out)
     assert later == found == summary.diagnosis
+
+
+def test_ports_that_are_loaded_less_evenly_than_in_a_good_run_are_a_cause(tmp_path: Path) -> None:
+    exchange = {"kind": "flows", "pattern": "permutation", "size": "512KiB"}
+    collides = {"jobs": [{"name": "train", "workload": exchange}], "routing": {"policy": "ecmp"}}
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    assert said_of(out=bad, seed=2, **collides) == []
+    assert said_of(out=good, seed=1, **collides) == []
+    assert diagnose_directory(good, bad)[1] == []
+    assert diagnose_directory(good, good)[1] == []
+    _, found = diagnose_directory(bad, good)
+    assert named(found) == [("imbalance", "rtsw-1")]
+    assert "of 2 equal ports the one towards ctsw-" in found[0].sentence
+    assert "carried 2.00 times the mean, and 1.00 times where all is well" in found[0].sentence
 
 
 def test_every_cause_is_on_the_page() -> None:
