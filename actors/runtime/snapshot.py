@@ -20,7 +20,7 @@ import msgpack  # type: ignore[import-untyped]  # it ships no types
 from actors.runtime.participant import Participant
 from emu.errors import UsageError
 from emu.kernel.device import Plain
-from emu.scenario.dump import to_yaml
+from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
 
 VERSION: Final = 1
@@ -39,7 +39,7 @@ class Snapshot:
 
 def fingerprint(scenario: Scenario) -> str:
     """Which scenario a snapshot is of."""
-    return hashlib.sha256(to_yaml(scenario).encode()).hexdigest()
+    return hashlib.sha256(canonical_bytes(scenario)).hexdigest()
 
 
 def take_snapshot(participants: Sequence[Participant], scenario: str) -> Snapshot:
