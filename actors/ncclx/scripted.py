@@ -159,7 +159,8 @@ def group_schedule(
     """What the members of a ring or graph do in some calls, by their places in the group."""
     algorithm = group.algorithm or "ring"
     operations = [
-        Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root) for call in calls
+        Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root, weights=call.weights)
+        for call in calls
     ]
     return Schedule(ncclx, operations, [nodes[rank] for rank in group.members])
 

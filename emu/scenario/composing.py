@@ -84,6 +84,21 @@ class Stream:
         """Send each its block of a buffer of `size`."""
         self._add("all_to_all", ranks, on=on, size=size, algorithm=algorithm)
 
+    def all_to_allv(
+        self,
+        size: str,
+        counts: Sequence[Sequence[int]],
+        *,
+        on: Communicator = WORLD,
+        algorithm: str = "default",
+        ranks: Sequence[int] | None = None,
+    ) -> None:
+        """Send each its part: `counts` in proportion, a row for each place of the group or one for all. The
+        rank that has most has `size`.
+        """
+        rows = [list(row) for row in counts]
+        self._add("all_to_allv", ranks, on=on, size=size, algorithm=algorithm, counts=rows)
+
     def rooted(
         self,
         op: str,

@@ -20,6 +20,7 @@ Collective = Literal[
     "all_gather",
     "reduce_scatter",
     "all_to_all",
+    "all_to_allv",
     "broadcast",
     "reduce",
     "gather",
@@ -70,6 +71,12 @@ class OperationSection(Section):
     """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
     algorithm: str = "default"
     """Of a collective: how it is done. `default`: ring where there is one, else direct."""
+    counts: Annotated[
+        tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)], ...],
+        Field(max_length=65536),
+    ] = ()
+    """Of all_to_allv: what each place of the group has for each, in proportion, row by row; or one row for
+    all."""
     root: Rank = 0
     """Of broadcast, reduce, gather and scatter: place in the group."""
     peer: Rank | None = None
@@ -92,6 +99,11 @@ class OperationSection(Section):
             if needed != (given[key] is not None):
                 reason = f"{self.do} needs it" if needed else f"{self.do} has none"
                 yield Refusal((key,), reason, "as the table of operations says")
+        if bool(self.counts) != (self.do == "all_to_allv"):
+            reason = f"{self.do} has none" if self.counts else "all_to_allv needs them"
+            yield Refusal(("counts",), reason, "with all_to_allv, and only there")
+        elif self.counts and not all(sum(row) for row in self.counts):
+            yield Refusal(("counts",), "a row has nothing for anybody", "rows with a number above 0")
         if self.root and self.do not in ROOTED:
             yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
         if not self.talks and self.on != WORLD:
@@ -123,6 +135,7 @@ class OperationSection(Section):
             root=self.root,
             peer=-1 if self.peer is None else self.peer,
             event=self.event or "",
+            counts=self.counts,
         )
 
 

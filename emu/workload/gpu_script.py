@@ -61,6 +61,8 @@ class GroupCall(NamedTuple):
     """Of a graph's, by place in the group."""
     label: int = UNLABELLED
     """Under which the results list it."""
+    weights: tuple[tuple[int, ...], ...] = ()
+    """Of all_to_allv: how much each has for each, in proportion."""
 
 
 @dataclass
@@ -117,9 +119,17 @@ class Script:
         self.add_call(place, op, size_bytes)
         return self.record(self.stream_of[place])
 
-    def add_call(self, place: int, op: str, size_bytes: int, root: int = 0, label: int = UNLABELLED) -> None:
+    def add_call(
+        self,
+        place: int,
+        op: str,
+        size_bytes: int,
+        root: int = 0,
+        label: int = UNLABELLED,
+        weights: tuple[tuple[int, ...], ...] = (),
+    ) -> None:
         """Call a group, on its stream."""
-        self.calls[place].append(GroupCall(op, size_bytes, root, label))
+        self.calls[place].append(GroupCall(op, size_bytes, root, label, weights))
         self.streams[self.stream_of[place]].append((CALL, place, len(self.calls[place]) - 1))
 
 

@@ -74,6 +74,8 @@ class Step(NamedTuple):
     peer: int = -1
     """By rank of the job."""
     event: str = ""
+    counts: tuple[tuple[int, ...], ...] = ()
+    """Of all_to_allv: how much each place of the group has for each, in proportion; or one row for all."""
 
     def is_for(self, rank: int) -> bool:
         """Whether a rank does it."""
@@ -134,6 +136,13 @@ def _misfit(place: int, step: Step, communicator: Communicator, ranks: int) -> I
                 reason = f"rank {rank} cannot reach rank {step.peer} on {communicator.name}"
                 yield Fault(place, "peer", reason, "another rank of the same group")
                 return
+        elif step.counts and (
+            len(step.counts) not in (1, len(group)) or any(len(row) != len(group) for row in step.counts)
+        ):
+            reason = f"the rows are not those of a group of {len(group)}"
+            accepted = f"one row of {len(group)} numbers, or {len(group)} of them"
+            yield Fault(place, "counts", reason, accepted)
+            return
         elif step.root >= len(group):
             reason = f"a group of {len(group)} has no root {step.root}"
             yield Fault(place, "root", reason, f"0 to {len(group) - 1}")
@@ -183,7 +192,8 @@ class ProgramPlan(ScriptPlan):
                 if len(group.members) > 1:
                     if group not in places:
                         places[group] = script.join(self.group(group), stream)
-                    script.add_call(places[group], step.do, step.size_bytes, step.root, label)
+                    weights = step.counts * (len(group.members) if len(step.counts) == 1 else 1)
+                    script.add_call(places[group], step.do, step.size_bytes, step.root, label, weights)
         return script
 
     def _group(self, rank: int, step: Step) -> Group:

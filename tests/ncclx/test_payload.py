@@ -321,6 +321,7 @@ def program_result(payload: str, faults: Any = (), **ncclx: Any) -> api.Result:
     program.main.all_reduce("8KiB", on=pairs)
     program.main.all_to_all("4KiB", on=pairs)
     side.all_gather("6KiB")
+    side.all_to_allv("6KiB", [[1, 2, 0, 3]])
     side.rooted("broadcast", "6KiB", root=2)
     side.send("4KiB", 1, ranks=[0])
     side.recv("4KiB", 0, ranks=[1])
@@ -334,7 +335,14 @@ def program_result(payload: str, faults: Any = (), **ncclx: Any) -> api.Result:
 def test_collectives_of_a_program_move_the_right_bytes_in_the_same_time(ncclx: dict[str, Any]) -> None:
     real, sizes = (program_result(payload, **ncclx) for payload in ("real", "sizes"))
     rows = real.summary.jobs["mixed"].collectives
-    wrong = {"all_reduce": 0, "all_to_all": 0, "all_gather": 0, "broadcast": 0, "send": None, "recv": None}
+    wrong: dict[str, int | None] = {
+        "all_reduce": 0,
+        "all_to_all": 0,
+        "all_gather": 0,
+        "all_to_allv": 0,
+        "broadcast": 0,
+    }
+    wrong |= {"send": None, "recv": None}
     assert [(row.op, row.wrong) for row in rows] == [*wrong.items()] * 2
     assert real.exit_status == 0
     assert real.summary.virtual_ps == sizes.summary.virtual_ps
@@ -347,7 +355,7 @@ def test_a_bit_that_turns_over_in_a_program_is_found() -> None:
     fault = {"kind": "bit_flip", "target": "gpu-1-0", "at": "2us", "bit": 8 * 5000 + 5}
     result = program_result("real", [fault])
     found = [row.wrong for row in result.summary.jobs["mixed"].collectives]
-    assert found == [2, 0, 0, 0, None, None] * 2
+    assert found == [2, 0, 0, 0, 0, None, None] * 2
     assert (result.exit_status, result.wrong_jobs()) == (1, ["mixed"])
 
 

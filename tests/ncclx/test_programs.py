@@ -302,3 +302,19 @@ def test_a_program_gives_one_answer_in_parts_and_after_a_snapshot() -> None:
         for step in (0, 1)
         for op, communicator in (("all_reduce", "pairs"), ("all_to_all", "pairs"), ("all_reduce", "world"))
     ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "reason"),
+    [
+        ([[1, 2, 3]], "the rows are not those of a group of 4; accepted: one row of 4 numbers, or 4 of them"),
+        ([[1, 2, 3, 4]] * 3, "the rows are not those of a group of 4"),
+        ([[0, 0, 0, 0]], "a row has nothing for anybody"),
+        ([], "all_to_allv needs them"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused_by_place(counts: list[list[int]], reason: str) -> None:
+    program = Program(ranks=4)
+    program.main.all_to_allv("64KiB", counts)
+    with pytest.raises(ScenarioError, match=rf"operations\[0\].counts: {reason}"):
+        api.prepare(api.load(program.scenario(STAR)))
