@@ -45,10 +45,13 @@ class _Family:
         found = map(flat.__getitem__, self.places)
         text: Callable[[int], str] = _seconds_or_0 if self.in_seconds else str
         lines = list(map(add, self.prefixes, map(text, found)))
-        unused = map(flat.__getitem__, self.unused_places)
-        lines += [
-            self._begin(one) + text(value) for one, value in zip(self.unused, unused, strict=True) if value
-        ]
+        unused = list(map(flat.__getitem__, self.unused_places))
+        if any(unused):
+            lines += [
+                self._begin(one) + text(value)
+                for one, value in zip(self.unused, unused, strict=True)
+                if value
+            ]
         return [self.header, *lines] if lines else []
 
     def _begin(self, unused: tuple[int, str, Series]) -> str:
