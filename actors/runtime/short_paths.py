@@ -38,16 +38,24 @@ MARK: Final = "EMU_STARTED_FOR"
 CARETAKER: Final = """\
 trap '' INT TERM HUP
 exec 3<&0
-directory=$1 mark=$2
+directory=$1 mark=$2 apart_from=$3
 (
-    read -r never <&3
+    enough=20
+    read -r never <&3 && enough=3
     looks=0 none=0 known=' '
-    [ -n "$mark" ] || none=3
-    while [ "$none" -lt 3 ] && [ "$looks" -lt 200 ]; do
+    [ -n "$mark" ] || none=20
+    while [ "$none" -lt "$enough" ] && [ "$looks" -lt 200 ]; do
         looks=$((looks + 1)) none=$((none + 1))
         for one in $(grep -lsF -- "$mark=$directory" /proc/[0-9]*/environ); do
             one=${one#/proc/}
-            known="$known${one%%/*} "
+            pid=${one%%/*}
+            known="$known$pid "
+            read -r stat <"/proc/$pid/stat" || continue
+            set -- ${stat##*) }
+            case "$4" in
+            0 | "$apart_from") ;;
+            *) known="$known$4 " ;;
+            esac
         done
         for one in /proc/[0-9]*/stat; do
             read -r stat <"$one" || continue
@@ -61,14 +69,15 @@ directory=$1 mark=$2
                 ;;
             esac
         done
-        [ "$none" -gt 2 ] || sleep 0.05
+        [ "$none" -ge "$enough" ] || sleep 0.05
     done
     rm -rf -- "$directory"
 ) 2>/dev/null &
 """
-"""It looks until it has found nobody three times. A process is known by its environment, or by its session,
-of which the leader was known: the kernel shows no environment of one that is just becoming another program.
-One that even SIGKILL does not end, as it waits for a device, is left after 200 looks."""
+"""It looks until it has found nobody three times, or for a second if the owner was killed and so had ended
+nothing itself. A process is known by its environment, or by the session of one that was, unless that is
+the owner's own or outside the container (0): the kernel shows no environment of one that is just becoming
+another program. One that even SIGKILL does not end, as it waits for a device, is left after 200 looks."""
 
 _pipes: dict[Path, int] = {}
 """Our end of the pipe to each directory's caretaker."""
@@ -146,7 +155,7 @@ def _take_care(directory: Path, mark: str) -> None:
     reading, writing = os.pipe()
     try:
         subprocess.run(  # noqa: S603  a fixed text; the directory is its argument
-            ["/bin/sh", "-c", CARETAKER, "emu-caretaker", str(directory), mark],
+            ["/bin/sh", "-c", CARETAKER, "emu-caretaker", str(directory), mark, str(os.getsid(0))],
             stdin=reading,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
