@@ -37,6 +37,11 @@ def kept_workers() -> Iterator[None]:
         yield
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than there are cores: a good part of the time is waiting for Ray."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_report_header() -> str:
     """Say what is being tested: a green run of interpreted code says nothing about compiled code."""
     return f"emu {emu.__version__}, packet path {emu.compiled_state()}"
