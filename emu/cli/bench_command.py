@@ -19,7 +19,7 @@ import click
 import emu
 from emu.cli.bench_scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.bench_cases import CASES, EVERY, Case, Measured, loop_rounds_per_s
+from emu.measure.bench_cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.measure.report import about_size
 
 REPEATS: Final = 3
@@ -37,7 +37,7 @@ SINGLE: Final = (
 )
 PAIR: Final = (("case", 16), ("1 worker s", 11), ("N workers s", 12), ("speed-up", 9))
 SCRAPE: Final = (
-    ("case", 16),
+    ("case", 20),
     ("10k series ms", 13),
     ("CPU s", 7),
     ("scraped s", 9),
@@ -54,7 +54,8 @@ SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8)
     "names",
     multiple=True,
     type=click.Choice(list(EVERY)),
-    help="Only this; repeatable. Those with-... and all-to-all-512 run only by name.",
+    help="Only this; repeatable. Those with-..., all-to-all-512 and permutation-64-long run only by name; "
+    "--scrapes takes the last by default.",
 )
 @click.option("--repeat", type=click.IntRange(1, 100), help=f"Runs of each case [{REPEATS}; pairs {PAIRS}].")
 @click.option("--workers", type=click.IntRange(2, 64), help="Compare 1 worker with N, in alternating pairs.")
@@ -84,8 +85,9 @@ def command(
     if not as_json:
         click.echo(f"packet path: {emu.compiled_state()}; medians")
         click.echo(_row([name for name, _ in columns], columns))
+    usual = {LONG.name} if scrapes else CASES
     for case in EVERY.values():
-        if case.name not in (names or CASES):
+        if case.name not in (names or usual):
             continue
         if snapshots:
             result, cells = _snapshots(case, repeat or REPEATS)

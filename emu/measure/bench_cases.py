@@ -263,8 +263,13 @@ FEATURES: Final[dict[str, Case]] = {
 }
 """What a feature costs; run only by name (`--case`)."""
 
+LONG: Final = Case(
+    "permutation-64-long", "64-host permutation of 160MiB", _permutation(64, "160MiB").scenario
+)
+"""Long enough to be scraped many times."""
+
 LARGE: Final[dict[str, Case]] = {
-    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1),)
+    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1), LONG)
 }
 """What takes minutes; run only by name."""
 
