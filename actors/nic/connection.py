@@ -94,18 +94,7 @@ class Connection:
         send: bool = request.flags & POST_SEND != 0
         if send:
             opcode -= WRITE_FIRST  # the opcodes of SEND begin at 0, in the same order
-        frame = Frame(
-            opcode,
-            self.priority,
-            self.address,
-            self.remote_address,
-            self.udp_source,
-            self.remote_qpn,
-            psn & PSN_MASK,
-            payload,
-            wire_size(opcode, payload),
-        )
-        frame.ecn = self.ecn
+        frame = self.frame(opcode, psn, payload)
         data = request.data
         if data is not None:
             start: i64 = at * self.mtu_bytes
