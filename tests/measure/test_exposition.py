@@ -72,6 +72,7 @@ def test_series_that_is_not_declared_is_refused() -> None:
         Exposition([("rtsw-0", [Series("flow_bytes")])])
 
 
+@pytest.mark.soak
 def test_ten_thousand_series_are_rendered_within_a_scrape() -> None:
     devices = [(f"rtsw-{at}", [Series("port_sent_bytes", port) for port in range(100)]) for at in range(100)]
     exposition = Exposition(devices)
@@ -83,5 +84,4 @@ def test_ten_thousand_series_are_rendered_within_a_scrape() -> None:
         text = exposition.render(values)
         took_s.append(perf_counter() - begun_s)
     assert text.count("\n") == 10_002
-    # The figure is 20 ms on an idle machine; what is tested is that nothing costs ten times as much.
-    assert min(took_s) < 0.1
+    assert min(took_s) < 0.02

@@ -17,6 +17,7 @@ from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptio
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.digest import run_digest
+from tests.conftest import SOAK
 from tests.runtime.spread_runs import plan_of
 from tests.scenarios_run.small import ROOT
 
@@ -135,18 +136,18 @@ print(outcome.ending, outcome.exit_status, len(outcome.devices), repr(outcome.di
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupt_ends_a_run_within_half_a_second_with_what_there_is(number: signal.Signals) -> None:
+def test_interrupt_ends_a_run_at_once_with_what_there_is(number: signal.Signals) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", LONG_RUN], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(number)
-        begun = time.monotonic()
+        begun_s = time.monotonic()
         lines = process.stdout.readlines()
-        took_s = time.monotonic() - begun
+        took_s = time.monotonic() - begun_s
         assert process.wait() == 0
     devices = len(plan_of("permutation", 1).topology.nodes)
     assert lines[-1] == f"interrupted 130 {devices} ''\n"
-    # Half a second to end the run; collecting and the interpreter's own end come on top.
-    assert took_s < 5
+    # Left alone the run takes minutes. Collecting and the interpreter's own end come on top of half a second.
+    assert took_s < (1.5 if SOAK else 60)

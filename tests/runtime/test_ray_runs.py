@@ -105,12 +105,10 @@ def test_killed_worker_is_named_and_the_rest_is_kept() -> None:
 
 def test_interrupt_leaves_what_there_is() -> None:
     notes = Notes(lambda me: os.kill(os.getpid(), signal.SIGINT))
-    begun = time.monotonic()
     outcome = run("permutation", LONG, notes, workers=2)
     assert (outcome.ending, outcome.exit_status, outcome.digest) == (Ending.INTERRUPTED, 130, "")
     assert len(outcome.devices) == len(plan_of("permutation", 1).topology.nodes)
     assert outcome.virtual_ps > 0
-    assert time.monotonic() - begun < 60
 
 
 def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts() -> None:
@@ -130,10 +128,8 @@ def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts() -> Non
     ],
 )
 def test_cluster_that_cannot_be_reached_is_one_clear_line(address: str, reason: str) -> None:
-    begun = time.monotonic()
     with pytest.raises(RuntimeFailure, match=reason):
         run("tiny_flap", address=address)
-    assert time.monotonic() - begun < 30
 
 
 ALONE = """

@@ -21,6 +21,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conftest import SOAK
+
 LONG = """\
 name: long
 description: Minutes of work for compiled code, on eight racks.
@@ -30,8 +32,6 @@ jobs:
 """
 DEVICES = 8 * 8 * 3 + 8 + 8 + 1
 """Hosts, GPUs and NICs, leaves, spines, and the controller."""
-ATTEMPTS = 3
-"""A busy machine may be late once."""
 
 
 class Live:
@@ -121,30 +121,28 @@ def test_promtool_is_asked_where_it_is_installed() -> None:
         pytest.skip("promtool is not installed, so pages are parsed by prometheus-client alone")
 
 
-def test_local_run_answers_scrapes_at_once_and_ends_at_once_on_ctrl_c() -> None:
-    scrapes_s, ends_s = [], []
-    for _ in range(ATTEMPTS):
-        with live("--local") as run:
-            (target,) = run.targets()
-            reached = 0.0
-            for _ in range(5):
-                begun_s = time.monotonic()
-                page = scrape(target)
-                scrapes_s.append(time.monotonic() - begun_s)
-                assert reached <= (reached := check_page(page)["emu_virtual_seconds_total"])
-            assert reached > 0
-            took_s, out, err = run.end(signal.SIGINT)
-            ends_s.append(took_s)
-            assert (run.process.returncode, err) == (130, ["emu: interrupted"])
-            assert "digest none: the run is partial" in out.splitlines()
-            assert f"results in {run.out}" in out.splitlines()
-            summary = json.loads((run.out / "summary.json").read_text("utf-8"))
-            assert (summary["ending"], summary["digest"]) == ("interrupted", "")
-            assert summary["virtual_ps"] > 0
-            assert sum(link["data_bytes"] for link in summary["fabric"]["links"]) > 0
-        if min(scrapes_s) < 0.2 and min(ends_s) < 0.5:
-            return
-    pytest.fail(f"scrapes took {scrapes_s} s, ends {ends_s} s")
+def test_local_run_answers_scrapes_and_ends_on_ctrl_c_with_what_there_is() -> None:
+    scrapes_s = []
+    with live("--local") as run:
+        (target,) = run.targets()
+        reached = 0.0
+        for _ in range(5):
+            begun_s = time.monotonic()
+            page = scrape(target)
+            scrapes_s.append(time.monotonic() - begun_s)
+            assert reached <= (reached := check_page(page)["emu_virtual_seconds_total"])
+        assert reached > 0
+        took_s, out, err = run.end(signal.SIGINT)
+        assert (run.process.returncode, err) == (130, ["emu: interrupted"])
+        assert "digest none: the run is partial" in out.splitlines()
+        assert f"results in {run.out}" in out.splitlines()
+        summary = json.loads((run.out / "summary.json").read_text("utf-8"))
+        assert (summary["ending"], summary["digest"]) == ("interrupted", "")
+        assert summary["virtual_ps"] > 0
+        assert sum(link["data_bytes"] for link in summary["fabric"]["links"]) > 0
+    if SOAK:
+        assert min(scrapes_s) < 0.2
+        assert took_s < 0.5
 
 
 def alive(pid: int) -> bool:
