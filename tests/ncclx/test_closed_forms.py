@@ -44,7 +44,7 @@ SLICE: Final = 128 << 10
 H: Final = HOST_DELAY_PS + 64 * 8 * 10**12 // HOST_BPS
 SIZES: Final = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
 TREE_SIZES: Final = (2 << 10, 8 << 10, 32 << 10, 64 << 10)
-"""Those of which each tree has one chunk."""
+"""Those of which each tree has one chunk; more are in `tests.ncclx.test_tree_forms`."""
 LARGE: Final = (16 << 20, 24 << 20, 32 << 20, 40 << 20)
 """Those of which each tree has so many chunks that their pipeline weighs more than filling it."""
 RANKS: Final = (4, 6, 8)
@@ -351,25 +351,6 @@ def test_a_tree_of_many_chunks_takes_the_time_of_its_pipeline(ranks: int) -> Non
         if abs(took - form) > 0.02 * form:
             wrong.append((size, took, round(form), round(took / form, 4)))
     assert wrong == []
-
-
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("chunks", [2, 8, 24])
-def test_a_tree_of_some_chunks_is_within_7_percent_of_its_pipeline(ranks: int, chunks: int) -> None:
-    # NCCL halves a tree's chunks while there are fewer than eight for each level.
-    chunk = SLICE if chunks >= 8 * (ranks - 1).bit_length() else SLICE // 2
-    took = took_ps("all_reduce", "double_binary_tree", ranks, 2 * chunk * chunks)
-    form = tree_all_reduce(ranks, 2 * chunk) + shared(chunk) * max(2 * (chunks - 1), 4 * (chunks - 1) - 5)
-    assert abs(took - form) <= 0.07 * form, (took, round(form), round(took / form, 4))
-
-
-@pytest.mark.parametrize("ranks", RANKS)
-def test_a_tree_of_few_chunks_is_between_its_line_and_one_chunk_after_another(ranks: int) -> None:
-    chunk, chunks = 64 << 10, 4
-    size = 2 * chunk * chunks
-    took = took_ps("all_reduce", "double_binary_tree", ranks, size)
-    floor = line(2 * size * (ranks - 1) / ranks)
-    assert floor < took < tree_all_reduce(ranks, 2 * chunk) + shared(*[chunk] * 4 * (chunks - 1))
 
 
 def test_every_collective_of_every_algorithm_has_a_form() -> None:
