@@ -70,12 +70,12 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that it appears at once and complete, readable by its owner alone."""
     part = path.with_name(path.name + PART)
     try:
         with open(part, "wb", buffering=0, opener=_private) as file:
-            _write_all(file, text.encode())
+            _write_all(file, content.encode() if isinstance(content, str) else content)
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
@@ -253,7 +253,7 @@ class RunDirectory:
         summary: Summary,
         topology: Topology,
         records: Sequence[DeviceRecord],
-        flight_files: Mapping[str, str],
+        flight_files: Mapping[str, bytes],
     ) -> None:
         """What the samples count, the tables, flight recorders by their place, and the summary last: where it
         is, all is.
@@ -265,9 +265,9 @@ class RunDirectory:
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
-        for place, text in flight_files.items():
+        for place, content in flight_files.items():
             (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(self.path / place, text)
+            write_whole(self.path / place, content)
         write_whole(self.path / "summary.json", summary.json_text())
 
     def sync(self) -> None:

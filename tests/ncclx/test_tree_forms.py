@@ -30,7 +30,6 @@ from tests.ncclx.test_closed_forms import (
     DELAY_PS,
     MTU,
     NIC_PS,
-    RANKS,
     SLICE,
     SWITCH_PS,
     H,
@@ -221,10 +220,8 @@ class Pipeline:
 
 
 @pytest.mark.parametrize("op", ["all_reduce", "broadcast", "reduce"])
-@pytest.mark.parametrize("ranks", [*RANKS, 5, 7])
+@pytest.mark.parametrize("ranks", [4, 5, 6, 7, 8])
 def test_trees_take_the_time_of_their_pipeline(op: str, ranks: int) -> None:
-    if ranks % 2 and op != "all_reduce":
-        return
     wrong = []
     for size in SIZES:
         chunk = chunk_of(op, ranks, size)

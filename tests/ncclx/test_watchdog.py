@@ -1,6 +1,9 @@
 """Is whoever holds a collective up named within the watchdog, and do flight recorders show it too?"""
 
+import ast
 import json
+import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +43,7 @@ def ran(name: str, out: Path, **changes: Any) -> tuple[api.Result, dict[int, dic
     overrides = {"expect": [], **changes}
     result = api.run(SCENARIOS / f"{name}.yaml", overrides=overrides, local=True, out=out / "run")
     traces = {}
-    for path in (out / "run" / "flight_recorder" / "train").iterdir():
+    for path in (out / "run" / "flight_recorder" / "train").glob("*.json"):
         trace = json.loads(path.read_text())
         assert path.name == f"nccl_trace_rank_{trace['rank']}.json"
         traces[trace["rank"]] = trace
@@ -107,6 +110,69 @@ def test_dumps_have_the_keys_that_pytorch_s_readers_know(tmp_path: Path) -> None
         assert entry["time_discovered_completed_ns"] is None
 
 
+KNOWN_TO_PYTORCH = {
+    "all_reduce",
+    "_all_gather_base",
+    "_reduce_scatter_base",
+    "all_to_all",
+    "all_reduce_barrier",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send",
+    "recv",
+    "coalesced",
+}
+"""Of the names that its reader takes, those that are written here."""
+
+
+def read_as_pytorch_does(directory: Path) -> dict[int, list[dict[str, Any]]]:
+    """What `read_dump` of PyTorch's reader finds in a directory, and its `Op` in each entry, by rank."""
+    found = {}
+    for path in directory.iterdir():
+        rank = int(path.name[len("nccl_trace_rank_") :])
+        dump = pickle.loads(path.read_bytes())
+        assert dump["version"] == "2.10"
+        for entry in dump["entries"]:
+            members = sorted(ast.literal_eval(dump["pg_config"][entry["process_group"][0]]["ranks"]))
+            library, name = entry["profiling_name"].split(":")
+            kind, *pair = name.split(" ")
+            assert library == "nccl"
+            assert kind in KNOWN_TO_PYTORCH
+            assert len(pair) == (kind in ("send", "recv"))
+            if pair:
+                mine, other = (int(place) for place in re.split("->|<-", pair[0]))
+                assert members[mine] == rank
+                entry["peer"] = members[other]
+        found[rank] = dump["entries"]
+    return found
+
+
+def test_pytorch_s_reader_finds_the_dumps_and_both_ends_of_every_transfer(tmp_path: Path) -> None:
+    _, traces = ran("training_hangs", tmp_path)
+    read = read_as_pytorch_does(tmp_path / "run" / "flight_recorder" / "train" / "pickle")
+    assert {rank: len(entries) for rank, entries in read.items()} == {
+        rank: len(trace["entries"]) for rank, trace in traces.items()
+    }
+    # Tensor parallelism is in pairs, the pipeline's next stage two ranks on.
+    peers = {(rank, one["peer"]) for rank, line in read.items() for one in line if "peer" in one}
+    assert {(0, 2), (2, 0)} <= peers
+    assert {abs(rank - peer) for rank, peer in peers} == {2}
+
+
+def test_a_sendrecv_is_a_send_and_a_receive_that_are_coalesced(tmp_path: Path) -> None:
+    workload = {"kind": "collective", "op": "sendrecv", "sizes": ["64KiB"], "iterations": 2}
+    ran("never_joins", tmp_path, **{"jobs[0].workload": workload, "jobs[0].absent": [5]})
+    read = read_as_pytorch_does(tmp_path / "run" / "flight_recorder" / "train" / "pickle")
+    assert read[5] == []
+    assert [(one["profiling_name"], one["p2p_seq_id"], one["record_id"]) for one in read[7]] == [
+        ("nccl:send 7->0", 1, 0),
+        ("nccl:recv 7<-6", 1, 1),
+        ("nccl:coalesced", 1, 2),
+    ]
+
+
 def test_a_job_that_ends_well_leaves_no_dumps(tmp_path: Path) -> None:
     result = api.run(SCENARIOS / "tiny_all_reduce.yaml", local=True, out=tmp_path / "run")
     assert not (tmp_path / "run" / "flight_recorder").exists()
@@ -164,9 +230,9 @@ def test_a_rank_that_hangs_in_a_training_step_is_named_within_the_watchdog(tmp_p
     assert traces[3]["pg_status"][group]["last_enqueued_collective"] == -1
     sends = [one for one in traces[0]["entries"] if one["is_p2p"]]
     assert [(one["profiling_name"], one["p2p_seq_id"]) for one in sends] == [
-        ("nccl:recv 0<-2", 1),
-        ("nccl:send 0->2", 1),
-        ("nccl:send 0->2", 2),
+        ("nccl:recv 0<-1", 1),
+        ("nccl:send 0->1", 1),
+        ("nccl:send 0->1", 2),
     ]
 
 
