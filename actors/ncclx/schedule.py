@@ -24,7 +24,6 @@ from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.graph_channel import TaskPlan
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
-from actors.ncclx.tuner import choose
 from emu.errors import Problem, ScenarioError
 from emu.scenario.graph import GraphSection
 from emu.scenario.jobs import AUTO, GRAPH, CollectiveWorkload
@@ -32,6 +31,7 @@ from emu.scenario.ncclx import NcclxSection
 from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
+from emu.scenario.tuner import chosen
 from emu.topology.model import Topology
 from emu.workload.operations import Operation, benchmark, payload_bytes
 
@@ -243,10 +243,9 @@ def scheduled(
         workload.counts * (ranks if len(workload.counts) == 1 else 1),
     )
     if workload.algorithm == AUTO:
-        tuner = scenario.ncclx.tuner
-        rate_bps = topology.ports(topology.nics_of_gpu(gpus[0])[0])[0].rate_bps
+        among = [[gpus[rank] for rank in group] for group in groups]
         operations = tuple(
-            one._replace(algorithm=choose(tuner, one.op, ranks, one.size_bytes, rate_bps))
+            one._replace(algorithm=chosen(scenario.ncclx, topology, among, one.op, one.size_bytes))
             for one in operations
         )
     nodes = [topology.host_of(gpu) for gpu in gpus]

@@ -88,17 +88,26 @@ class TunerSection(Section):
     base_ps: TimePs = parse_time("8.4us")
     """Latency of any operation (NCCL's base latency of ring and tree, Simple protocol)."""
     hop_ps: TimePs = parse_time("5us")
-    """Latency of a hop: half of a round trip of 10 us."""
+    """Latency of a hop between servers: half of a round trip of 10 us."""
+    hop_inside_ps: TimePs = parse_time("3.4us")
+    """Latency of a hop over NVLink (NCCL's, of a ring with the Simple protocol)."""
     among: Annotated[
         tuple[
             Literal[
-                "ring", "direct", "recursive_doubling", "halving_doubling", "bruck", "double_binary_tree"
+                "ring",
+                "direct",
+                "recursive_doubling",
+                "halving_doubling",
+                "bruck",
+                "double_binary_tree",
+                "hierarchical",
             ],
             ...,
         ],
         Field(min_length=1),
     ] = ("ring", "double_binary_tree")
-    """Algorithms to choose among, those of NCCL by default."""
+    """Algorithms to choose among, those of NCCL by default; hierarchical only where servers have equally many
+    ranks, two or more."""
 
 
 class NcclxSection(Section):

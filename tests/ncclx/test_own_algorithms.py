@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from actors.ncclx.graph import Algorithm, Call, Step, StepList
-from actors.ncclx.tuner import choose
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary import Collective
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import TunerSection
+from emu.scenario.tuner import Shape, choose, modelled
 from tests.ncclx.toy import Toy, scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -140,9 +140,51 @@ def test_the_model_is_base_and_hops_and_bytes() -> None:
     tuner = TunerSection.model_validate({"hop": "1us", "among": ("ring", "recursive_doubling")})
     equal = 11 * 50_000 * 100 // 125
     rate_bps = 400 * 10**9
-    assert choose(tuner, "all_reduce", 8, equal * 98 // 100, rate_bps) == "recursive_doubling"
-    assert choose(tuner, "all_reduce", 8, equal * 102 // 100, rate_bps) == "ring"
-    assert choose(tuner, "all_to_all", 8, 1024, rate_bps) == "direct"
+    shape = Shape(8)
+    assert choose(tuner, "all_reduce", shape, equal * 98 // 100, rate_bps) == "recursive_doubling"
+    assert choose(tuner, "all_reduce", shape, equal * 102 // 100, rate_bps) == "ring"
+    assert choose(tuner, "all_to_all", shape, 1024, rate_bps) == "direct"
+
+
+def test_the_model_knows_what_stays_inside_servers_and_how_many_nics_a_ring_leaves_by() -> None:
+    """Four servers of four GPUs: 8 of a ring's 30 hops are between them, and 30/16 of S on so many NICs."""
+    size = 16 << 20
+    for channels, nics in ((1, 1), (2, 2), (4, 4), (8, 4)):
+        turned = Shape(16, 4, 4, channels)
+        assert modelled("ring", "all_reduce", turned, size) == (8, 22, size * 30 // 16 // nics)
+        same = turned._replace(turned=False)
+        assert modelled("ring", "all_reduce", same, size) == (8, 22, size * 30 // 16)
+    # Ranks that go from server to server have no hop inside, and a NIC each.
+    strided = Shape(16, 4, 16, 4)
+    assert modelled("ring", "all_reduce", strided, size) == (30, 0, size * 30 // 16)
+    assert modelled("hierarchical", "all_reduce", strided, size) == (6, 2, size // 4 * 6 // 4)
+    assert modelled("hierarchical", "all_gather", strided, size) == (3, 1, size // 4 * 3 // 4)
+    assert modelled("double_binary_tree", "all_reduce", Shape(16, 4, 4), size) == (4, 4, 2 * size)
+    assert modelled("ring", "all_gather", Shape(4, 4, 0), size) == (0, 3, 0)
+    # Two NICs for each GPU, one GPU a server: two channels have one each.
+    assert modelled("ring", "all_gather", Shape(8, 1, -1, 4, 2), size) == (7, 0, size * 7 // 8 // 2)
+
+
+def test_servers_with_unequally_many_ranks_have_no_hierarchical_algorithm() -> None:
+    tuner = TunerSection.model_validate({"among": ("ring", "hierarchical")})
+    rate_bps = 400 * 10**9
+    assert choose(tuner, "all_reduce", Shape(16, 4, 4), 1 << 20, rate_bps) == "hierarchical"
+    assert choose(tuner, "all_reduce", Shape(15), 1 << 20, rate_bps) == "ring"
+
+
+@pytest.mark.parametrize(("channels", "best"), [(1, "double_binary_tree"), (4, "ring")])
+def test_where_a_ring_has_four_nics_the_tuner_takes_it_and_is_right(channels: int, best: str) -> None:
+    """1 MiB over two servers of four GPUs: on four channels a ring leaves a server by four NICs, on one by
+    one; a tree's inner nodes send as much either way."""
+    took = {}
+    for algorithm in ("auto", "ring", "double_binary_tree"):
+        changes = {"jobs[0].workload.algorithm": algorithm}
+        (row,) = rows("tuner_servers", **changes, ncclx__channels=channels)
+        assert row.end_ps is not None
+        assert row.start_ps is not None
+        took[algorithm] = (row.end_ps - row.start_ps, row.algorithm)
+    assert took["auto"] == min(took["ring"], took["double_binary_tree"])
+    assert took["auto"][1] == best
 
 
 def split(op: str, algorithm: str, colours: tuple[int, ...]) -> Toy:
