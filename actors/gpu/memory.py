@@ -27,15 +27,19 @@ Filled = tuple[int, int, bytes]
 
 
 class Contents:
-    """What one rank's operations begin and end with, and how they reduce. `period` operations are a round,
-    after which they come again."""
+    """What one rank's operations begin and end with, and how they reduce: `kinds` has the type of an element
+    and the reduction of each operation of a round. `period` operations are a round, after which they come
+    again."""
 
-    def __init__(self, job: int, rank: int, period: int, dtype: str, reduction: str) -> None:
+    def __init__(self, job: int, rank: int, kinds: Sequence[tuple[str, str]]) -> None:
         self.job = job
         self.rank = rank
-        self.period = period
-        self.dtype = dtype
-        self.reduction = reduction
+        self.period = len(kinds)
+        self.kinds = tuple(kinds)
+
+    def width(self, turn: int) -> int:
+        """Bytes of an element of the operation of that turn."""
+        return ELEMENT_BYTES[self.kinds[turn % self.period][0]]
 
     def label(self, operation: int) -> int:
         """Under which number an operation is in the results."""
@@ -67,13 +71,13 @@ class RankMemory:
             self._begin(order.turn)
         found = self._read(order.reads)
         if order.flags & ORDER_RECEIVES:
-            found = (
-                reduce(self.contents.dtype, self.contents.reduction, order.data, found)
-                if found
-                else order.data
-            )
+            found = reduce(*self._kind(), order.data, found) if found else order.data
         self._write(order.writes, found)
         return found if order.flags & ORDER_SENDS else None
+
+    def _kind(self) -> tuple[str, str]:
+        contents = self.contents
+        return contents.kinds[self.turn % contents.period]
 
     def flip(self, bit: int) -> bool:
         """Turn over one bit of what the collective works on, counted from its start and round again; whether
@@ -112,7 +116,7 @@ class RankMemory:
         if turn != self.turn:  # nothing was ever done here
             self._fill(turn)
         operation = turn % self.contents.period
-        width = ELEMENT_BYTES[self.contents.dtype]
+        width = self.contents.width(operation)
         wrong, count, checksum = rows[operation][0] if operation in rows else 0, 0, 0
         for buffer, offset, expected in self.contents.ending(operation):
             got = self._read([(buffer, offset, len(expected))])
@@ -172,7 +176,7 @@ class GpuMemory:
         if rank is None:
             return False
         reduces = bool(order.flags & ORDER_RECEIVES and order.reads)
-        return not reduces or order.size_bytes % ELEMENT_BYTES[rank.contents.dtype] == 0
+        return not reduces or order.size_bytes % rank.contents.width(order.turn) == 0
 
     def carry_out(self, order: Order) -> bytes | None:
         """Do an order; what goes on to other ranks, if anything does."""

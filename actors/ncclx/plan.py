@@ -23,8 +23,8 @@ from fractions import Fraction
 from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
-from actors.ncclx.schedule import Schedule, scheduled
-from actors.ncclx.scripted import Side, connect_groups
+from actors.ncclx.schedule import Schedule, no_collective, scheduled
+from actors.ncclx.scripted import Side, connect_groups, own_faults
 from emu.measure.training import TrainingFacts, facts_of, trace_facts
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
@@ -210,6 +210,10 @@ def _training(
     training = job.training
     assert training is not None, job.name
     data = _data_priority(scenario, number)
+    nodes = [topology.host_of(gpu) for gpu in job.gpus]
+    for label, operation, fault in own_faults(scenario.ncclx, training, nodes):
+        key = f"jobs[{number}].workload.operations[{label}]"
+        raise no_collective(scenario, key, operation, fault)
     sides = connect_groups(scenario, topology, book, number, data, job.gpus, training)
     return JobWork(
         job=number,

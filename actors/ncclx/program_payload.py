@@ -2,8 +2,8 @@
 
 Each communicator of a rank has buffers of its own: its memory goes by the group's number and the rank's place
 in it, and its turns are the calls of that group. Data is drawn and compared as for a benchmark
-(`actors.ncclx.verifying`), of fp32 that is summed; the rows name an operation by its place in the program's
-list, over all groups and steps.
+(`actors.ncclx.verifying`), of the type and with the reduction that each call says; the rows name an operation
+by its place in the program's list, over all groups and steps.
 
 Not modelled: data that goes from one collective to the next; sends and receives, which carry sizes only.
 """
@@ -29,7 +29,6 @@ from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
 from emu.workload.gpu_script import GRAPH, RING
 
-DTYPE: Final = "fp32"
 _GROUP: Final = 1 << 20
 """A group's memories go by numbers from here on, times the number of the group."""
 
@@ -44,6 +43,7 @@ class _Part:
 
     def __init__(self, scenario: Scenario, job: JobWork, rank: int, place: int) -> None:
         assert job.training is not None, job.name
+        self.job = job.job
         script = job.training.scripts[rank]
         self.number = script.groups[place]
         self.group = job.training.groups[self.number]
@@ -68,8 +68,7 @@ class _Part:
             first + self.at,
             calls,
             range(first, first + len(places)),
-            DTYPE,
-            "sum",
+            [(call.dtype, call.redop) for call in self.calls],
             [call.label for call in self.calls],
         )
 
@@ -118,22 +117,22 @@ def program_contents(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]
 
 def check_programs(scenario: Scenario, plan: Plan) -> None:
     """Refuse programs whose collectives cut through elements that they reduce."""
-    problems = [
-        Problem(
-            scenario.name,
-            0,
-            f"jobs[{job.job}].workload.operations[{part.calls[number].label}].size",
-            cut_through(one, DTYPE),
-            f"a multiple of {ELEMENT_BYTES[DTYPE] * len(part.group.members)}B",
-        )
+    problems: list[Problem] = []
+    parts = (
+        part
         for job in plan.jobs
         if is_real(scenario, job)
         for work in job.works
         for part in _parts(scenario, job, work.rank)
         if part.carries
-        for schedule in (part.schedule(),)
-        for number, one in enumerate(schedule.operations)
-        if one.op in REDUCING and not aligned(schedule, number, ELEMENT_BYTES[DTYPE])
-    ]
+    )
+    for part in parts:
+        schedule = part.schedule()
+        for number, (one, call) in enumerate(zip(schedule.operations, part.calls, strict=True)):
+            width = ELEMENT_BYTES[call.dtype]
+            if one.op in REDUCING and not aligned(schedule, number, width):
+                key = f"jobs[{part.job}].workload.operations[{call.label}].size"
+                accepted = f"a multiple of {width * len(part.group.members)}B"
+                problems.append(Problem(scenario.name, 0, key, cut_through(one, call.dtype), accepted))
     if problems:
         raise ScenarioError(list(dict.fromkeys(problems)))

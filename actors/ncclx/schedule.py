@@ -25,13 +25,14 @@ from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.graph_channel import TaskPlan
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from emu.errors import Problem, ScenarioError
+from emu.scenario.algorithm import AUTO, GRAPH
 from emu.scenario.graph import GraphSection
-from emu.scenario.jobs import AUTO, GRAPH, CollectiveWorkload
+from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
-from emu.scenario.tuner import chosen
+from emu.scenario.tuner import pick
 from emu.topology.model import Topology
 from emu.workload.operations import Operation, benchmark, payload_bytes
 
@@ -245,14 +246,18 @@ def scheduled(
     if workload.algorithm == AUTO:
         among = [[gpus[rank] for rank in group] for group in groups]
         operations = tuple(
-            one._replace(algorithm=chosen(scenario.ncclx, topology, among, one.op, one.size_bytes))
+            one._replace(algorithm=pick(scenario.ncclx, topology, among, one.op, one.size_bytes))
             for one in operations
         )
     nodes = [topology.host_of(gpu) for gpu in gpus]
     schedule = Schedule(scenario.ncclx, operations, nodes, workload.graph, groups)
     for operation, fault in schedule.faults():
-        key = f"jobs[{number}].workload.algorithm"
-        reason = f"{workload.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
-        accepted = "an algorithm after which everybody has every contribution once"
-        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
+        raise no_collective(scenario, f"jobs[{number}].workload", operation, fault)
     return schedule
+
+
+def no_collective(scenario: Scenario, key: str, operation: Operation, fault: str) -> ScenarioError:
+    """What is told where an algorithm of the user's is not what it is used for."""
+    reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
+    accepted = "an algorithm after which everybody has every contribution once"
+    return ScenarioError([Problem(scenario.name, 0, f"{key}.algorithm", reason, accepted)])

@@ -39,6 +39,7 @@ from actors.ncclx.ring_order import ring_order
 from actors.ncclx.schedule import Schedule
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
+from emu.scenario.graph import GraphSection
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
@@ -162,7 +163,19 @@ def group_schedule(
         Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root, weights=call.weights)
         for call in calls
     ]
-    return Schedule(ncclx, operations, [nodes[rank] for rank in group.members])
+    graph = group.graph if isinstance(group.graph, GraphSection) else None
+    return Schedule(ncclx, operations, [nodes[rank] for rank in group.members], graph)
+
+
+def own_faults(
+    ncclx: NcclxSection, plan: ScriptPlan, nodes: Sequence[int]
+) -> Iterator[tuple[int, Operation, str]]:
+    """Calls, by their label, of which an algorithm of the user's is no correct collective, and why."""
+    for group, calls in zip(plan.groups, _called(plan), strict=True):
+        if group.kind == GRAPH:
+            schedule = group_schedule(ncclx, group, calls, nodes)
+            for operation, fault in schedule.faults():
+                yield calls[schedule.operations.index(operation)].label, operation, fault
 
 
 class ScriptBuilder:

@@ -122,11 +122,11 @@ class RankContents(Contents):
         rank: int,
         calls: Sequence[Call],
         group: Sequence[int],
-        dtype: str,
-        reduction: str,
+        kinds: Sequence[tuple[str, str]],
         labels: Sequence[int] = (),
     ) -> None:
-        super().__init__(job, rank, len(calls), dtype, reduction)
+        super().__init__(job, rank, kinds)
+        assert len(calls) == len(kinds), (len(calls), len(kinds))
         self._labels = labels
         self._calls = calls
         self._place = group.index(rank)
@@ -159,9 +159,9 @@ class RankContents(Contents):
             if not size:
                 continue
             if call.op in REDUCING:
-                width = ELEMENT_BYTES[self.dtype]
+                width = self.width(operation)
                 name = self._names[operation]
-                data = reduced(name, call.ranks, self.dtype, self.reduction, origin // width, size // width)
+                data = reduced(name, call.ranks, *self.kinds[operation], origin // width, size // width)
             else:
                 data = self._part(operation, mask.bit_length() - 1, origin, size)
             found.append((extent.buffer, extent.offset_bytes, data))
@@ -172,11 +172,10 @@ class RankContents(Contents):
         name = self._names[operation]
         if call.op not in REDUCING:
             return stream(name, rank, origin % MOST_NAMED, size)
-        width = ELEMENT_BYTES[self.dtype]
-        values = numbers(
-            name, rank, call.ranks, self.dtype, self.reduction, origin // width, -(-size // width)
-        )
-        return encode(self.dtype, values)[:size]
+        width = self.width(operation)
+        kind = self.kinds[operation]
+        values = numbers(name, rank, call.ranks, *kind, origin // width, -(-size // width))
+        return encode(kind[0], values)[:size]
 
 
 def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
@@ -198,7 +197,8 @@ def rank_contents(scenario: Scenario, job: JobWork, rank: int) -> RankContents:
     assert isinstance(workload, CollectiveWorkload), workload
     group = schedule.members[rank]
     calls = [replace(schedule.call(one, 0, group), channels=1) for one in job.operations]
-    return RankContents(scenario.seed, job.job, rank, calls, group, workload.dtype, workload.redop)
+    kinds = [(workload.dtype, workload.redop)] * len(calls)
+    return RankContents(scenario.seed, job.job, rank, calls, group, kinds)
 
 
 def check_payload(scenario: Scenario, plan: Plan) -> None:

@@ -17,7 +17,7 @@ in a scenario ("1MiB", "20us").
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NewType
+from typing import Any, NewType, TypedDict, Unpack
 
 from emu.workload.program import MAIN
 from emu.workload.program import WORLD as _WORLD
@@ -29,6 +29,26 @@ Event = NewType("Event", str)
 WORLD = Communicator(_WORLD)
 
 
+class Options(TypedDict, total=False):
+    """What may be said of any collective, with the names and values of a scenario."""
+
+    on: Communicator
+    """Which communicator; `WORLD` unless given."""
+    algorithm: str | Mapping[str, Any]
+    """How: a name, `auto`, `module:Class`, or a send/receive graph (`chunks` and `steps`)."""
+    dtype: str
+    """Type of an element, for `payload: real`."""
+    ranks: Sequence[int] | None
+    """Which ranks call it; None: all of them."""
+
+
+class Reducing(Options, total=False):
+    """The same of one that reduces."""
+
+    redop: str
+    """The reduction."""
+
+
 class Stream:
     """A stream of every rank's. `ranks` says in each call which ranks do it; None: all of them."""
 
@@ -38,104 +58,61 @@ class Stream:
 
     def compute(self, time: str, *, ranks: Sequence[int] | None = None) -> None:
         """Be busy for a time."""
-        self._add("compute", ranks, time=time)
+        self._add("compute", ranks=ranks, time=time)
 
-    def all_reduce(
-        self,
-        size: str,
-        *,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def all_reduce(self, size: str, **options: Unpack[Reducing]) -> None:
         """Reduce a buffer of `size`; all have the result."""
-        self._add("all_reduce", ranks, on=on, size=size, algorithm=algorithm)
+        self._add("all_reduce", size=size, **options)
 
-    def all_gather(
-        self,
-        size: str,
-        *,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def all_gather(self, size: str, **options: Unpack[Options]) -> None:
         """Gather everybody's block of a buffer of `size` at all."""
-        self._add("all_gather", ranks, on=on, size=size, algorithm=algorithm)
+        self._add("all_gather", size=size, **options)
 
-    def reduce_scatter(
-        self,
-        size: str,
-        *,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def reduce_scatter(self, size: str, **options: Unpack[Reducing]) -> None:
         """Reduce a buffer of `size`; each has its block of the result."""
-        self._add("reduce_scatter", ranks, on=on, size=size, algorithm=algorithm)
+        self._add("reduce_scatter", size=size, **options)
 
-    def all_to_all(
-        self,
-        size: str,
-        *,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def all_to_all(self, size: str, **options: Unpack[Options]) -> None:
         """Send each its block of a buffer of `size`."""
-        self._add("all_to_all", ranks, on=on, size=size, algorithm=algorithm)
+        self._add("all_to_all", size=size, **options)
 
-    def all_to_allv(
-        self,
-        size: str,
-        counts: Sequence[Sequence[int]],
-        *,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def all_to_allv(self, size: str, counts: Sequence[Sequence[int]], **options: Unpack[Options]) -> None:
         """Send each its part: `counts` in proportion, a row for each place of the group or one for all. The
         rank that has most has `size`.
         """
-        rows = [list(row) for row in counts]
-        self._add("all_to_allv", ranks, on=on, size=size, algorithm=algorithm, counts=rows)
+        self._add("all_to_allv", size=size, counts=[list(row) for row in counts], **options)
 
-    def rooted(
-        self,
-        op: str,
-        size: str,
-        *,
-        root: int = 0,
-        on: Communicator = WORLD,
-        algorithm: str = "default",
-        ranks: Sequence[int] | None = None,
-    ) -> None:
+    def rooted(self, op: str, size: str, *, root: int = 0, **options: Unpack[Reducing]) -> None:
         """A `broadcast`, `reduce`, `gather` or `scatter`; the root is a place in the group."""
-        self._add(op, ranks, on=on, size=size, algorithm=algorithm, root=root)
+        self._add(op, size=size, root=root, **options)
 
     def barrier(self, *, on: Communicator = WORLD, ranks: Sequence[int] | None = None) -> None:
         """Wait until all are here."""
-        self._add("barrier", ranks, on=on)
+        self._add("barrier", ranks=ranks, on=on)
 
     def send(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Send to a rank of the job, which is to receive as much."""
-        self._add("send", ranks, on=on, size=size, peer=peer)
+        self._add("send", ranks=ranks, on=on, size=size, peer=peer)
 
     def recv(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Receive from a rank of the job."""
-        self._add("recv", ranks, on=on, size=size, peer=peer)
+        self._add("recv", ranks=ranks, on=on, size=size, peer=peer)
 
     def record(self, *, ranks: Sequence[int] | None = None) -> Event:
         """An event that has happened when all that was put on the stream so far is over."""
         event = self._program.new_event()
-        self._add("record", ranks, event=event)
+        self._add("record", ranks=ranks, event=event)
         return event
 
     def wait(self, event: Event, *, ranks: Sequence[int] | None = None) -> None:
         """Let what is put on the stream from now on wait for an event."""
-        self._add("wait", ranks, event=event)
+        self._add("wait", ranks=ranks, event=event)
 
-    def _add(self, do: str, ranks: Sequence[int] | None, **keys: Any) -> None:
+    def _add(self, do: str, *, ranks: Sequence[int] | None = None, **keys: Any) -> None:
         operation: dict[str, Any] = {"do": do, "stream": self.name, **keys}
+        graph = operation.get("algorithm")
+        if isinstance(graph, Mapping):
+            operation |= {"algorithm": "graph", "graph": dict(graph)}
         if ranks is not None:
             operation["ranks"] = list(ranks)
         self._program.operations.append(operation)

@@ -77,27 +77,39 @@ def put_graphs_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
     """Replace every graph named in `jobs` by what its file holds; returns what could not be read."""
     problems: list[Problem] = []
     jobs = tree.child("jobs")
-    for index, job in enumerate(jobs.value if jobs is not None and isinstance(jobs.value, list) else ()):
+    for index, job in enumerate(_items(jobs)):
         workload = job.child("workload")
-        named = None if workload is None else workload.child("algorithm")
-        if workload is None or named is None or not isinstance(named.value, str):
+        if workload is None:
             continue
-        if not named.value.endswith(SUFFIXES):
-            continue
-        path = directory / named.value
-        place = workload.keys["algorithm"]
-        try:
-            root, found = read_document(decode(read_file(path), str(path)), str(path))
-        except ScenarioError as error:
-            key = f"jobs[{index}].workload.algorithm"
-            problems.extend(
-                Problem(place.file, place.line, key, f"{path}: {problem.reason}", problem.accepted)
-                for problem in error.problems
-            )
-            continue
-        problems.extend(found)
-        assert isinstance(workload.value, dict), workload
-        workload.value["algorithm"] = Node("graph", place)
-        workload.value["graph"] = root
-        workload.keys["graph"] = place
+        key = f"jobs[{index}].workload"
+        problems += _put_in_place(workload, key, directory, read_file)
+        for at, operation in enumerate(_items(workload.child("operations"))):
+            problems += _put_in_place(operation, f"{key}.operations[{at}]", directory, read_file)
     return problems
+
+
+def _items(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []
+
+
+def _put_in_place(
+    node: Node, key: str, directory: Path, read_file: Callable[[Path], bytes]
+) -> Iterator[Problem]:
+    """Replace the graph that a collective names, if it names one."""
+    named = node.child("algorithm")
+    if named is None or not isinstance(named.value, str) or not named.value.endswith(SUFFIXES):
+        return
+    path = directory / named.value
+    place = node.keys["algorithm"]
+    try:
+        root, found = read_document(decode(read_file(path), str(path)), str(path))
+    except ScenarioError as error:
+        for problem in error.problems:
+            reason = f"{path}: {problem.reason}"
+            yield Problem(place.file, place.line, f"{key}.algorithm", reason, problem.accepted)
+        return
+    yield from found
+    assert isinstance(node.value, dict), node
+    node.value["algorithm"] = Node("graph", place)
+    node.value["graph"] = root
+    node.keys["graph"] = place

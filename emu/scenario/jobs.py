@@ -12,10 +12,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.scenario.algorithm import DEFAULT, GRAPH, AlgorithmChoice, able, by_default
 from emu.scenario.flows import PATTERNS
 from emu.scenario.graph import GraphSection
 from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
-from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.program import ProgramWorkload
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.spelling import did_you_mean, shown
@@ -25,10 +25,6 @@ from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, Reading, 
 
 Ranks = Literal["all"] | int | tuple[int, ...]
 Order = Literal["contiguous", "strided"] | tuple[int, ...]
-
-DEFAULT: Final = "default"
-AUTO: Final = "auto"
-GRAPH: Final = "graph"
 
 
 def _numbers(value: object, accepted: str) -> tuple[int, ...]:
@@ -94,35 +90,6 @@ OrderChoice = Annotated[
 ]
 
 
-_ALGORITHM_WORDS: Final = (DEFAULT, AUTO, *ALGORITHMS)
-ALGORITHM_ACCEPTED: Final = ", ".join((*_ALGORITHM_WORDS, "FILE.yaml", "module:Class"))
-
-
-def _read_algorithm(value: object) -> str:
-    if isinstance(value, str) and (value in _ALGORITHM_WORDS or value == GRAPH):
-        return value
-    if isinstance(value, str) and SEPARATOR in value:
-        if not callable(getattr(load_plugin(value), "steps", None)):
-            raise RefusedError(
-                f"{value!r} has no method `steps`", "a class like actors.ncclx.graph.Algorithm"
-            )
-        return value
-    hint = did_you_mean(value, _ALGORITHM_WORDS) if isinstance(value, str) else ""
-    raise RefusedError(f"{shown(value)} is not one of the choices{hint}", ALGORITHM_ACCEPTED)
-
-
-AlgorithmChoice = Annotated[
-    str,
-    Reading(
-        _read_algorithm,
-        _show,
-        ALGORITHM_ACCEPTED,
-        {"anyOf": [{"enum": [*_ALGORITHM_WORDS, GRAPH]}, {"type": "string", "pattern": "[.:]"}]},
-        "name, file or `module:Class`",
-    ),
-]
-
-
 class CollectiveWorkload(Section):
     """A benchmark of one collective, as nccl-tests runs it."""
 
@@ -159,9 +126,8 @@ class CollectiveWorkload(Section):
         A size may not be listed twice: its rows could not be told apart.
         """
         if self.algorithm in ALGORITHMS and self.op not in ALGORITHMS[self.algorithm]:
-            able = [name for name, known in ALGORITHMS.items() if self.op in known]
             reason = f"{self.algorithm} has no {self.op}"
-            yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able]))
+            yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able(self.op)]))
         if self.op == "barrier" and self.sizes_bytes != (BARRIER_BYTES,):
             yield Refusal(("sizes",), "a barrier moves one element", f"[{BARRIER_BYTES}B]")
         if self.redop != "sum" and self.op not in REDUCING:
@@ -194,9 +160,7 @@ class CollectiveWorkload(Section):
     @property
     def known_algorithm(self) -> str:
         """The algorithm's name, `default` resolved; what `auto` picks depends on the size."""
-        if self.algorithm != DEFAULT:
-            return self.algorithm
-        return "ring" if self.op in ALGORITHMS["ring"] else "direct"
+        return by_default(self.op) if self.algorithm == DEFAULT else self.algorithm
 
 
 WORKLOADS: Final = OneOf(

@@ -5,12 +5,14 @@ What they mean, and what is not modelled, is in `emu.workload.program`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, ROOTED
+from emu.scenario.algorithm import AUTO, DEFAULT, GRAPH, AlgorithmChoice, able, by_default
+from emu.scenario.graph import GraphSection
+from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
@@ -31,6 +33,9 @@ PEERED: Final = ("send", "recv")
 EVENTFUL: Final = ("record", "wait")
 MOST_OPERATIONS: Final = 4096
 Rank = Annotated[int, Field(ge=0, le=2**20)]
+
+Picks = Callable[[Sequence[Sequence[int]], str, int], str]
+"""What `algorithm: auto` is of an operation, of so many bytes, among groups of ranks."""
 
 
 class CommunicatorSection(Section):
@@ -69,8 +74,15 @@ class OperationSection(Section):
     """Of a collective or transfer: the communicator."""
     size_bytes: PositiveSizeBytes | None = None
     """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
-    algorithm: str = "default"
-    """Of a collective: how it is done. `default`: ring where there is one, else direct."""
+    algorithm: AlgorithmChoice = DEFAULT
+    """Of a collective: how it is done. `default`: ring where there is one, else direct. `auto`: what the
+    model of `ncclx.tuner` likes best. A file: a send/receive graph. `module:Class`: one's own."""
+    graph: GraphSection | None = None
+    """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
+    dtype: Literal["fp32", "bf16", "int32"] = "fp32"
+    """Of a collective: type of an element, which is what `payload: real` reduces and counts."""
+    redop: Literal["sum", "prod", "min", "max"] = "sum"
+    """Of all_reduce, reduce_scatter and reduce: the reduction."""
     counts: Annotated[
         tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)], ...],
         Field(max_length=65536),
@@ -108,11 +120,24 @@ class OperationSection(Section):
             yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
         if not self.talks and self.on != WORLD:
             yield Refusal(("on",), f"{self.do} needs no communicator", "only with what communicates")
-        if self.algorithm != "default":
-            able = [name for name, known in ALGORITHMS.items() if self.do in known]
-            if self.algorithm not in able:
+        yield from self._check_collective()
+
+    def _check_collective(self) -> Iterator[Refusal]:
+        collective = self.talks and self.do not in PEERED
+        own = self.algorithm not in (DEFAULT, *ALGORITHMS)
+        if self.algorithm != DEFAULT and self.do not in ALGORITHMS.get(self.algorithm, ()):
+            if not own:
                 reason = f"{self.algorithm} has no {self.do}"
-                yield Refusal(("algorithm",), reason, ", ".join(["default", *able]))
+                yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able(self.do)]))
+            elif not collective:
+                yield Refusal(("algorithm",), f"{self.do} has none", "only with a collective")
+        if (self.graph is None) == (self.algorithm == GRAPH):
+            reason = "there is no graph" if self.graph is None else f"the algorithm is {self.algorithm}"
+            yield Refusal(("graph",), reason, "with `algorithm: graph`, and only then")
+        if self.redop != "sum" and self.do not in REDUCING:
+            yield Refusal(("redop",), f"{self.do} reduces nothing", f"only with {', '.join(REDUCING)}")
+        if self.dtype != "fp32" and (not collective or self.do == "barrier"):
+            yield Refusal(("dtype",), f"{self.do} has no elements", "only with a collective")
 
     @property
     def talks(self) -> bool:
@@ -121,9 +146,7 @@ class OperationSection(Section):
 
     def step(self) -> Step:
         """The same without the scenario's spelling."""
-        algorithm = self.algorithm
-        if algorithm == "default":
-            algorithm = "ring" if self.do in ALGORITHMS["ring"] else "direct"
+        algorithm = by_default(self.do) if self.algorithm == DEFAULT else self.algorithm
         return Step(
             do=self.do,
             ranks=self.ranks,
@@ -136,6 +159,9 @@ class OperationSection(Section):
             peer=-1 if self.peer is None else self.peer,
             event=self.event or "",
             counts=self.counts,
+            graph=self.graph,
+            dtype=self.dtype,
+            redop=self.redop,
         )
 
 
@@ -163,8 +189,9 @@ class ProgramWorkload(Section):
                 reason = f"there is no communicator {operation.on!r}"
                 yield Refusal(("operations", at, "on"), reason, ", ".join(known))
 
-    def planned(self, ranks: int) -> ProgramPlan | Refusal:
-        """What so many ranks do, or where it does not fit them."""
+    def planned(self, servers: Sequence[int], picks: Picks) -> ProgramPlan | Refusal:
+        """What ranks on these servers do, or where it does not fit them."""
+        ranks = len(servers)
         for at, one in enumerate(self.communicators):
             if len(one.split) not in (0, ranks):
                 reason = f"{len(one.split)} colours for {ranks} ranks"
@@ -178,7 +205,37 @@ class ProgramWorkload(Section):
         steps = [one.step() for one in self.operations]
         for fault in faults(steps, communicators, ranks):
             return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
+        groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
+        for at, step in enumerate(steps):
+            found = groups[step.communicator]
+            if step.algorithm == AUTO:
+                chosen = picks(found, step.do, step.size_bytes) if found else by_default(step.do)
+                steps[at] = step._replace(algorithm=chosen)
+            for group in found:
+                refusal = self._misfit(at, step, [servers[rank] for rank in group])
+                if refusal is not None:
+                    return refusal
         return ProgramPlan(steps, communicators, ranks)
+
+    def _misfit(self, at: int, step: Step, servers: Sequence[int]) -> Refusal | None:
+        """Why an operation's algorithm does not fit a group, if it does not."""
+        where = ("operations", at)
+        graph = self.operations[at].graph
+        if step.algorithm in BY_SERVER:
+            counts = [servers.count(server) for server in dict.fromkeys(servers)]
+            if min(counts) != max(counts):
+                reason = f"a server has {min(counts)} ranks of a group, another {max(counts)}"
+                accepted = "another algorithm, or equally many ranks on each server"
+                return Refusal((*where, "algorithm"), reason, accepted)
+        if graph is None:
+            return None
+        if len(graph.steps) != len(servers):
+            reason = f"steps for {len(graph.steps)} ranks, and a group has {len(servers)}"
+            return Refusal((*where, "graph", "steps"), reason, f"{len(servers)} lists")
+        if step.do in BLOCKWISE and graph.chunks % len(servers):
+            reason = f"{graph.chunks} chunks are no whole number for each of {len(servers)} ranks"
+            return Refusal((*where, "graph", "chunks"), reason, f"a multiple of {len(servers)}")
+        return None
 
     def cut(self) -> str:
         """What it consists of."""

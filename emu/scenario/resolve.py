@@ -26,6 +26,7 @@ from emu.scenario.scripts import planned
 from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.switch import OneWayPfc, StaticRoute
 from emu.scenario.tree import shown_location
+from emu.scenario.tuner import pick
 from emu.topology.cabling import swapped
 from emu.topology.domains import with_domains
 from emu.topology.generators import build
@@ -274,9 +275,10 @@ def _job(
         problem = _problem(scenario, ("jobs", index, error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
     rank_racks = tuple(racks[gpu] for gpu in chosen)
+    gpus = tuple(topology.gpus[gpu] for gpu in chosen)
+    servers = [topology.host_of(gpu) for gpu in gpus]
     flows: tuple[Flow, ...] = ()
     if isinstance(job.workload, CollectiveWorkload):
-        servers = [topology.host_of(topology.gpus[gpu]) for gpu in chosen]
         problems = list(_split(scenario, index, job.workload, servers))
         if problems:
             raise ScenarioError(problems)
@@ -290,11 +292,15 @@ def _job(
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
-    training = planned(job.workload, len(chosen), scenario.seed, index)
+
+    def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> str:
+        placed = [[gpus[rank] for rank in group] for group in groups]
+        return pick(scenario.ncclx, topology, placed, op, size_bytes)
+
+    training = planned(job.workload, servers, picks, scenario.seed, index)
     if isinstance(training, Refusal):
         refused: Location = ("jobs", index, *training.location)
         raise ScenarioError([_problem(scenario, refused, training.reason, training.accepted)])
-    gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
 

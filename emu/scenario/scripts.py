@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from emu.scenario.program import ProgramWorkload
+from collections.abc import Sequence
+
+from emu.scenario.program import Picks, ProgramWorkload
 from emu.scenario.section import Refusal, Section
 from emu.scenario.trace import TraceWorkload
 from emu.scenario.training import TrainingWorkload
@@ -10,10 +12,15 @@ from emu.workload.gpu_script import ScriptPlan
 from emu.workload.training import Plan as TrainingPlan
 
 
-def planned(workload: Section, ranks: int, seed: int, job: int) -> ScriptPlan | Refusal | None:
-    """The scripts of so many ranks, or where the job does not fit them; None for a job without scripts."""
+def planned(
+    workload: Section, servers: Sequence[int], picks: Picks, seed: int, job: int
+) -> ScriptPlan | Refusal | None:
+    """The scripts of ranks on these servers, or where the job does not fit them; None for a job without
+    scripts. `picks` says what `algorithm: auto` is.
+    """
+    ranks = len(servers)
     if isinstance(workload, ProgramWorkload):
-        program = workload.planned(ranks)
+        program = workload.planned(servers, picks)
         if isinstance(program, Refusal):
             return program._replace(location=("workload", *program.location))
         return program

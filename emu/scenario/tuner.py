@@ -150,7 +150,7 @@ def choose(tuner: TunerSection, op: str, shape: Shape, size_bytes: int, rate_bps
     return min(able, key=lambda name: model_ps(tuner, name, op, shape, size_bytes, rate_bps))
 
 
-def chosen(
+def pick(
     ncclx: NcclxSection, topology: Topology, groups: Sequence[Sequence[int]], op: str, size_bytes: int
 ) -> str:
     """What `algorithm: auto` stands for in a collective among groups of GPUs: what the largest would take."""

@@ -50,6 +50,8 @@ class Group(NamedTuple):
     """Of its copies among those of a GPU; higher ones are done first."""
     data_priority: int | None = None
     """Of its packets, if not the job's."""
+    graph: object = None
+    """What `algorithm: graph` is, as the scenario has it."""
 
 
 class GroupCall(NamedTuple):
@@ -63,6 +65,9 @@ class GroupCall(NamedTuple):
     """Under which the results list it."""
     weights: tuple[tuple[int, ...], ...] = ()
     """Of all_to_allv: how much each has for each, in proportion."""
+    dtype: str = "fp32"
+    """Of an element, where payload is real."""
+    redop: str = "sum"
 
 
 @dataclass
@@ -119,17 +124,13 @@ class Script:
         self.add_call(place, op, size_bytes)
         return self.record(self.stream_of[place])
 
-    def add_call(
-        self,
-        place: int,
-        op: str,
-        size_bytes: int,
-        root: int = 0,
-        label: int = UNLABELLED,
-        weights: tuple[tuple[int, ...], ...] = (),
-    ) -> None:
+    def add_call(self, place: int, op: str, size_bytes: int, root: int = 0) -> None:
         """Call a group, on its stream."""
-        self.calls[place].append(GroupCall(op, size_bytes, root, label, weights))
+        self.put_call(place, GroupCall(op, size_bytes, root))
+
+    def put_call(self, place: int, call: GroupCall) -> None:
+        """Call a group, on its stream."""
+        self.calls[place].append(call)
         self.streams[self.stream_of[place]].append((CALL, place, len(self.calls[place]) - 1))
 
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from emu.workload.gpu_script import GRAPH, LINE, RING, Group, Script, ScriptPlan
+from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
 
 WORLD: Final = "world"
 MAIN: Final = "main"
@@ -76,6 +76,10 @@ class Step(NamedTuple):
     event: str = ""
     counts: tuple[tuple[int, ...], ...] = ()
     """Of all_to_allv: how much each place of the group has for each, in proportion; or one row for all."""
+    graph: object = None
+    """What the algorithm `graph` is."""
+    dtype: str = "fp32"
+    redop: str = "sum"
 
     def is_for(self, rank: int) -> bool:
         """Whether a rank does it."""
@@ -193,7 +197,10 @@ class ProgramPlan(ScriptPlan):
                     if group not in places:
                         places[group] = script.join(self.group(group), stream)
                     weights = step.counts * (len(group.members) if len(step.counts) == 1 else 1)
-                    script.add_call(places[group], step.do, step.size_bytes, step.root, label, weights)
+                    call = GroupCall(
+                        step.do, step.size_bytes, step.root, label, weights, step.dtype, step.redop
+                    )
+                    script.put_call(places[group], call)
         return script
 
     def _group(self, rank: int, step: Step) -> Group:
@@ -205,4 +212,5 @@ class ProgramPlan(ScriptPlan):
         elif step.algorithm == "ring" and step.do in RINGS:
             kind, algorithm = RING, ""
         reason = self.reasons.index(step.communicator)
-        return Group(kind, reason, members, algorithm, communicator.priority, communicator.data_priority)
+        priority, data_priority = communicator.priority, communicator.data_priority
+        return Group(kind, reason, members, algorithm, priority, data_priority, step.graph)

@@ -258,7 +258,7 @@ def test_sums_and_products_are_exact_however_many_ranks_there_are() -> None:
 
 
 def memory_of(call: Call) -> RankMemory:
-    contents = RankContents(1, 0, 1, [call, call], range(call.ranks), "int32", "sum")
+    contents = RankContents(1, 0, 1, [call, call], range(call.ranks), [("int32", "sum")] * 2)
     return RankMemory(contents)
 
 
