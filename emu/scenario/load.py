@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from emu.scenario.spelling import shown
 from emu.scenario.topology_files import put_fabric_in_place
 from emu.scenario.trace_files import put_traces_in_place
 from emu.scenario.tree import Node, Place, from_plain
+from emu.workload.chakra import MOST_FILE_BYTES
 
 STANDARD_INPUT = "-"
 
@@ -65,12 +67,12 @@ def load_mapping(
     return _checked(tree, [], file, directory or Path(), overrides)
 
 
-def read_file(path: Path) -> bytes:
-    """The bytes of a file, at most one more than a scenario may have. ScenarioError if it cannot be read."""
+def read_file(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """The bytes of a file, at most one more than it may have. ScenarioError if it cannot be read."""
     accepted = "a file that can be read"
     try:
         with path.open("rb") as opened:
-            return opened.read(MAX_FILE_BYTES + 1)
+            return opened.read(most_bytes + 1)
     except FileNotFoundError as error:
         raise ScenarioError([Problem(str(path), 0, "", "there is no such file", accepted)]) from error
     except IsADirectoryError as error:
@@ -98,7 +100,7 @@ def _checked(
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file))
-    problems.extend(put_traces_in_place(tree, directory, read_file))
+    problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
     try:
         scenario = Scenario.model_validate(tree.plain())

@@ -1,18 +1,20 @@
 """How does a trace that is kept in files get into the scenario? What is in them takes the place of the name.
 
-A text of SimAI as it is; Chakra's binary traces in Base64, for there is no other way to write bytes in YAML.
+A text of SimAI as it is; of Chakra's binary traces what is read of them, in Base64, for there is no other way
+to write bytes in YAML.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from emu.errors import Problem, ScenarioError
 from emu.scenario.document import decode
 from emu.scenario.tree import Node, Place
-from emu.workload.chakra import MOST_RANKS, MOST_TRACE_BYTES
+from emu.workload.chakra import MOST_FILE_BYTES, MOST_RANKS, MOST_TRACE_BYTES
+from emu.workload.chakra_paring import pared
 
 ReadFile = Callable[[Path], bytes]
 
@@ -57,20 +59,32 @@ def _content(path: Path, binary: bool, place: Place, read_file: ReadFile) -> tup
     if not binary:
         return "text", Node(decode(read_file(path), str(path)), place)
     if path.suffix == ".et":
-        files = [_bounded(path, 0, read_file)]
+        files = [path]
     else:
         files = []
         while len(files) < MOST_RANKS:
             one = path.with_name(f"{path.name}.{len(files)}.et")
             if files and not one.exists():
                 break
-            files.append(_bounded(one, sum(map(len, files)), read_file))
-    return "traces", Node([Node(base64.b64encode(one).decode("ascii"), place) for one in files], place)
+            files.append(one)
+    return "traces", Node([Node(one, place) for one in _encoded(files, read_file)], place)
 
 
-def _bounded(path: Path, before: int, read_file: ReadFile) -> bytes:
-    data = read_file(path)
-    if before + len(data) > MOST_TRACE_BYTES:
-        reason = "the traces are too large"
-        raise ScenarioError([Problem(str(path), 0, "", reason, f"at most {MOST_TRACE_BYTES} bytes in all")])
-    return data
+def _encoded(files: Sequence[Path], read_file: ReadFile) -> Iterator[str]:
+    """What is read of each file, in Base64."""
+    whole = kept = 0
+    for path in files:
+        data = read_file(path)
+        whole += len(data)
+        if whole > MOST_FILE_BYTES:
+            reason = "the traces are too large"
+            raise ScenarioError(
+                [Problem(str(path), 0, "", reason, f"at most {MOST_FILE_BYTES} bytes in all")]
+            )
+        data = pared(data)
+        kept += len(data)
+        if kept > MOST_TRACE_BYTES:
+            reason = "there is too much in the traces"
+            accepted = f"at most {MOST_TRACE_BYTES} bytes of nodes, dependencies and attributes in all"
+            raise ScenarioError([Problem(str(path), 0, "", reason, accepted)])
+        yield base64.b64encode(data).decode("ascii")

@@ -45,8 +45,10 @@ from emu.workload.protobuf import (
     zigzag,
 )
 
+MOST_FILE_BYTES: Final = 64 * 2**20
+"""Of all ranks' files together, as they are."""
 MOST_TRACE_BYTES: Final = 8 * 2**20
-"""Of all ranks' files together."""
+"""Of what is read of them (`emu.workload.chakra_paring`)."""
 MOST_NODES: Final = 2**17
 MOST_DEPENDENCIES: Final = 2**20
 """Of one rank's nodes together."""

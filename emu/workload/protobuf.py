@@ -58,6 +58,16 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise WireError(at, f"a number is longer than {_LONGEST_VARINT} bytes")
 
 
+def written(value: int) -> bytes:
+    """A number without a sign, as a varint."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
 def fields(data: bytes, start: int, end: int) -> Iterator[Field]:
     """The fields of the message from `start` to `end`. WireError where they are none."""
     at = start

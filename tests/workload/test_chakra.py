@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
-from emu.workload.chakra import MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
+from emu.workload.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.workload.chakra_plan import ChakraPlan, MisfitError
 from emu.workload.gpu_script import CALL, COMPUTE, LINE, MESH, RING
 from tests.workload import chakra_files as et
@@ -273,8 +273,11 @@ def test_a_scenario_with_a_wrong_trace_is_refused_in_one_line_with_status_2(tmp_
     with pytest.raises(ScenarioError, match="is no Base64"):
         load_text(SCENARIO.replace("file: FILE", "traces: ['!']"))
     (tmp_path / "large.et").write_bytes(bytes(MOST_TRACE_BYTES + 1))
-    with pytest.raises(ScenarioError, match="the traces are too large"):
+    with pytest.raises(ScenarioError, match="there is too much in the traces"):
         load_text(SCENARIO.replace("FILE", "large.et"), directory=tmp_path)
+    (tmp_path / "huge.et").write_bytes(bytes(MOST_FILE_BYTES + 1))
+    with pytest.raises(ScenarioError, match="the traces are too large"):
+        load_text(SCENARIO.replace("FILE", "huge.et"), directory=tmp_path)
 
 
 def test_every_collective_of_a_trace_runs_and_sends_its_bytes(tmp_path: Path) -> None:

@@ -6,8 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from emu.workload.chakra import COLLECTIVE, COMPUTE, RECEIVE, SEND, SKIPPED, read_chakra
+from emu.scenario.load import load_text
+from emu.scenario.trace import ChakraTrace
+from emu.workload.chakra import (
+    COLLECTIVE,
+    COMPUTE,
+    MOST_NODES,
+    MOST_TRACE_BYTES,
+    RECEIVE,
+    SEND,
+    SKIPPED,
+    ChakraError,
+    read_chakra,
+)
+from emu.workload.chakra_paring import pared
 from tests.workload.chakra_schema import KINDS, NODE_TYPES, attribute, message, nodes_of, written
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -24,7 +39,7 @@ def converted(number: int, kind: int, after: list[int], cpu: bool, *more: Any, *
             for name, value in (("rf_id", 7), ("fw_parent", 0), ("seq_id", -1))
         ),
         *(attribute(name, int64_val=value) for name, value in (("scope", 7), ("tid", 1), ("fw_tid", 0))),
-        attribute("op_schema", string_val="aten::add.Tensor(Tensor self, Tensor other) -> Tensor " * 40),
+        attribute("op_schema", string_val="aten::add.Tensor(Tensor self, Tensor other) -> Tensor " * 400),
         attribute("is_cpu_op", bool_val=cpu),
         attribute("stream", int64_val=7),
     ]
@@ -35,7 +50,8 @@ def converted(number: int, kind: int, after: list[int], cpu: bool, *more: Any, *
     return node
 
 
-def test_a_trace_as_the_converter_from_pytorch_writes_it() -> None:
+def from_pytorch(*, more: int = 0) -> bytes:
+    """A file of five nodes, and more of computing."""
     metadata = message("GlobalMetadata")
     metadata.attr.extend(
         [
@@ -53,7 +69,7 @@ def test_a_trace_as_the_converter_from_pytorch_writes_it() -> None:
         attribute("comm_size", int64_val=4096),
         attribute("pg_name", string_val="3"),
     ]
-    data = written(
+    return written(
         [
             metadata,
             converted(1, METADATA, [], True, duration_micros=0),
@@ -61,9 +77,13 @@ def test_a_trace_as_the_converter_from_pytorch_writes_it() -> None:
             converted(3, COMPUTES, [1], True, ctrl_deps=[1], duration_micros=3),
             converted(1 << 50, COMPUTES, [3], False, ctrl_deps=[3], duration_micros=250, start_time_micros=9),
             converted(5, COLLECTS, [3, 1 << 50], False, *said, duration_micros=40),
+            *(converted(6 + at, COMPUTES, [3], False, duration_micros=1) for at in range(more)),
         ]
     )
-    trace = read_chakra(data)
+
+
+def test_a_trace_as_the_converter_from_pytorch_writes_it() -> None:
+    trace = read_chakra(from_pytorch())
     assert trace.groups == {"0": (), "3": (0, 2)}
     found = [(one.id, one.what, one.after, one.duration_ps, one.cpu) for one in trace.nodes]
     assert found == [
@@ -134,3 +154,47 @@ def test_the_shown_traces_are_messages_of_the_schema(rank: int) -> None:
         assert (node.id, node.type) == (one.id, kinds[one.what])
         assert sorted({*node.data_deps, *node.ctrl_deps}) == list(one.after)
         assert node.duration_micros * 10**6 == one.duration_ps
+
+
+def test_what_nobody_reads_of_a_trace_does_not_get_into_a_scenario(tmp_path: Path) -> None:
+    data = from_pytorch(more=400)
+    assert len(data) > MOST_TRACE_BYTES
+    kept = pared(data)
+    assert len(kept) < len(data) // 40
+    assert read_chakra(kept) == read_chakra(data)
+    assert pared(kept) == kept
+    (tmp_path / "large.et").write_bytes(data)
+    wide = converted(9, COMPUTES, [3], False, attribute("stack", string_val="x" * (17 << 20)))
+    (tmp_path / "wide.et").write_bytes(from_pytorch() + written([wide]))
+    text = """
+name: large
+topology: {kind: star, hosts: 4}
+jobs: [{name: a, workload: {kind: trace, form: chakra, file: FILE}}]
+"""
+    for file, nodes in (("large.et", 405), ("wide.et", 6)):
+        scenario = load_text(text.replace("FILE", file), directory=tmp_path).scenario
+        workload = scenario.jobs[0].workload
+        assert isinstance(workload, ChakraTrace)
+        assert workload.cut() == f"Chakra: {nodes} nodes in 1 file"
+
+
+def test_paring_leaves_what_is_no_trace_to_the_reader() -> None:
+    whole = from_pytorch()
+    for data in (whole[:-1], b"\x05abc", bytes(MOST_NODES + 2), written([message("Node", id=1)])):
+        outcomes = []
+        for one in (data, pared(data)):
+            with pytest.raises(ChakraError) as caught:
+                read_chakra(one)
+            outcomes.append((caught.value.line, caught.value.accepted))
+        assert outcomes[0] == outcomes[1]
+
+
+@given(st.binary(max_size=300), st.integers(0, 2 * 10**5))
+def test_a_spoilt_trace_that_is_read_is_read_the_same_when_pared(spoilt: bytes, at: int) -> None:
+    whole = from_pytorch()
+    data = whole[:at] + spoilt + whole[at + len(spoilt) :]
+    try:
+        expected = read_chakra(data)
+    except ChakraError:
+        return
+    assert read_chakra(pared(data)) == expected
