@@ -26,6 +26,8 @@ LIBRARY_SERIES: Final = (
     "host_deferred_segments",
     "host_direct_slices",
     "host_slower_compute_ps",
+    "host_sm_wait_ps",
+    "host_overtaken_calls",
     "host_cts_wait_peak_ps",
 )
 """What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""

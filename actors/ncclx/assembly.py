@@ -131,6 +131,8 @@ def build_host(
     host.repost_ps = receives.repost_ps
     for job in plan.jobs:
         if job.training is not None:
+            rails = max((len(side.rails) for one in job.works for side in job.sides[one.rank]), default=0)
+            shared = NicLoads(rails) if rails else None
             for work in job.works:
                 if work.host == number:
                     nodes = [one.host for one in job.works]
@@ -145,6 +147,7 @@ def build_host(
                         make_sender,
                         inside_sender,
                         partial(group_orders, scenario, job),
+                        shared,
                     )
                     sides = job.sides[work.rank]
                     program = builder.add(job.job, job.start_ps, len(job.operations), sides)

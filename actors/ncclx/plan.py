@@ -24,7 +24,7 @@ from typing import Final
 
 from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
 from actors.ncclx.schedule import Schedule, no_collective, scheduled
-from actors.ncclx.scripted import Side, connect_groups, own_faults
+from actors.ncclx.wiring import Side, connect_groups, own_faults
 from emu.measure.training import TrainingFacts, facts_of, trace_facts
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload

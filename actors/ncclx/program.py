@@ -12,7 +12,7 @@ Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run
 
 The watchdog is over each call, from its begin at this rank. A rank that is absent begins no step.
 
-Where channels take SMs, computing is `actors.ncclx.share`'s.
+Where channels take SMs, computing is `actors.ncclx.share`'s, and a call begins when it has its SMs.
 
 Not modelled: cost of a launch.
 """
@@ -213,6 +213,7 @@ class ScriptProgram(RankProgram):
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can; is the step over?"""
         if self.copying:
+            share = self.share
             moved: bool = True
             while moved:
                 moved = False
@@ -221,7 +222,8 @@ class ScriptProgram(RankProgram):
                     if self._go_on(host, stream, now):
                         moved = True
                     stream += 1
-            share = self.share
+                if share is not None and share.settle():
+                    moved = True
             if share is not None:
                 self._reshare(host, share, now)
             at: i64 = 0
@@ -278,14 +280,14 @@ class ScriptProgram(RankProgram):
         """Whether a stream's call is over; it begins when the stream has come to it."""
         share = self.share
         if not self.busy[stream]:
+            if share is not None and not share.take(group, now):
+                return False
             self.busy[stream] = True
             self.since_ps[group] = now
             self.calling[group] = True
             op, size_bytes = self.calls[group][call]
             self.recorder.begin(group, op, size_bytes, now)
             self._look_after(host, group, now)
-            if share is not None:
-                share.taken += share.held[group]
             orders = self.orders
             if orders is not None:
                 orders.begin(group)
@@ -297,11 +299,12 @@ class ScriptProgram(RankProgram):
         self.busy[stream] = False
         self.calling[group] = False
         self.recorder.end(group, now)
-        if share is not None:
-            share.taken -= share.held[group]
         begun_ps: i64 = self.since_ps[group]
+        asked_ps: i64 = begun_ps
+        if share is not None:
+            asked_ps = share.give_back(group)
         if stream == 0:
-            self.waited_ps[self.group_reasons[group]] += now - begun_ps
+            self.waited_ps[self.group_reasons[group]] += now - asked_ps
         label: i64 = self.labels[group][call]
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, begun_ps, now])
@@ -340,8 +343,9 @@ class ScriptProgram(RankProgram):
 
     def counters(self) -> list[int]:
         found = super().counters()
-        if self.share is not None:
-            found[SLOWER] = self.share.slower_ps
+        share = self.share
+        if share is not None:
+            found[SLOWER : SLOWER + 3] = share.counted()
         return found
 
     def step_rows(self) -> list[list[int]]:

@@ -21,8 +21,8 @@ from actors.ncclx.graph import Step
 from actors.ncclx.orders import Orders
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule
-from actors.ncclx.scripted import group_schedule
 from actors.ncclx.verifying import RankContents, aligned, cut_through
+from actors.ncclx.wiring import group_schedule
 from emu.errors import Problem, ScenarioError
 from emu.scenario.operations import REDUCING
 from emu.scenario.program import ProgramWorkload

@@ -286,7 +286,7 @@ class RankProgram(Program):
         direct: i64 = 0
         for channel in self.rings + self.graphs:
             direct += channel.direct
-        return [waits.count, waits.total_ps, held, deferred, direct, 0, waits.most_ps]
+        return [waits.count, waits.total_ps, held, deferred, direct, 0, 0, 0, waits.most_ps]
 
     def cts_rows(self) -> list[list[int]]:
         """Rows for the table `cts_waits`."""

@@ -1,16 +1,13 @@
-"""How do the groups of a scripted job become connections, and its scripts programs?
+"""How do the scripts of a job become programs of its ranks?
 
-Every group has connections of its own, as a communicator of its own has: a ring from each member to the next
-on every channel; a line from its first member to its second; a mesh from every member to every other; a graph
-from each member to those that its algorithm sends to, on every channel. A rank has a channel for each channel
-of a ring or graph, and one for each end of a line or of a mesh.
+A rank has a channel for each channel of a ring or graph, and one for each end of a line or of a mesh; whom
+they are connected to is in `actors.ncclx.wiring`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from actors.host.host import Host
 from actors.ncclx.channel import Channel
@@ -29,153 +26,23 @@ from actors.ncclx.flight import unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.line_channel import LineChannel
 from actors.ncclx.orders import GroupOrders, Orders
-from actors.ncclx.pairs import ConnectionBook, connect_inside, share_domain
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
-from actors.ncclx.ring_order import ring_order
-from actors.ncclx.schedule import Schedule
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
-from emu.scenario.graph import GraphSection
-from emu.scenario.ncclx import NcclxSection
+from actors.ncclx.wiring import Side, group_ring, group_schedule
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
 from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
-from emu.workload.operations import CALLS, Operation
+from emu.workload.operations import CALLS
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None, int], Sender]
 InsideSender = Callable[[int, int, int], Sender]
 OrdersOf = Callable[[int, int, int], Orders | None]
 """Of a rank, a place among its groups, and the number of the group's first channel."""
-
-
-class Side(NamedTuple):
-    """One side of a connection: data queue pairs by index at `nic`; control is -1 where there is none.
-
-    With `inside`, the connection is over NVLink, and both NICs are GPUs.
-    """
-
-    group: int
-    channel: int
-    """Of the ring or graph; 0 elsewhere."""
-    lane: int
-    """Of a graph; 0 elsewhere."""
-    sends: bool
-    peer: int
-    peer_nic: int
-    nic: int
-    pairs: tuple[int, ...]
-    control: int
-    inside: bool = False
-
-
-def connect_groups(
-    scenario: Scenario,
-    topology: Topology,
-    book: ConnectionBook,
-    job: int,
-    data_priority: int,
-    gpus: Sequence[int],
-    plan: ScriptPlan,
-) -> list[list[Side]]:
-    """The sides of each rank, group by group."""
-    ncclx = scenario.ncclx
-    admitted = ncclx.admission == "receiver_driven"
-    sides: list[list[Side]] = [[] for _ in gpus]
-    nodes = [topology.host_of(gpu) for gpu in gpus]
-    called = _called(plan)
-    for number, group in enumerate(plan.groups):
-        data_class = data_priority if group.data_priority is None else group.data_priority
-        control_class = scenario.transport.control_priority if ncclx.control == "own_class" else data_class
-        for channel, source, destination, lane in _joined(ncclx, group, called[number], nodes):
-            ranks = source, destination
-            both = gpus[source], gpus[destination]
-            if share_domain(topology, *both):
-                data, flags = connect_inside(book, *both, admitted)
-                for place in (0, 1):
-                    peer, other, mine = ranks[1 - place], both[1 - place], both[place]
-                    pair, cts = (data[place],), flags[place]
-                    side = Side(number, channel, lane, place == 0, peer, other, mine, pair, cts, inside=True)
-                    sides[ranks[place]].append(side)
-                continue
-            ends = [topology.nics_of_gpu(gpu) for gpu in both]
-            nics = [of_gpu[channel % len(of_gpu)] for of_gpu in ends]
-            made = [book.connect(nics[0], nics[1], data_class, job) for _ in range(ncclx.qps_per_connection)]
-            control = (-1, -1)
-            if admitted:
-                control = book.connect(nics[0], nics[1], control_class, job)
-            pairs = tuple(zip(*made, strict=True))
-            for place in (0, 1):
-                peer, other, mine = ranks[1 - place], nics[1 - place], nics[place]
-                side = Side(
-                    number, channel, lane, place == 0, peer, other, mine, pairs[place], control[place]
-                )
-                sides[ranks[place]].append(side)
-    return sides
-
-
-def _joined(
-    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
-) -> Iterator[tuple[int, int, int, int]]:
-    """(channel, from, to, lane) of every connection of a group."""
-    members = group.members
-    if group.kind == GRAPH:
-        schedule = group_schedule(ncclx, group, calls, nodes)
-        for channel in range(ncclx.channels):
-            for source, edges in enumerate(schedule.edges(channel)):
-                yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
-    elif group.kind == RING:
-        for channel in range(ncclx.channels):
-            ring = _ring(ncclx, group, channel, nodes)
-            for at, place in enumerate(ring):
-                yield channel, members[place], members[ring[(at + 1) % len(ring)]], 0
-    elif group.kind == LINE:
-        yield 0, members[0], members[1], 0
-    else:
-        yield from ((0, one, other, 0) for one in members for other in members if one != other)
-
-
-def _ring(ncclx: NcclxSection, group: Group, channel: int, nodes: Sequence[int]) -> tuple[int, ...]:
-    """The places of a group's ranks in the order of a channel's ring."""
-    if ncclx.ring_order == "same":
-        return tuple(range(len(group.members)))
-    return ring_order(tuple(nodes[rank] for rank in group.members), ncclx.channels, channel)
-
-
-def _called(plan: ScriptPlan) -> list[list[GroupCall]]:
-    """By group, what its members call, each kind of call once."""
-    found: list[dict[GroupCall, None]] = [{} for _ in plan.groups]
-    for script in plan.scripts:
-        for place, number in enumerate(script.groups):
-            found[number].update(dict.fromkeys(script.calls[place]))
-    return [list(calls) for calls in found]
-
-
-def group_schedule(
-    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
-) -> Schedule:
-    """What the members of a ring or graph do in some calls, by their places in the group."""
-    algorithm = group.algorithm or "ring"
-    operations = [
-        Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root, weights=call.weights)
-        for call in calls
-    ]
-    graph = group.graph if isinstance(group.graph, GraphSection) else None
-    return Schedule(ncclx, operations, [nodes[rank] for rank in group.members], graph)
-
-
-def own_faults(
-    ncclx: NcclxSection, plan: ScriptPlan, nodes: Sequence[int]
-) -> Iterator[tuple[int, Operation, str]]:
-    """Calls, by their label, of which an algorithm of the user's is no correct collective, and why."""
-    for group, calls in zip(plan.groups, _called(plan), strict=True):
-        if group.kind == GRAPH:
-            schedule = group_schedule(ncclx, group, calls, nodes)
-            for operation, fault in schedule.faults():
-                yield calls[schedule.operations.index(operation)].label, operation, fault
 
 
 class ScriptBuilder:
@@ -193,7 +60,9 @@ class ScriptBuilder:
         make_sender: MakeSender,
         inside_sender: InsideSender,
         orders_of: OrdersOf,
+        loads: NicLoads | None,
     ) -> None:
+        self._loads = loads
         self._make_sender = make_sender
         self._inside_sender = inside_sender
         self._orders_of = orders_of
@@ -289,12 +158,14 @@ class ScriptBuilder:
         if ncclx.sms_per_channel == 0:
             return None
         held = [min(len(own), ncclx.channels) * ncclx.sms_per_channel for own in self._of_group]
-        return Share(self._scenario.gpu.sms, held, streams)
+        groups = [self._groups[number] for number in self._script.groups]
+        priorities = [-1 if group.kind == LINE else group.priority for group in groups]
+        return Share(self._scenario.gpu.sms, held, priorities, streams)
 
     def _ring(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side, back: Side) -> None:
         ncclx = self._scenario.ncclx
         number = self._number(place)
-        ring = _ring(ncclx, group, side.channel, self._nodes)
+        ring = group_ring(ncclx, group, side.channel, self._nodes)
         cursor = RingCursor(
             len(ring),
             ring.index(group.members.index(self._rank)),
@@ -357,8 +228,11 @@ class ScriptBuilder:
         if side.inside:
             sender, unloaded = self._inside_sender(self._gpu_port, side.pairs[0], slots), UNTIMED
         else:
+            rails = side.rails or ((side.nic, side.peer_nic),)
+            nics = [nic for nic, _ in rails]
+            loads = self._loads if side.rails else None
             sender = self._make_sender(
-                self._scenario, self._topology, (side.nic,), side.pairs, side.peer_nic, None, slots
+                self._scenario, self._topology, nics, side.pairs, rails[0][1], loads, slots
             )
             unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
         end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
@@ -376,7 +250,10 @@ class ScriptBuilder:
 
     def _bind(self, side: Side, place: int, data: int, control: int) -> None:
         port = self._port_to(side.nic)
-        self._bound += [(port, pair, place * ROLES + data) for pair in side.pairs]
+        nics = [nic for nic, _ in side.rails] or [side.nic]
+        each = len(side.pairs) // len(nics)
+        for at, pair in enumerate(side.pairs):
+            self._bound.append((self._port_to(nics[at // each]), pair, place * ROLES + data))
         if side.control >= 0:
             self._bound.append((port, side.control, place * ROLES + control))
 

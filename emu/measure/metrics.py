@@ -241,6 +241,20 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Computing lost to channels.",
     ),
+    _counter(
+        "host_sm_wait_ps",
+        "host_sm_wait_seconds",
+        Unit.PS,
+        DEVICE,
+        "Time that collectives waited for SMs that others held.",
+    ),
+    _counter(
+        "host_overtaken_calls",
+        "host_overtaken_calls",
+        Unit.COUNT,
+        DEVICE,
+        "Collectives that waited for SMs and were passed by one of a communicator of higher priority.",
+    ),
     *GPU_METRICS,
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
     _gauge(

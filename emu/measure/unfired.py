@@ -199,9 +199,10 @@ def never_fired(
         prioritised = isinstance(workload, ProgramWorkload) and any(
             one.priority for one in workload.communicators
         )
-        if prioritised and counts.total("gpu_overtaken_copies") == 0:
+        passed = counts.total("gpu_overtaken_copies") + counts.total("host_overtaken_calls")
+        if prioritised and passed == 0:
             feature = f"jobs[{at}].workload.communicators"
-            found.append(Unfired(feature=feature, reason="no copy passed one of a lower priority"))
+            found.append(Unfired(feature=feature, reason="no copy or call passed one of a lower priority"))
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
             found.append(Unfired(feature=f"jobs[{at}]", reason=reason))

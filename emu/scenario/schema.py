@@ -19,15 +19,12 @@ from emu.scenario.jobs import JobSection
 from emu.scenario.link import LinkSection
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.nic import NicSection, TransportSection
-from emu.scenario.program import ProgramWorkload
 from emu.scenario.routing import POLICIES, EEcmp, RoutingSection
 from emu.scenario.run import ControlSection, RunSection
 from emu.scenario.section import Refusal, Section
 from emu.scenario.spelling import did_you_mean, listed
 from emu.scenario.switch import SwitchSection
 from emu.scenario.topology import TOPOLOGIES, TopologySection
-from emu.scenario.trace import TraceWorkload
-from emu.scenario.training import TrainingWorkload
 from emu.scenario.values import Name
 from emu.units import parse_time
 from emu.wire.frame import LARGEST_HEADERS_BYTES
@@ -86,10 +83,6 @@ class Scenario(Section):
             if name in names[:index]:
                 yield Refusal(("jobs", index, "name"), f"{name!r} is used twice", "a name of its own")
         for index, job in enumerate(self.jobs):
-            scripted = isinstance(job.workload, (TrainingWorkload, TraceWorkload, ProgramWorkload))
-            if scripted and self.ncclx.qp_policy == "least_loaded":
-                reason = "jobs of streams do not choose among NICs (ncclx.qp_policy: least_loaded)"
-                yield Refusal(("jobs", index, "workload"), reason, "another ncclx.qp_policy")
             if job.mismatch is not None and self.payload == "real":
                 reason = "ranks that call other sizes have no result that could be compared (payload: real)"
                 yield Refusal(("jobs", index, "mismatch"), reason, "payload: sizes")

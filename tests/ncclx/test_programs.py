@@ -215,7 +215,7 @@ def test_a_priority_that_nothing_waited_for_is_told() -> None:
         return [one.reason for one in unfired if "communicators" in one.feature]
 
     assert told(0, both=False) == []
-    assert told(1, both=False) == ["no copy passed one of a lower priority"]
+    assert told(1, both=False) == ["no copy or call passed one of a lower priority"]
     assert told(1, both=True) == []
 
 

@@ -1,0 +1,117 @@
+"""How do the collectives of one rank share what there is only once: SMs, and the NICs of its server?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from actors.ncclx.share import Share
+from emu import api
+from emu.measure.summary import Collective
+from emu.scenario.composing import Program
+
+STAR = {"kind": "star", "hosts": 4}
+SMS: dict[str, Any] = {"gpu": {"sms": 16}, "ncclx": {"sms_per_channel": 2, "channels": 4}}
+"""A collective holds 8 of 16 SMs, and one has to be left: so one at a time."""
+
+
+def three(priority: int, **sections: Any) -> api.Result:
+    """Three all_gathers on a communicator and a stream each, the last with a priority, after computing."""
+    parts = sections.pop("parts", 1)
+    program = Program(ranks=4)
+    program.stream("a").all_gather("256KiB", on=program.communicator("a"))
+    program.stream("b").all_gather("256KiB", on=program.communicator("b"))
+    program.stream("c").compute("1us")
+    program.stream("c").all_gather("256KiB", on=program.communicator("c", priority=priority))
+    return api.run(program.scenario(STAR, **sections), local=True, parts=parts)
+
+
+def spans(result: api.Result) -> list[tuple[int, int]]:
+    """Begin and end of the three."""
+    rows: list[Collective] = result.summary.jobs["program"].collectives
+    assert [row.communicator for row in rows] == ["a", "b", "c"]
+    return [(row.start_ps or 0, row.end_ps or 0) for row in rows]
+
+
+def counted(result: api.Result, name: str) -> int:
+    return sum(
+        value
+        for device in result.outcome.devices
+        for series, value in zip(device.series, device.counters, strict=True)
+        if series.metric == name
+    )
+
+
+def test_a_collective_waits_until_its_sms_are_free() -> None:
+    a, b, c = spans(three(0, **SMS))
+    assert a[0] == 0
+    # A rank begins when its own call before is over; the row is from the first rank's begin.
+    assert 0 < b[0] <= a[1]
+    assert b[0] < c[0] <= b[1]
+    # With SMs for all three they run at once, and share the line; the first two leave computing 9 of 25.
+    wide = spans(three(0, gpu={"sms": 25}, ncclx=SMS["ncclx"]))
+    assert [begin for begin, _ in wide] == [0, 0, 1_000_000 * 25 // 9 + 1]
+    assert a[1] < wide[0][1]
+
+
+def test_of_those_that_wait_for_sms_the_highest_priority_is_next() -> None:
+    first, urgent = three(0, **SMS), three(3, **SMS)
+    a, b, c = spans(urgent)
+    assert 0 < c[0] <= a[1]
+    assert c[0] < b[0] <= c[1]
+    assert c[1] < spans(first)[1][1] + (c[1] - c[0]) // 2 < spans(first)[2][1]
+    # At each of the four ranks it passed the one that had asked before.
+    assert counted(urgent, "host_overtaken_calls") == 4
+    assert counted(first, "host_overtaken_calls") == 0
+    assert counted(first, "host_sm_wait_ps") > 0
+    told = [one.feature for one in urgent.summary.never_fired]
+    assert "jobs[0].workload.communicators" not in told
+
+
+def test_nobody_passes_who_waits_and_transfers_wait_for_nobody() -> None:
+    share = Share(16, [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
+    assert share.take(0, 10)
+    # 8 and 10 are more than 15; the small one behind it would fit, and has to wait all the same.
+    assert not share.take(1, 20)
+    assert not share.take(2, 30)
+    assert share.take(3, 40)
+    assert not share.take(4, 50)
+    assert share.line == [4, 1, 2]
+    assert (share.taken, share.resident, share.overtaken) == (10, 8, 2)
+    again = Share(16, [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
+    again.load(share.save())
+    assert again.save() == share.save()
+    assert share.give_back(0) == 10
+    assert share.settle()
+    assert not share.settle()
+    assert not share.take(1, 60)
+    assert share.take(4, 60)
+    assert share.take(1, 60) is False
+    share.give_back(4)
+    assert share.take(1, 70)
+    assert share.take(2, 70)
+    assert share.waited_ps == (60 - 50) + (70 - 20) + (70 - 30)
+    assert (share.taken, share.resident, share.line) == (14, 12, [])
+
+
+def test_waiting_for_sms_is_the_same_in_parts() -> None:
+    assert three(3, **SMS).summary.digest == three(3, parts=3, **SMS).summary.digest
+
+
+def transfer_ps(policy: str) -> int:
+    """4 MiB from one GPU to one on another server; either server has two NICs."""
+    program = Program(ranks=4)
+    program.main.send("4MiB", 2, ranks=[0])
+    program.main.recv("4MiB", 0, ranks=[2])
+    topology = {"kind": "star", "hosts": 2, "gpus_per_host": 2}
+    result = api.run(program.scenario(topology, ncclx={"qp_policy": policy}), local=True)
+    (row,) = [one for one in result.summary.jobs["program"].collectives if one.op == "recv"]
+    assert row.start_ps is not None
+    assert row.end_ps is not None
+    return row.end_ps - row.start_ps
+
+
+def test_least_loaded_sends_what_a_program_sends_over_all_nics_of_the_server() -> None:
+    # 4 MiB at 400 Gbit/s and 2 % of headers; 7 us for the first slice's copies, clear-to-send and flights.
+    line_ps = 4 * 2**20 * 8 * 10**12 // (400 * 10**9) * 102 // 100
+    assert line_ps < transfer_ps("round_robin") < line_ps + 10_000_000
+    assert line_ps // 2 < transfer_ps("least_loaded") < line_ps // 2 + 10_000_000
