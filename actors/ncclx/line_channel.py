@@ -15,11 +15,12 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.orders import Orders
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.message import COPY_PLAIN
 
-_FIELDS: Final = ("left_bytes", "left_slices")
+_FIELDS: Final = ("total_bytes", "left_bytes", "left_slices")
 
 
 class LineChannel(Channel):
@@ -33,6 +34,7 @@ class LineChannel(Channel):
         receive: ReceiveEnd | None,
         slice_bytes: int,
         sizes: list[int],
+        orders: Orders | None = None,
     ) -> None:
         assert (send is None) != (receive is None), number
         super().__init__(number, gpu_port)
@@ -40,6 +42,9 @@ class LineChannel(Channel):
         self.receive: ReceiveEnd | None = receive
         self.slice_bytes: i64 = slice_bytes
         self.sizes: list[int] = sizes
+        self.orders: Orders | None = orders
+        """Where payload is real: writes the GPU's orders."""
+        self.total_bytes: i64 = 0
         self.left_bytes: i64 = 0
         self.left_slices: i64 = 0
 
@@ -48,6 +53,7 @@ class LineChannel(Channel):
         slices: i64 = (size + self.slice_bytes - 1) // self.slice_bytes
         if slices == 0:
             slices = 1
+        self.total_bytes = size
         self.left_bytes = size
         self.left_slices = slices
         receive = self.receive
@@ -67,7 +73,7 @@ class LineChannel(Channel):
     def finish(self, host: Host, note: i64, data: bytes | None) -> None:
         send, receive = self.send, self.receive
         if send is not None:
-            send.on_filled(host)
+            send.on_filled(host, data)
         elif receive is not None:
             receive.on_emptied(host)
 
@@ -78,6 +84,7 @@ class LineChannel(Channel):
             size: i64 = self.left_bytes
             if size > self.slice_bytes:
                 size = self.slice_bytes
+            data: bytes | None = None
             if send is not None:
                 if send.full():
                     return
@@ -86,10 +93,15 @@ class LineChannel(Channel):
             elif receive is not None:
                 if receive.taken == receive.ready:
                     return
-                receive.taken += 1
+                data = receive.take()
+            orders = self.orders
+            if orders is not None:
+                sends: bool = send is not None
+                place: i64 = self.total_bytes - self.left_bytes
+                data = orders.piece(place, size, sends, not sends, sends, data)
             self.left_bytes -= size
             self.left_slices -= 1
-            self.give(host, size, COPY_PLAIN, 0)
+            self.give(host, size, COPY_PLAIN, 0, data)
 
     def waits_for(self) -> str:
         send, receive = self.send, self.receive

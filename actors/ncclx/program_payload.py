@@ -3,9 +3,10 @@
 Each communicator of a rank has buffers of its own: its memory goes by the group's number and the rank's place
 in it, and its turns are the calls of that group. Data is drawn and compared as for a benchmark
 (`actors.ncclx.verifying`), of the type and with the reduction that each call says; the rows name an operation
-by its place in the program's list, over all groups and steps.
+by its place in the program's list, over all groups and steps. A transfer is a broadcast to one: the receiver
+ends with the sender's bytes.
 
-Not modelled: data that goes from one collective to the next; sends and receives, which carry sizes only.
+Not modelled: data that goes from one collective to the next.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.operations import REDUCING
 from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
-from emu.workload.gpu_script import GRAPH, RING
+from emu.workload.gpu_script import GRAPH, LINE
 
 _GROUP: Final = 1 << 20
 """A group's memories go by numbers from here on, times the number of the group."""
@@ -49,13 +50,14 @@ class _Part:
         self.group = job.training.groups[self.number]
         self.calls = script.calls[place]
         self.at = self.group.members.index(rank)
-        self.carries = self.group.kind in (RING, GRAPH)
         self._scenario, self._job, self._rank = scenario, job, rank
 
     def schedule(self) -> Schedule:
-        return group_schedule(
-            self._scenario.ncclx, self.group, self.calls, [work.host for work in self._job.works]
-        )
+        group, calls = self.group, self.calls
+        if group.kind == LINE:
+            group = group._replace(kind=GRAPH, algorithm="direct")
+            calls = [call._replace(op="broadcast") for call in calls]
+        return group_schedule(self._scenario.ncclx, group, calls, [work.host for work in self._job.works])
 
     def contents(self) -> RankContents:
         schedule = self.schedule()
@@ -72,10 +74,8 @@ class _Part:
             [call.label for call in self.calls],
         )
 
-    def orders(self, first_channel: int) -> Orders | None:
+    def orders(self, first_channel: int) -> Orders:
         """`first_channel` is the number of the group's first channel at its rank."""
-        if not self.carries:
-            return None
         contents = self.contents()
         steps = partial(_steps, self.schedule(), first_channel, self.at)
         found = Orders(self._job.job, contents.rank, steps)
@@ -111,7 +111,6 @@ def program_contents(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]
         for work in job.works
         if work.gpu == gpu
         for part in _parts(scenario, job, work.rank)
-        if part.carries
     ]
 
 
@@ -124,7 +123,6 @@ def check_programs(scenario: Scenario, plan: Plan) -> None:
         if is_real(scenario, job)
         for work in job.works
         for part in _parts(scenario, job, work.rank)
-        if part.carries
     )
     for part in parts:
         schedule = part.schedule()

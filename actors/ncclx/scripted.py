@@ -215,6 +215,7 @@ class ScriptBuilder:
                 None if side.sends else self._receive(number, side, cut.slots),
                 cut.slice_bytes,
                 [max(call.size_bytes // shares, 1) for call in calls],
+                self._orders[place],
             )
         )
 
