@@ -96,7 +96,8 @@ class TrainingWorkload(Section):
     own: OwnModel | None = None
     """The shape, with `model: own`."""
     layers: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Layers that are run, if not all; the factor is printed."""
+    """Layers that are run, if not all; the factor is printed. A multiple of the pipeline's chunks, or two less:
+    then the first and the last chunk have one fewer (126 over 16 stages, Llama 3)."""
     sequence: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Tokens of a sequence, if not the model's."""
     scale: PositiveFraction = Fraction(1)
@@ -152,9 +153,11 @@ class TrainingWorkload(Section):
         layers = self.layers or model.layers
         if layers > model.layers:
             yield Refusal(("layers",), f"the model has {model.layers}", f"at most {model.layers}")
-        if layers % (self.pp * self.virtual_stages):
+        chunks = self.pp * self.virtual_stages
+        if layers % chunks and (layers + 2) % chunks:
             reason = f"{layers} layers do not divide into {self.pp} x {self.virtual_stages} chunks"
-            yield Refusal(("layers",), reason, f"a multiple of {self.pp * self.virtual_stages}")
+            accepted = f"a multiple of {chunks}, or two less: the first and the last have one fewer"
+            yield Refusal(("layers",), reason, accepted)
         if self.virtual_stages > 1 and (self.pp == 1 or self.micro_batches % self.pp):
             reason = f"interleaving takes micro-batches in multiples of {self.pp} stages, two or more"
             yield Refusal(("virtual_stages",), reason, "1, or such `pp` and `micro_batches`")

@@ -9,7 +9,9 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          `chunks` c (MegaScale) each is cut in c, and a chunk's communication runs beside another's GEMM.
     CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
          their gradients (Llama 3); nothing runs beside it.
-    PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`).
+    PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`). Where two
+         layers are missing to divide evenly, the first and the last chunk have one fewer (Llama 3: the
+         embedding and the logits are there).
          `decoupled` (MegaScale): computing goes on while they are sent; else it waits until they have left
          for the channel buffer (which is at once, where all of them fit into it).
     DP   fsdp: an all_gather of each layer's parameters before its first use in the step, a reduce_scatter of
@@ -113,6 +115,14 @@ class Training:
         """Model FLOPs of a step of the whole job, scaled."""
         return self.model.step_flops(self.tokens()) * self.batches * self.dp * self.scale
 
+    def first_layer(self, stage: int, chunk: int) -> int:
+        """How many layers of a stage are before one of its chunks; before `virtual`, all of them."""
+        chunks = self.pp * self.virtual
+        uneven = self.model.layers % chunks > 0
+        each = (self.model.layers + 2 * uneven) // chunks
+        first, last = stage == 0 and chunk > 0, stage == self.pp - 1 and chunk == self.virtual
+        return each * chunk - uneven * (first + last)
+
     def rank_compute_ps(self, stage: int) -> int:
         """What one micro-batch, forward and backward, takes a rank of a stage, without jitter."""
         tokens = self.tokens()
@@ -120,7 +130,7 @@ class Training:
             self.model.mlp_flops(tokens)
         )
         head = self.duration_ps(self.model.head_flops(tokens)) if stage == self.pp - 1 else 0
-        return 3 * (layer * (self.model.layers // self.pp) + head)
+        return 3 * (layer * self.first_layer(stage, self.virtual) + head)
 
     def duration_ps(self, flops: int) -> int:
         """What a forward pass of so many FLOPs of the model takes a rank."""
@@ -167,7 +177,7 @@ class _Writer:
         self._join()
         self._receive(order)
         if training.data == "fsdp" and training.prefetch and "dp" in self._places:
-            for layer in range(training.model.layers // training.pp):
+            for layer in range(training.first_layer(stage, training.virtual)):
                 self._gathered[layer] = self._parameters(layer, ())
         last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
         for place, one in enumerate(order):
@@ -254,8 +264,10 @@ class _Writer:
         arrival = self._activations.get((one.forward, one.batch, one.chunk))
         if arrival is not None:
             self.script.wait(arrival, PP)
-        layers = self.training.model.layers // self.training.pp // self.training.virtual
-        chunk = range(one.chunk * layers, (one.chunk + 1) * layers)
+        stage = self._at["pp"]
+        chunk = range(
+            self.training.first_layer(stage, one.chunk), self.training.first_layer(stage, one.chunk + 1)
+        )
         final = self._at["pp"] == self.training.pp - 1 and one.chunk == self.training.virtual - 1
         head_ps = self.training.duration_ps(self.training.model.head_flops(self.training.tokens()))
         if not one.forward and final:

@@ -12,12 +12,12 @@ from emu.workload.pipeline import Pass, schedule
 from emu.workload.training import Plan, Training
 
 BILLION = 10**9
+OWN = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}
 
 
 def training(ranks: int, **knobs: object) -> Training:
     """A small model: hidden 64, 4 heads, MLP 256, 32 tokens."""
-    own = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}
-    workload = TrainingWorkload.model_validate({"model": "own", "own": own, **knobs})
+    workload = TrainingWorkload.model_validate({"model": "own", "own": OWN, **knobs})
     fitted = workload.fitted(ranks)
     assert isinstance(fitted, Training), fitted
     return fitted
@@ -89,6 +89,30 @@ def test_groups_hold_the_ranks_that_differ_in_one_dimension() -> None:
     lines = [group.members for group in plan.groups if group.kind == LINE]
     assert sorted(rings) == [(0, 1), (0, 4), (1, 5), (2, 3), (2, 6), (3, 7), (4, 5), (6, 7)]
     assert sorted(lines) == [(0, 2), (1, 3), (2, 0), (3, 1), (4, 6), (5, 7), (6, 4), (7, 5)]
+
+
+def test_where_two_layers_are_missing_the_first_and_the_last_chunk_have_one_fewer() -> None:
+    """126 layers over 16 stages are 7, 14 times 8, and 7 (Llama 3); interleaved, the last stage's first chunk
+    is whole."""
+    workload = TrainingWorkload.model_validate(
+        {"model": "llama3-405b", "tp": 8, "pp": 16, "micro_batches": 16}
+    )
+    whole = workload.fitted(128)
+    assert isinstance(whole, Training)
+    assert [whole.first_layer(stage, 1) for stage in range(16)] == [7] + [8] * 14 + [7]
+    cut = training(4, pp=2, virtual_stages=2, micro_batches=2, layers=14, own={**OWN, "layers": 14})
+    assert [[cut.first_layer(stage, chunk) for chunk in range(3)] for stage in (0, 1)] == [
+        [0, 3, 7],
+        [0, 4, 7],
+    ]
+    plain = training(2, pp=2, layers=6, own={**OWN, "layers": 6}, data="none", peak_tflops=1)
+    uneven = training(3, pp=3, layers=4, own={**OWN, "layers": 4}, data="none", peak_tflops=1)
+    layer_ps = plain.rank_compute_ps(0) // 3
+    assert [uneven.rank_compute_ps(stage) for stage in range(3)] == [layer_ps, 2 * layer_ps, layer_ps]
+    totals = [
+        sum(a for kind, a, _ in script.streams[0] if kind == COMPUTE) for script in Plan(uneven, 1, 0).scripts
+    ]
+    assert totals == [layer_ps, 2 * layer_ps, layer_ps]
 
 
 def test_bytes_of_each_dimension_follow_from_the_shape() -> None:
