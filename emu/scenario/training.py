@@ -96,8 +96,8 @@ class TrainingWorkload(Section):
     own: OwnModel | None = None
     """The shape, with `model: own`."""
     layers: Annotated[int, Field(ge=1, le=4096)] | None = None
-    """Layers that are run, if not all; the factor is printed. A multiple of the pipeline's chunks, or two less:
-    then the first and the last chunk have one fewer (126 over 16 stages, Llama 3)."""
+    """Layers that are run, if not all; the factor is printed. A multiple of the pipeline's chunks, or two
+    less: then the first and the last chunk have one fewer (126 over 16 stages, Llama 3)."""
     sequence: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Tokens of a sequence, if not the model's."""
     scale: PositiveFraction = Fraction(1)

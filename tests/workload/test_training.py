@@ -94,17 +94,15 @@ def test_groups_hold_the_ranks_that_differ_in_one_dimension() -> None:
 def test_where_two_layers_are_missing_the_first_and_the_last_chunk_have_one_fewer() -> None:
     """126 layers over 16 stages are 7, 14 times 8, and 7 (Llama 3); interleaved, the last stage's first chunk
     is whole."""
-    workload = TrainingWorkload.model_validate(
-        {"model": "llama3-405b", "tp": 8, "pp": 16, "micro_batches": 16}
-    )
-    whole = workload.fitted(128)
-    assert isinstance(whole, Training)
-    assert [whole.first_layer(stage, 1) for stage in range(16)] == [7] + [8] * 14 + [7]
+    llama = {"model": "llama3-405b", "tp": 8, "pp": 16, "micro_batches": 16}
+    for chunks in (1, 8):
+        whole = TrainingWorkload.model_validate({**llama, "virtual_stages": chunks}).fitted(128)
+        assert isinstance(whole, Training)
+        assert [whole.first_layer(stage, chunks) for stage in range(16)] == [7] + [8] * 14 + [7]
+        assert whole.first_layer(0, 1) == 8 // chunks - 1
     cut = training(4, pp=2, virtual_stages=2, micro_batches=2, layers=14, own={**OWN, "layers": 14})
-    assert [[cut.first_layer(stage, chunk) for chunk in range(3)] for stage in (0, 1)] == [
-        [0, 3, 7],
-        [0, 4, 7],
-    ]
+    before = [[cut.first_layer(stage, chunk) for chunk in range(3)] for stage in (0, 1)]
+    assert before == [[0, 3, 7], [0, 4, 7]]
     plain = training(2, pp=2, layers=6, own={**OWN, "layers": 6}, data="none", peak_tflops=1)
     uneven = training(3, pp=3, layers=4, own={**OWN, "layers": 4}, data="none", peak_tflops=1)
     layer_ps = plain.rank_compute_ps(0) // 3
