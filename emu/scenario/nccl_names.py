@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Annotated, Final, NamedTuple
 
 from emu.errors import Problem, QuantityError
+from emu.scenario.operations import ALGORITHMS
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.spelling import did_you_mean, listed, shown
 from emu.scenario.tree import Node, Place, from_plain, shown_location
@@ -317,13 +318,31 @@ def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, s
 
 
 def _algorithm(tree: Node, meant: str, place: Place) -> tuple[str, str]:
-    """Every collective of every job that leaves its algorithm open takes this one."""
-    jobs = tree.child("jobs")
-    for at, job in enumerate(jobs.value if jobs is not None and isinstance(jobs.value, list) else []):
+    """Every collective of every job that leaves its algorithm open takes this one; those of a program that
+    have no such algorithm keep their own. Training steps and traces have rings.
+    """
+    for at, job in enumerate(_items(tree.child("jobs"))):
         workload = job.child("workload")
         kind = None if workload is None else workload.child("kind")
-        if workload is not None and kind is not None and kind.value == "collective":
+        if workload is None or kind is None:
+            continue
+        reason, accepted = "", ""
+        if kind.value == "collective":
             reason, accepted = _set(workload, ("algorithm",), meant, place)
-            if reason:
-                return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
+        elif kind.value in ("training", "trace") and meant != "ring":
+            reason, accepted = f"means trees, and a {kind.value} has rings", "Ring"
+        if reason:
+            return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
+        for operation in _items(workload.child("operations")) if kind.value == "program" else ():
+            called = operation.child("do")
+            if (
+                called is not None
+                and called.value in ALGORITHMS[meant]
+                and operation.child("algorithm") is None
+            ):
+                _set(operation, ("algorithm",), meant, place)
     return "", ""
+
+
+def _items(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []

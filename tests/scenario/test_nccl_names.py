@@ -8,6 +8,7 @@ from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.nccl_names import KNOBS, NOT_MODELLED
+from emu.scenario.program import ProgramWorkload
 
 BASE: dict[str, Any] = {
     "name": "names",
@@ -136,6 +137,36 @@ def test_an_algorithm_that_a_job_names_itself_is_a_conflict() -> None:
         load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Tree"}}})
     (problem,) = caught.value.problems
     assert problem.reason == "means jobs[0].workload.algorithm: double_binary_tree, which is 'ring'"
+
+
+def test_an_algorithm_is_that_of_a_program_s_collectives_which_can_take_it() -> None:
+    operations = [
+        {"do": "all_reduce", "size": "1MiB"},
+        {"do": "all_gather", "size": "1MiB"},
+        {"do": "all_reduce", "size": "1MiB", "algorithm": "direct"},
+        {"do": "compute", "time": "1us"},
+    ]
+    jobs = [{"name": "a", "workload": {"kind": "program", "operations": operations}}]
+    found = load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Tree"}}}).scenario
+    workload = found.jobs[0].workload
+    assert isinstance(workload, ProgramWorkload)
+    assert [one.algorithm for one in workload.operations] == [
+        "double_binary_tree",
+        "default",
+        "direct",
+        "default",
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ["Tree", "Ring"])
+def test_training_has_rings_and_no_trees(algorithm: str) -> None:
+    jobs = [{"name": "a", "workload": {"kind": "training", "model": "llama3-8b"}}]
+    given = {**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": algorithm}}}
+    if algorithm == "Ring":
+        assert load_mapping(given).scenario.jobs
+        return
+    with pytest.raises(ScenarioError, match="means trees, and a training has rings"):
+        load_mapping(given)
 
 
 def test_the_effective_scenario_holds_the_keys_and_reads_the_same_again() -> None:
