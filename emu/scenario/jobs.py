@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.algorithm import DEFAULT, GRAPH, AlgorithmChoice, able, by_default
-from emu.scenario.flows import PATTERNS
+from emu.scenario.flows import PATTERNS, FlowsWorkload
 from emu.scenario.graph import GraphSection
 from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
 from emu.scenario.program import ProgramWorkload
@@ -209,14 +209,22 @@ class JobSection(Section):
     """Whether its operations wait to be submitted, one by one, by a program that steps the run
     (`emu.stepped`)."""
     absent: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
-    """Ranks that never join its collectives or steps: their processes hang, or were not started."""
+    """Ranks that never join its collectives or steps: their processes hang, or were not started. Not of
+    flows."""
     mismatch: MismatchSection | None = None
-    """A rank that calls its collectives with another size."""
+    """A rank of a `collective` job that calls with another size."""
     workload: Annotated[Section, WORKLOADS]
     """What it does."""
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse an explicit order that does not fit an explicit number of ranks, and a list to place."""
+        """Refuse an explicit order that does not fit an explicit number of ranks, a list to place, and ranks
+        that are said to fail in what the job does not do.
+        """
+        if self.mismatch is not None and not isinstance(self.workload, CollectiveWorkload):
+            accepted = "in a `collective` job; a program may give a rank another size in its list"
+            yield Refusal(("mismatch",), "only a benchmark has one size to be mistaken in", accepted)
+        if self.absent and isinstance(self.workload, FlowsWorkload):
+            yield Refusal(("absent",), "flows are posted by nobody who could stay away", "no `absent`")
         if self.placement != "numbered" and not isinstance(self.ranks, int):
             yield Refusal(("placement",), "a list of GPUs is placed already", "a number as `ranks`")
         if isinstance(self.order, tuple) and self.ranks != "all":

@@ -278,10 +278,11 @@ def _job(
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
     servers = [topology.host_of(gpu) for gpu in gpus]
     flows: tuple[Flow, ...] = ()
+    problems = list(_beside(scenario, index, len(servers)))
     if isinstance(job.workload, CollectiveWorkload):
-        problems = list(_split(scenario, index, job.workload, servers))
-        if problems:
-            raise ScenarioError(problems)
+        problems += _split(scenario, index, job.workload, servers)
+    if problems:
+        raise ScenarioError(problems)
     if isinstance(job.workload, FlowsWorkload):
         rates_bps = [
             topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
@@ -305,6 +306,18 @@ def _job(
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
 
 
+def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
+    """Ranks that a job lacks and is told something of."""
+    job = scenario.jobs[index]
+    named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
+    if job.mismatch is not None:
+        named.append((("mismatch", "rank"), job.mismatch.rank))
+    for location, rank in named:
+        if rank >= ranks:
+            reason = f"there is no rank {rank} among {ranks}"
+            yield _problem(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
+
+
 def _split(
     scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
 ) -> Iterator[Problem]:
@@ -326,14 +339,6 @@ def _collective(
     scenario: Scenario, index: int, workload: CollectiveWorkload, servers: Sequence[int]
 ) -> Iterator[Problem]:
     """What in a collective does not fit the number of its ranks, or where they are."""
-    job = scenario.jobs[index]
-    named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
-    if job.mismatch is not None:
-        named.append((("mismatch", "rank"), job.mismatch.rank))
-    for location, rank in named:
-        if rank >= len(servers):
-            reason = f"there is no rank {rank} among {len(servers)}"
-            yield _problem(scenario, ("jobs", index, *location), reason, f"0 to {len(servers) - 1}")
     where = ("jobs", index, "workload")
     ranks = len(servers)
     counts = [servers.count(server) for server in dict.fromkeys(servers)]

@@ -325,3 +325,24 @@ def test_a_rank_that_the_job_does_not_have_is_refused(changes: dict[str, Any], k
     with pytest.raises(ScenarioError) as caught:
         api.run(SCENARIOS / "never_joins.yaml", overrides=changes, local=True)
     assert [problem.key for problem in caught.value.problems] == [key]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "problem"),
+    [
+        ("training_hangs", {"jobs[0].absent": [8]}, "jobs[0].absent[0]: there is no rank 8 among 8"),
+        ("program", {"jobs[0].absent": [4]}, "jobs[0].absent[0]: there is no rank 4 among 4"),
+        (
+            "program",
+            {"jobs[0].mismatch": {"rank": 1, "size": "1KiB"}},
+            "jobs[0].mismatch: only a benchmark has one size to be mistaken in",
+        ),
+        ("permutation", {"jobs[0].absent": [0]}, "jobs[0].absent: flows are posted by nobody"),
+    ],
+)
+def test_what_would_go_wrong_in_no_job_of_its_kind_is_refused(
+    name: str, changes: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        api.prepare(SCENARIOS / f"{name}.yaml", changes)
+    assert problem in str(caught.value)
