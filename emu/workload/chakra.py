@@ -7,7 +7,8 @@ we read of a node: id, type, ctrl_deps, data_deps, duration_micros, and these at
     num_ops              of computing without a duration
     comm_type, comm_size of a collective; pg_name names its group, comm_priority its priority, and root_rank
                          the root of one that has a root
-    comm_dst / comm_src  of a send / a receive, with comm_size and comm_tag
+    comm_dst / comm_src  of a send / a receive, with comm_size and comm_tag; where it is not said, pg_name, of
+                         a group of two
 
 Bytes count as ASTRA-sim counts them: what one rank puts in. A METADATA_NODE may list process groups, as
 PyTorch's traces do (`inputs.values`, JSON with pg_name and ranks); other metadata and INVALID nodes only hand
@@ -119,6 +120,7 @@ class Node(NamedTuple):
     group: str = ""
     priority: int = 0
     peer: int = -1
+    """Of a send or receive; below zero for the other one of its group."""
     tag: int = 0
     root: int = -1
     """Of a rooted collective, by rank; below zero where nothing is said."""
@@ -235,12 +237,12 @@ def _said(node: Node, micros: int, attributes: Attributes) -> Node:
     if cpu:
         raise ChakraError(node.message, "communication of a CPU is not modelled", "is_cpu_op: false")
     size = of("comm_size", MOST_BYTES)
+    group = str(attributes.get("pg_name", ""))
+    if GROUP_NAME.fullmatch(group) is None:
+        reason = f"pg_name is {group[:40]!r}"
+        raise ChakraError(node.message, reason, "up to 64 letters, digits, _ . : or -")
     if node.what == COLLECTIVE:
         kind = of("comm_type", 9)
-        group = str(attributes.get("pg_name", ""))
-        if GROUP_NAME.fullmatch(group) is None:
-            reason = f"pg_name is {group[:40]!r}"
-            raise ChakraError(node.message, reason, "up to 64 letters, digits, _ . : or -")
         return node._replace(
             op=COLLECTIVES[kind],
             size_bytes=size,
@@ -249,9 +251,11 @@ def _said(node: Node, micros: int, attributes: Attributes) -> Node:
             root=of("root_rank", MOST_RANKS) if "root_rank" in attributes else -1,
         )
     peer = "comm_dst" if node.what == SEND else "comm_src"
-    if peer not in attributes:
-        raise ChakraError(node.message, f"a {node.what} without {peer}", "the peer's rank")
-    return node._replace(size_bytes=size, peer=of(peer, MOST_RANKS), tag=of("comm_tag", 2**32))
+    if peer not in attributes and not group:
+        accepted = "the peer's rank, or the pg_name of a group of two"
+        raise ChakraError(node.message, f"a {node.what} without {peer}", accepted)
+    known = of(peer, MOST_RANKS) if peer in attributes else -1
+    return node._replace(size_bytes=size, peer=known, tag=of("comm_tag", 2**32), group=group)
 
 
 def _attribute(data: bytes, whole: Field, attributes: Attributes) -> None:

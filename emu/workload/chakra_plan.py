@@ -90,7 +90,7 @@ class ChakraPlan(ScriptPlan):
         for trace in traces:
             for name, listed in trace.groups.items():
                 self._named.setdefault(name, listed or tuple(range(ranks)))
-        ordered = [_ordered(self._traces[rank], rank) for rank in range(ranks)]
+        ordered = [self._paired(rank, _ordered(self._traces[rank], rank)) for rank in range(ranks)]
         called = {name: None for one in ordered for node in one.nodes if (name := _name(node))}
         self.reasons = (*called, PAIRS, CPU)
         self._sent = self._sends(ordered)
@@ -108,6 +108,20 @@ class ChakraPlan(ScriptPlan):
             reason = f"process group {node.group!r} is {list(members)[:16]} of {self._ranks} ranks"
             raise MisfitError(rank, node.message, reason)
         return members
+
+    def _paired(self, rank: int, ordered: _Ordered) -> _Ordered:
+        """The same with the peer of every send and receive, where only the group says it."""
+        nodes: list[Node] = []
+        for node in ordered.nodes:
+            if node.what in (SEND, RECEIVE) and node.peer < 0:
+                others = [other for other in self._members(rank, node) if other != rank]
+                if len(others) != 1:
+                    group = f"process group {node.group!r} has {len(others) + 1} ranks"
+                    raise MisfitError(rank, node.message, f"does not say its peer, and {group}")
+                nodes.append(node._replace(peer=others[0]))
+            else:
+                nodes.append(node)
+        return ordered._replace(nodes=nodes)
 
     def _sends(self, ordered: Sequence[_Ordered]) -> dict[tuple[int, int], list[tuple[int, int]]]:
         """From whom to whom: the tag and size of each send, in the sender's order."""

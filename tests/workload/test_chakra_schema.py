@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from emu.workload.chakra import (
     SEND,
     SKIPPED,
     ChakraError,
+    Trace,
     read_chakra,
 )
 from emu.workload.chakra_paring import pared
+from emu.workload.chakra_plan import ChakraPlan, MisfitError
+from emu.workload.gpu_script import LINE
 from tests.workload.chakra_schema import KINDS, NODE_TYPES, attribute, message, nodes_of, written
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -137,6 +141,23 @@ def test_attributes_of_every_type_are_passed_over() -> None:
     assert len(node.attr) == 2 * 15
     trace = read_chakra(written([message("GlobalMetadata", version="0.0.4"), node]))
     assert [one.what for one in trace.nodes] == [SKIPPED]
+
+
+def test_a_transfer_that_names_its_group_alone_is_with_the_other_one_of_two() -> None:
+    """As the converter from PyTorch writes it."""
+
+    def trace(kind: str, group: str) -> Trace:
+        said = [attribute("comm_size", int64_val=4096), attribute("pg_name", string_val=group)]
+        node = converted(3, NODE_TYPES.index(kind), [], False, *said)
+        return read_chakra(written([message("GlobalMetadata"), node]))
+
+    groups = {"5": (2, 0), "6": (0, 1, 2)}
+    silent = read_chakra(written([message("GlobalMetadata"), converted(1, COMPUTES, [], False)]))
+    traces = [trace("COMM_SEND_NODE", "5"), silent, trace("COMM_RECV_NODE", "5")]
+    plan = ChakraPlan(traces, 3, groups, Fraction(1), 0)
+    assert [(one.kind, one.members) for one in plan.groups] == [(LINE, (0, 2))]
+    with pytest.raises(MisfitError, match=r"rank 0, message 2: does not say its peer, .* '6' has 3 ranks"):
+        ChakraPlan([trace("COMM_SEND_NODE", "6"), silent, silent], 3, groups, Fraction(1), 0)
 
 
 @pytest.mark.parametrize("rank", range(4))
