@@ -111,7 +111,8 @@ OPERATIONS = (
 def test_each_call_has_a_type_and_a_reduction_of_its_own(zero_copy: bool) -> None:
     size, ranks, seed = 6 * 1024, 4, 1
     program = Program(ranks=ranks)
-    for algorithm, (_, dtype, redop) in zip(("ring", "auto", GRAPH, "ring"), OPERATIONS, strict=True):
+    algorithms: list[Any] = ["ring", "auto", GRAPH, "ring"]
+    for algorithm, (_, dtype, redop) in zip(algorithms, OPERATIONS, strict=True):
         program.main.all_reduce(f"{size}B", algorithm=algorithm, dtype=dtype, redop=redop)
     program.main.reduce_scatter(f"{size}B", dtype="bf16", redop="min")
     program.main.all_gather(f"{size}B", dtype="bf16")
