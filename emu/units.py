@@ -193,6 +193,12 @@ def format_rate(rate_bps: int) -> str:
     return _format(rate_bps, _RATE_STEPS)
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 switch`, `24,576 GPUs`."""
+    plural = f"{noun}es" if noun.endswith(("ch", "x")) else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def serialisation_ps(size_bytes: int, rate_bps: int) -> int:
     """Time to put `size_bytes` on a wire of `rate_bps` (above zero), rounded up to the next ps."""
     return -(-size_bytes * BIT_PS_PER_BYTE // rate_bps)

@@ -216,7 +216,7 @@ def _check_reachable(address: str) -> None:
     plain = address.removeprefix("ray://")
     host, _, port = plain.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise RuntimeFailure(
+        raise UsageError(
             f"{address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"
         )
     try:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from statistics import median
+from textwrap import fill, indent
 from typing import Any, Final
 
 import click
@@ -48,12 +49,18 @@ SCRAPE: Final = (
 SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8), ("of wall", 8))
 
 
-@click.command()
+CASES_LISTED: Final = "\b\nCases:\n" + indent(
+    fill(", ".join(EVERY), 76, break_on_hyphens=False, break_long_words=False), "  "
+)
+
+
+@click.command(epilog=CASES_LISTED)
 @click.option(
     "--case",
     "names",
     multiple=True,
     type=click.Choice(list(EVERY)),
+    metavar="CASE",
     help="Only this; repeatable. Those with-..., all-to-all-512 and permutation-64-long run only by name; "
     "--scrapes takes the last by default.",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -11,8 +12,15 @@ from emu.errors import UsageError
 from emu.measure.openmetrics import START_S, STRETCH, openmetrics
 from emu.measure.samples import SampleReader, read_digests
 
+EXAMPLE: Final = """\b
+Example:
+  emu export openmetrics runs/quickstart-1 --out run.om
+  promtool tsdb create-blocks-from openmetrics run.om data/
+  prometheus --storage.tsdb.path=data/ --storage.tsdb.retention.time=100y
+"""
 
-@click.command()
+
+@click.command(epilog=EXAMPLE)
 @click.argument("form", metavar="openmetrics", type=click.Choice(["openmetrics"]))
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Write to this file, not to standard output.")
@@ -31,12 +39,7 @@ from emu.measure.samples import SampleReader, read_digests
     help="Seconds of the timeline for one second of virtual time.",
 )
 def command(form: str, run: Path, out: Path | None, start: int, stretch: int) -> int:
-    r"""Write the samples of the run in directory RUN with virtual timestamps, for Prometheus.
-
-    \b
-    emu export openmetrics runs/quickstart-1 --out run.om
-    promtool tsdb create-blocks-from openmetrics run.om data/
-    prometheus --storage.tsdb.path=data/ --storage.tsdb.retention.time=100y
+    """Write the samples of the run in directory RUN with virtual timestamps, for Prometheus.
 
     At the default stretch 1 us of the run is 1 s in Prometheus, and the run begins on 1 January 2000.
     """

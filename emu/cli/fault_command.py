@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -21,16 +21,19 @@ def command() -> None:
     """Act on the live run in directory RUN, which `emu up` printed."""
 
 
-@command.command("inject")
+EXAMPLES: Final = """\b
+Examples:
+  emu fault inject runs/quickstart-1 link_down rtsw-0:ctsw-3 for=200us
+  emu fault inject runs/quickstart-1 link_down "busiest uplink" for=200us
+"""
+
+
+@command.command("inject", epilog=EXAMPLES)
 @RUN
 @click.argument("kind")
 @click.argument("words", metavar="[TARGET] [KEY=VALUE]...", nargs=-1)
 def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
-    r"""Break something now: a fault of KIND, with the keys that faults have in a scenario.
-
-    \b
-    emu fault inject runs/quickstart-1 link_down rtsw-0:ctsw-3 for=200us
-    """
+    """Break something now: a fault of KIND, with the keys that faults have in a scenario."""
     fault: dict[str, Any] = {"kind": kind}
     for place, word in enumerate(words):
         if "=" in word:

@@ -10,11 +10,10 @@ import click
 
 from actors.runtime.outcome import RunOptions
 from emu.cli.run_command import show_run
+from emu.cli.times import positive_time_ps
 from emu.cli.where_options import placed
-from emu.errors import UsageError
 from emu.going_on import fork
 from emu.scenario.overrides import parse_override
-from emu.units import parse_time
 
 REPEAT: Final = "emu fork"
 
@@ -47,9 +46,7 @@ def command(
     what came before is paid for once. What may change is what a device reads from its configuration: the
     command names the keys when it refuses one.
     """
-    at_ps = parse_time(at)
-    if at_ps <= 0:
-        raise UsageError(f"--at {at}: must be more than 0")
+    at_ps = positive_time_ps("--at", at)
     changes = [parse_override(text) for text in assignments]
     with fork(directory, at_ps, changes, out, replace(where, metrics=False)) as again:
         words = [REPEAT, str(directory), "--at", at, *(f"--set {one}" for one in assignments)]

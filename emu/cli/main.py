@@ -102,6 +102,14 @@ def cli() -> None:
     """
 
 
+def _on_one_line(error: click.ClickException) -> str:
+    """What is wrong with a command line, and where one finds out what would be right."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    path = "emu" if context is None else context.command_path
+    return f"{message.removesuffix('.')}; see `{path} --help`"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says; returns the exit status."""
     try:
@@ -110,8 +118,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in str(error).splitlines():
             click.echo(f"emu: {line}", err=True)
         return error.exit_status
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        return error.exit_code
+    except click.ClickException as error:
+        click.echo(f"emu: {_on_one_line(error)}", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("emu: interrupted", err=True)

@@ -8,8 +8,9 @@ from typing import Any, Final
 import click
 
 from emu.cli.scenario_options import Command
+from emu.cli.times import positive_time_ps
 from emu.errors import UsageError
-from emu.units import PS_PER_S, parse_time
+from emu.units import PS_PER_S
 
 OFF: Final = "off"
 AUTO: Final = "auto"
@@ -34,12 +35,14 @@ def recovering(function: Command) -> Command:
             raise UsageError("--recoveries and --liveness are for Ray; with --local no worker is lost")
         recovery: dict[str, Any] = {
             "snapshot_every_s": _every_s(snapshot_every),
-            "snapshot_at_ps": tuple(sorted({_at_ps(text) for text in snapshot_at})),
+            "snapshot_at_ps": tuple(
+                sorted({positive_time_ps("--snapshot-at", text) for text in snapshot_at})
+            ),
         }
         if recoveries is not None:
             recovery["recoveries"] = recoveries
         if liveness is not None:
-            recovery["liveness_s"] = _at_ps(liveness, "--liveness") / PS_PER_S
+            recovery["liveness_s"] = positive_time_ps("--liveness", liveness) / PS_PER_S
         return function(recovery=recovery, **others)
 
     command = click.option(
@@ -71,11 +74,4 @@ def _every_s(text: str) -> float | None:
         return None
     if text == OFF:
         return 0.0
-    return _at_ps(text, "--snapshot-every") / PS_PER_S
-
-
-def _at_ps(text: str, option: str = "--snapshot-at") -> int:
-    time_ps = parse_time(text)
-    if time_ps <= 0:
-        raise UsageError(f"{option} {text}: must be more than 0")
-    return time_ps
+    return positive_time_ps("--snapshot-every", text) / PS_PER_S

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Final
 
 import click
 
+EXAMPLE: Final = """\b
+With yaml-language-server, this line on top of a scenario completes keys:
+  # yaml-language-server: $schema=scenario.schema.json
+"""
 
-@click.command()
+
+@click.command(epilog=EXAMPLE)
 @click.argument("subject", type=click.Choice(["scenario", "summary"]), default="scenario")
 @click.option("--markdown", is_flag=True, help="Print the scenario's reference as a page instead.")
 def command(subject: str, markdown: bool) -> None:
-    """Print a JSON Schema, for editors and for checking results.
-
-    With yaml-language-server, this line on top of a scenario completes keys:
-    # yaml-language-server: $schema=scenario.schema.json
-    """
+    """Print a JSON Schema, for editors and for checking results."""
     if subject == "summary":
         if markdown:
             raise click.UsageError("--markdown is for scenarios")

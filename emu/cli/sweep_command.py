@@ -56,7 +56,7 @@ Examples:
     "shows",
     multiple=True,
     metavar="PATH,PATH",
-    help="What to show of each run's summary, as in `expect`  [each job's status and end, drops, pauses].",
+    help="What to show of each run's summary, as in `expect`  [each job's end and busbw, drops, pauses].",
 )
 @click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with plain numbers.")

@@ -12,8 +12,8 @@ from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
 from emu.topology.model import Attachment, Role, Topology, TopologyError, format_address
 from emu.topology.paths import count_paths, first_paths, path_text
-from emu.topology.render import about_rate, counted, table
-from emu.units import format_size, format_time
+from emu.topology.render import about_rate, table
+from emu.units import counted, format_size, format_time
 
 PLACEMENTS = "a number of workers, or one of node, device"
 

@@ -10,6 +10,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
 from emu.topology.model import Topology
+from emu.units import counted
 
 
 @click.command()
@@ -39,18 +40,11 @@ def command(
 def described(loaded: Loaded, topology: Topology) -> str:
     """One line on what a valid scenario holds."""
     scenario = loaded.scenario
-    counted = [
-        (len(topology.gpus), "GPU"),
-        (len(topology.switches), "switch"),
-        (len(scenario.jobs), "job"),
-        (len(scenario.faults), "fault"),
-        (len(scenario.expect), "expectation"),
+    parts = [
+        counted(len(topology.gpus), "GPU"),
+        counted(len(topology.switches), "switch"),
+        counted(len(scenario.jobs), "job"),
+        counted(len(scenario.faults), "fault"),
+        counted(len(scenario.expect), "expectation"),
     ]
-    parts = ", ".join(f"{count} {noun}{_plural(noun, count)}" for count, noun in counted)
-    return f"{loaded.source.file}: valid: {scenario.name}, {parts}"
-
-
-def _plural(noun: str, count: int) -> str:
-    if count == 1:
-        return ""
-    return "es" if noun.endswith("ch") else "s"
+    return f"{loaded.source.file}: valid: {scenario.name}, {', '.join(parts)}"

@@ -15,6 +15,7 @@ from emu.scenario.document import read_document
 from emu.scenario.expect import path_steps
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.tree import Node, Place, from_plain, shown_location
+from emu.units import counted
 
 
 class Override(NamedTuple):
@@ -74,7 +75,9 @@ def apply_override(root: Node, override: Override) -> None:
             child = node.child(step)
             if not isinstance(node.value, list) or child is None:
                 count = len(node.value) if isinstance(node.value, list) else None
-                reason = f"{here} has {count} items" if count is not None else f"{here} is not a list"
+                reason = (
+                    f"{here} has {counted(count, 'item')}" if count is not None else f"{here} is not a list"
+                )
                 accepted = f"an index from 0 to {count - 1}" if count else "no index"
                 raise ScenarioError([Problem(override.origin, 0, shown_location(steps), reason, accepted)])
             if last:

@@ -17,6 +17,7 @@ from emu.scenario.shape import ListOf, Shape, fields, shape_at, without_kinds
 from emu.scenario.spelling import did_you_mean, listed, shown
 from emu.scenario.tree import Node, shown_location
 from emu.scenario.values import Reading
+from emu.units import counted
 
 Explained = tuple[str, str]
 """Reason, and what would be accepted."""
@@ -137,7 +138,10 @@ def _wrong_value(kind: str, value: object, context: Mapping[str, Any], accepted:
         least = kind == "too_short"
         bound = context["min_length"] if least else context["max_length"]
         count = context["actual_length"]
-        return f"has {count} items" if count else "is empty", f"at {'least' if least else 'most'} {bound}"
+        return (
+            f"has {counted(count, 'item')}" if count else "is empty",
+            f"at {'least' if least else 'most'} {bound}",
+        )
     if kind in ("string_too_short", "string_too_long"):
         word, key = ("least", "min_length") if kind == "string_too_short" else ("most", "max_length")
         return "has the wrong length", f"at {word} {context[key]} characters"

@@ -16,7 +16,7 @@ from emu.measure.summary import Expectation as Verdict
 from emu.scenario.expect import Bound, Comparison, Expectation, path_steps, quantity
 from emu.scenario.spelling import did_you_mean, listed, shown
 from emu.scenario.tree import shown_location
-from emu.units import PS_PER_S, format_rate, format_size, format_time
+from emu.units import PS_PER_S, counted, format_rate, format_size, format_time
 
 Number = int | Fraction
 
@@ -80,7 +80,7 @@ def _look_up(steps: tuple[str | int, ...], summary: Mapping[str, Any]) -> Bound 
             if not isinstance(here, (list, tuple)):
                 return _Unmet(f"{where} is not a list")
             if not -len(here) <= step < len(here):
-                return _Unmet(f"{where} has {len(here)} items, none at [{step}]")
+                return _Unmet(f"{where} has {counted(len(here), 'item')}, none at [{step}]")
         elif not isinstance(here, Mapping):
             return _Unmet(f"{where} is not a mapping, so there is no {step!r} in it")
         elif step not in here:

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 
 from emu.topology.blocks import Block, blocks, plane_word, planes, word
 from emu.topology.model import FABRIC, Role, Topology
-from emu.topology.render import Tier, about_rate, counted, describe, ratio_text, summary_line
-from emu.units import format_time
+from emu.topology.render import Tier, about_rate, describe, ratio_text, summary_line
+from emu.units import counted, format_time
 
 MARGIN: Final = 24
 HEAD: Final = 72

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 from emu.topology.blocks import Block, blocks, plane_word, planes, word
 from emu.topology.model import FABRIC, Attachment, Role, Topology
-from emu.topology.render import about_rate, counted
+from emu.topology.render import about_rate
+from emu.units import counted
 
 
 def outline(topology: Topology) -> str:

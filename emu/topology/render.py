@@ -23,7 +23,7 @@ from typing import Final
 from emu.topology.model import FABRIC, Role, Topology
 from emu.topology.paths import count_paths
 from emu.topology.routing import routes
-from emu.units import RATE_BPS, format_rate, format_time
+from emu.units import RATE_BPS, counted, format_rate, format_time
 
 RATE_UNITS: Final = ("Tbps", "Gbps", "Mbps", "Kbps")
 RACK_WORDS: Final = {"hpn": "segment", "dcn_plus": "segment", "rail_only": "segment", "megascale": "block"}
@@ -231,12 +231,6 @@ def about_rate(rate_bps: int) -> str:
     """A rate to three decimals of its unit: `391.837Gbps`."""
     unit = next((unit for unit in RATE_UNITS if rate_bps >= RATE_BPS[unit]), "bps")
     return format_rate(round(Fraction(rate_bps * 1000, RATE_BPS[unit])) * RATE_BPS[unit] // 1000)
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 switch`, `24,576 GPUs`."""
-    plural = f"{noun}es" if noun.endswith(("ch", "x")) else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> list[str]:

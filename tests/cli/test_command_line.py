@@ -12,17 +12,10 @@ import emu
 from emu.cli import doctor_command
 from emu.cli.main import COMMANDS, main
 from emu.scenario.load import load_text
+from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 
 TINY = str(ROOT / "scenarios" / "tiny_all_reduce.yaml")
-Captured = pytest.CaptureFixture[str]
-
-
-def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit status, and the lines on standard output and standard error."""
-    status = main(arguments)
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), err.splitlines()
 
 
 @pytest.fixture
@@ -40,11 +33,12 @@ def test_help_lists_every_command_in_order(capsys: Captured) -> None:
     assert [line.split()[0] for line in listed] == list(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", [*COMMANDS, "fault inject", "fault list", "fault clear"])
 def test_every_command_explains_itself(capsys: Captured, name: str) -> None:
-    status, out, err = told(capsys, name, "--help")
+    status, out, err = told(capsys, *name.split(), "--help")
     assert (status, err) == (0, [])
     assert out[0].startswith(f"Usage: emu {name}")
+    assert [line for line in out if "\\" in line or len(line) > 105] == []
 
 
 def test_help_and_version_import_no_heavy_package() -> None:
@@ -65,7 +59,43 @@ def test_version_says_whether_the_packet_path_is_compiled(capsys: Captured) -> N
 def test_a_mistyped_command_comes_with_the_nearest_one(capsys: Captured) -> None:
     status, out, err = told(capsys, "valdiate")
     assert (status, out) == (2, [])
-    assert err[-1] == "Error: there is no command 'valdiate'; did you mean 'validate'?"
+    assert err == ["emu: there is no command 'valdiate'; did you mean 'validate'?; see `emu --help`"]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["run", TINY, "--worker=3"],
+            "No such option '--worker'. Did you mean '--workers'?; see `emu run --help`",
+        ),
+        (["run", TINY, "--set"], "Option '--set' requires an argument; see `emu --help`"),
+        (
+            ["run", TINY, "--workers=x"],
+            "Invalid value for '--workers': 'x' is not a valid integer range; see `emu run --help`",
+        ),
+        (["fault", "inject"], "Missing argument 'RUN'; see `emu fault inject --help`"),
+        (["fork", "--at=5us"], "Missing argument 'DIRECTORY'; see `emu fork --help`"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(capsys: Captured, words: list[str], line: str) -> None:
+    assert told(capsys, *words) == (2, [], [f"emu: {line}"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", TINY, "--local", "--snapshot-at=5"],
+        ["run", TINY, "--snapshot-every=5"],
+        ["run", TINY, "--liveness=5"],
+        ["fork", "nowhere", "--at=5"],
+    ],
+)
+def test_a_time_without_a_unit_is_told_with_its_option(capsys: Captured, words: list[str]) -> None:
+    status, out, err = told(capsys, *words)
+    assert (status, out, len(err)) == (2, [], 1)
+    option = words[-1].replace("=", " ")
+    assert err[0].startswith(f"emu: {option}: '5' is a bare number: its unit would be a guess; accepted: ")
 
 
 def test_validate_counts_what_is_there(capsys: Captured, small: str) -> None:

@@ -6,16 +6,14 @@ from pathlib import Path
 import pytest
 
 from emu.cli.main import main
+from tests.cli import telling
+from tests.cli.telling import Captured
 
-Captured = pytest.CaptureFixture[str]
 STAR = ("--topology", "{kind: star, hosts: 4}")
 
 
 def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit status, lines of standard output, lines of standard error."""
-    status = main(["perf", *arguments])
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), err.splitlines()
+    return telling.told(capsys, "perf", *arguments)
 
 
 def rows(lines: list[str]) -> list[list[str]]:

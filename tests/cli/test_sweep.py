@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli.main import main
 from emu.measure.sweep_table import Row, SweepTable, shown_value
+from tests.cli import telling
+from tests.cli.telling import Captured
 
 SCENARIO = """\
 name: small
@@ -19,7 +20,6 @@ expect:
   - {value: "jobs.one.flows[0].bytes", at_least: 32KiB}
 """
 SIZE = "jobs[0].workload.flows[0].size"
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -30,10 +30,7 @@ def small(tmp_path: Path) -> str:
 
 
 def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit status, lines of standard output, lines of standard error."""
-    status = main(["sweep", *arguments])
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), err.splitlines()
+    return telling.told(capsys, "sweep", *arguments)
 
 
 def test_help_has_examples(capsys: Captured) -> None:

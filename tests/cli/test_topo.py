@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli.main import main
+from tests.cli import telling
+from tests.cli.telling import Captured
 
 SCENARIO = """\
 name: small
@@ -14,7 +15,6 @@ switch: {buffer: {headroom: 100KB}}
 jobs:
   - {name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}
 """
-Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
@@ -25,10 +25,7 @@ def small(tmp_path: Path) -> str:
 
 
 def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
-    """Exit status, lines of standard output, lines of standard error."""
-    status = main(["topo", *arguments])
-    out, err = capsys.readouterr()
-    return status, out.splitlines(), err.splitlines()
+    return telling.told(capsys, "topo", *arguments)
 
 
 def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> None:

@@ -81,7 +81,7 @@ def test_what_holds_passes(value: str, bound: dict[str, Any]) -> None:
         ("engine.wall_s", {"at_most": "1MB"}, "the value is a time, and 1MB is a size"),
         ("peak_buffer_bytes", {"at_most": "1G"}, "the value is a size, and 1G is a rate"),
         ("faults[0].until_ps", {"at_least": 0}, "faults[0].until_ps has no value in this run"),
-        ("faults[1].frames_lost", {"equals": 0}, "faults has 1 items, none at [1]"),
+        ("faults[1].frames_lost", {"equals": 0}, "faults has 1 item, none at [1]"),
         ("faults.frames_lost", {"equals": 0}, "faults is not a mapping, so there is no 'frames_lost' in it"),
         ("drops[0]", {"equals": 0}, "drops is not a list"),
         ("jobs.bench", {"equals": 0}, "jobs.bench is not a single value"),

@@ -60,7 +60,7 @@ def test_a_value_that_is_no_yaml_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("jobs[1].ranks=4", "jobs[1].ranks: jobs has 1 items; accepted: an index from 0 to 0"),
+        ("jobs[1].ranks=4", "jobs[1].ranks: jobs has 1 item; accepted: an index from 0 to 0"),
         ("jobs.bench.ranks=4", "jobs.bench.ranks: jobs is a list; accepted: jobs[index]"),
         ("name.x=4", "name.x: name is a single value; accepted: name=value"),
         ("name[0]=4", "name[0]: name is not a list; accepted: no index"),

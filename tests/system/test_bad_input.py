@@ -210,6 +210,6 @@ def test_what_is_no_address_is_one_line(
         capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
     )
     assert (status, err) == (
-        4,
+        2,
         [f"emu: {address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"],
     )
