@@ -82,6 +82,21 @@ class ScenarioError(EmuError):
         return "\n".join(str(problem) for problem in self.problems)
 
 
+class KnobError(EmuError):
+    """A knob that asks for what cannot be had here: which, why, and what could."""
+
+    exit_status: ClassVar[int] = 2
+
+    def __init__(self, key: str, reason: str, accepted: str) -> None:
+        super().__init__(key, reason, accepted)
+        self.key = key
+        self.reason = reason
+        self.accepted = accepted
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}; accepted: {self.accepted}"
+
+
 class FormatError(EmuError):
     """A file of another tool that is not of its form: at which line (or message, counted from 1), why, and
     what would have been read.

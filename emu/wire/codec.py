@@ -7,9 +7,10 @@ missing, surplus or mistyped field) raises `ProtocolError`, and nothing else. Ho
 bounded by whoever reads the socket, before it is read.
 
     batch   head: round, frames, messages, tails, values of the reduction...; integers; blob
-    (emu.wire.batch) gather  head: round, values...            towards the root of the reduction spread
-    head: round, values...            from the root of the reduction leave   reason
-    the sender gives up, and says why
+            (see `emu.wire.batch`)
+    gather  head: round, values...    towards the root of the reduction
+    spread  head: round, values...    from the root of the reduction
+    leave   reason                    the sender gives up, and says why
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from emu.errors import EmuError
+from emu.errors import KnobError
 from emu.kernel.mixing import Stream
 
 SWAPS_PER_RANK: Final = 32
@@ -36,19 +36,8 @@ class Flow(NamedTuple):
     start_ps: int = 0
 
 
-class PatternError(EmuError):
+class PatternError(KnobError):
     """A pattern that these ranks cannot form. `key` is the knob that asks too much."""
-
-    exit_status = 2
-
-    def __init__(self, key: str, reason: str, accepted: str) -> None:
-        super().__init__(key, reason, accepted)
-        self.key = key
-        self.reason = reason
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; accepted: {self.accepted}"
 
 
 def permutation(racks: Sequence[int], size_bytes: int, spread: str, seed: int, job: int = 0) -> list[Flow]:

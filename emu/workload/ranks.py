@@ -13,22 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emu.errors import EmuError
+from emu.errors import KnobError
+from emu.units import counted
 
 
-class PlacementError(EmuError):
+class PlacementError(KnobError):
     """Ranks that a fabric has no room for. `key` is `ranks` or `order`."""
-
-    exit_status = 2
-
-    def __init__(self, key: str, reason: str, accepted: str) -> None:
-        super().__init__(key, reason, accepted)
-        self.key = key
-        self.reason = reason
-        self.accepted = accepted
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; accepted: {self.accepted}"
 
 
 def place_ranks(
@@ -56,11 +46,15 @@ def _each_once(count: int) -> str:
 def _chosen(gpus: int, ranks: str | int | tuple[int, ...]) -> tuple[int, ...]:
     if isinstance(ranks, str):
         if gpus < 2:
-            raise PlacementError("ranks", f"the fabric has {gpus} GPUs", "a fabric of at least 2 GPUs")
+            raise PlacementError(
+                "ranks", f"the fabric has {counted(gpus, 'GPU')}", "a fabric of at least 2 GPUs"
+            )
         return tuple(range(gpus))
     if isinstance(ranks, int):
         if ranks > gpus:
-            raise PlacementError("ranks", f"{ranks} ranks on a fabric of {gpus} GPUs", f"at most {gpus}")
+            raise PlacementError(
+                "ranks", f"{ranks} ranks on a fabric of {counted(gpus, 'GPU')}", f"at most {gpus}"
+            )
         return tuple(range(ranks))
     for gpu in ranks:
         if gpu >= gpus:

@@ -54,5 +54,5 @@ def test_what_the_fabric_has_no_room_for_is_refused(
 
 
 def test_a_fabric_of_one_gpu_has_nobody_to_talk_to() -> None:
-    with pytest.raises(PlacementError, match="the fabric has 1 GPUs"):
+    with pytest.raises(PlacementError, match="the fabric has 1 GPU;"):
         place_ranks([0], "all", "contiguous")
