@@ -1,0 +1,88 @@
+"""Is every command that a page shows one that `emu` takes, on a scenario and with keys that exist?
+
+Nothing is run: a command line is read as `emu` reads it, and where it names a scenario and sets keys, that
+scenario is loaded with them.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from emu.cli.main import cli
+from emu.cli.scenario_options import load_scenario, scenario_path
+from emu.cli.sweep_command import _paths
+from emu.scenario.load import load
+from emu.scenario.sweep import combinations, overrides_of, parse_axis
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*.*"))]
+SHOWN = re.compile(
+    r"^(?:#? {4,}|\$ |)(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?emu (.+)$|(?:-- |entrypoint: )emu ([^`\n]+)",
+    re.MULTILINE,
+)
+OF_A_RUN = ("run", "up", "topo", "validate", "slowdown")
+PLACEHOLDERS = {"FILE", "RUN", "DIR", "S", "N"}
+
+
+def shown() -> list[tuple[str, str]]:
+    """(page, command line without `emu`) of every line that is a command."""
+    found = []
+    for page in PAGES:
+        if page.suffix in (".md", ".yaml", ".yml"):
+            text = page.read_text("utf-8").replace("\\\n", " ")
+            found += [(page.name, own or other) for own, other in SHOWN.findall(text)]
+    return found
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory in which what the pages name is found: the scenarios, and a wheel."""
+    (tmp_path / "scenarios").symlink_to(ROOT / "scenarios")
+    (tmp_path / "dist").mkdir()
+    (tmp_path / "dist" / "roce_emu-1-py3-none-any.whl").touch()
+    monkeypatch.chdir(tmp_path)
+
+
+def read(line: str) -> click.Context:
+    """The command line as `emu` reads it. Raises click.ClickException, or EmuError."""
+    words = []
+    for word in shlex.split(line, comments=True):
+        matched = [str(path) for path in Path().glob(word)] if "*" in word and "/" in word else []
+        words += matched or [word]
+    context = click.Context(cli)
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, f"there is no command {name}"
+        command = found
+        context = click.Context(command, info_name=name)
+    assert command.name is not None
+    return command.make_context(str(context.info_name), words)
+
+
+def test_there_are_commands_to_read() -> None:
+    commands = {line.split()[0] for _, line in shown()}
+    assert commands >= {"run", "up", "fork", "fault", "replay", "perf", "sweep", "export", "slowdown"}
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize(("page", "line"), shown(), ids=lambda value: value[:60])
+def test_a_command_that_is_shown_is_one_that_is_taken(page: str, line: str) -> None:
+    given = read(line)
+    scenario = given.params.get("scenario")
+    assignments = given.params.get("assignments", ())
+    if scenario is None or scenario in PLACEHOLDERS:
+        return
+    if "/" not in scenario.removeprefix("/home/ray/scenarios/") and scenario.endswith(".yaml"):
+        scenario = f"scenarios/{Path(scenario).name}"  # shown for another working directory
+    if given.info_name in OF_A_RUN:
+        load_scenario(scenario, assignments, given.params.get("seed"))
+    elif given.info_name == "sweep":
+        axes = [parse_axis(text) for text in assignments]
+        _paths(given.params["shows"])
+        for values in combinations(axes):
+            load(scenario_path(scenario), overrides_of(axes, values))
