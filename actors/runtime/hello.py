@@ -6,10 +6,12 @@ connection:
     connector -> listener   hello: magic, worker, incarnation, nonce
     listener -> connector   hello, and a proof over both hellos
     connector -> listener   a proof over both hellos
+    listener -> connector   a byte: welcome
 
 A proof is HMAC-SHA256 under the secret over who proves it, the run's name, and both hellos. Nonces are
-fresh and roles differ, so a recorded or reflected proof is worth nothing. All three have a fixed size;
-nothing in them has a length of its own, so there is nothing to decode.
+fresh and roles differ, so a recorded or reflected proof is worth nothing. All have a fixed size;
+nothing in them has a length of its own, so there is nothing to decode. The last byte proves nothing: it tells
+a connector that was slow (its process was stopped) whether the listener still waits.
 
 The *incarnation* counts how often the run has gone back to a snapshot. All workers of a run have the same
 one, and it is in the hellos, so in every proof and seal: a worker that was left behind when the others went
@@ -35,6 +37,7 @@ HELLO: Final = struct.Struct(f"<4sII{NONCE_BYTES}s")
 HELLO_BYTES: Final = HELLO.size
 PROOF_BYTES: Final = 32
 SECRET_BYTES: Final = 32
+WELCOME: Final = b"\x01"
 
 _CONNECTOR: Final = b"connector"
 _LISTENER: Final = b"listener"

@@ -104,7 +104,8 @@ class WorkerRecord:
     data_address: str
     """Where its peers reach it; empty if it has none."""
     metrics_address: str
-    """HOST:PORT that serves Prometheus text; empty if it serves none."""
+    """Where the coordinator's host reads its Prometheus text, under /metrics: HOST:PORT, or HOST:PORT/PATH;
+    empty if it serves none."""
     devices: tuple[str, ...]
     ray_node: str = ""
     """The Ray node it lives on; empty without Ray."""

@@ -2,7 +2,8 @@
 
 With the least HTTP/1.1 there is: one request a connection, one receive, one send, close, in threads of its
 own. Every blocking call of such a thread gives the lock away and must get it back from a run that holds it
-for a slice at a time, so there are as few of them as can be.
+for a slice at a time, so there are as few of them as can be. A request that is not there after `TIMEOUT_S` is
+not waited for, however it trickles.
 
 The list of a run's workers (`http_sd`) is served here; their metrics pages are in `actors.runtime.exporter`.
 
@@ -16,6 +17,7 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterable, Mapping
 from typing import Final, Protocol
 
@@ -23,6 +25,7 @@ from emu.errors import RuntimeFailure
 
 THREADS: Final = 2
 TIMEOUT_S: Final = 2.0
+LEAST_WAIT_S: Final = 0.001
 MAX_REQUEST_BYTES: Final = 16 * 1024
 JSON_TYPE: Final = "application/json"
 
@@ -84,18 +87,21 @@ class PageServer:
                 return
             with connection:
                 try:
-                    connection.settimeout(TIMEOUT_S)
                     self._answer(connection)
                 except OSError:
                     continue
 
     def _answer(self, connection: socket.socket) -> None:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        connection.settimeout(TIMEOUT_S)
         request = connection.recv(MAX_REQUEST_BYTES)
         while request and b"\r\n\r\n" not in request and len(request) < MAX_REQUEST_BYTES:
+            connection.settimeout(max(deadline_s - time.monotonic(), LEAST_WAIT_S))
             more = connection.recv(MAX_REQUEST_BYTES)
             if not more:
                 return
             request += more
+        connection.settimeout(TIMEOUT_S)
         words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             connection.sendall(_response("400 Bad Request", "text/plain", b"not HTTP/1\n"))
@@ -104,7 +110,7 @@ class PageServer:
         if words[0] != "GET":
             connection.sendall(_response("405 Method Not Allowed", "text/plain", b"only GET\n"))
         elif page is None:
-            known = "".join(f"{path}\n" for path in self.pages).encode()
+            known = "".join(f"{path}\n" for path in tuple(self.pages)).encode()
             connection.sendall(_response("404 Not Found", "text/plain", b"there is:\n" + known))
         else:
             try:
@@ -122,20 +128,25 @@ def _response(status: str, content_type: str, body: bytes) -> bytes:
 
 
 def target_list(run: str, targets: Iterable[tuple[int, str]]) -> str:
-    """What Prometheus reads of a run's workers, from a page or a file: JSON."""
-    return json.dumps(
-        [
-            {"targets": [address], "labels": {"run": run, "role": "worker", "worker": str(worker)}}
-            for worker, address in targets
-        ]
-    )
+    """What Prometheus reads of a run's workers, from a page or a file: JSON.
+
+    An address is HOST:PORT, or HOST:PORT/PATH where the page is PATH/metrics there.
+    """
+    listed = []
+    for worker, address in targets:
+        server, slash, path = address.partition("/")
+        labels = {"run": run, "role": "worker", "worker": str(worker)}
+        if slash:
+            labels["__metrics_path__"] = f"/{path}/metrics"
+        listed.append({"targets": [server], "labels": labels})
+    return json.dumps(listed)
 
 
 class Discovery:
     """The page that lists the workers of a run for Prometheus' `http_sd_configs`: `http://ADDRESS/sd`.
 
     `targets` are (worker number, metrics address) pairs; `set_targets` replaces them when a worker is
-    restarted.
+    restarted. Pages that a Prometheus here cannot reach are served beside it.
     """
 
     content_type = JSON_TYPE
@@ -150,6 +161,11 @@ class Discovery:
     def set_targets(self, targets: Iterable[tuple[int, str]]) -> None:
         """List these workers from now on."""
         self._body = target_list(self.run, targets).encode()
+
+    def serve(self, worker: int, page: Page) -> str:
+        """Serve a worker's page from here on; its address."""
+        self._server.pages[f"/workers/{worker}/metrics"] = page
+        return f"{self._server.address}/workers/{worker}"
 
     def body(self) -> bytes:
         """The list, as JSON."""

@@ -4,8 +4,11 @@ Each worker listens on a Unix socket in a directory of its own that nobody else 
 run spans hosts, on a TCP port that the kernel chooses. Of two workers the one with the higher number
 connects. Whoever connects must prove the run's secret (`actors.runtime.hello`) within `HANDSHAKE_S`, before
 a byte of it is decoded; whoever does not is closed, noted with its address and the reason, and the run goes
-on undisturbed. At most `STRANGERS` connections may be unproven at one time. A peer that is known may have
-`MOST_WAITING` bodies wait for the thread that simulates, which is more than the protocol ever needs.
+on undisturbed. At most `STRANGERS` connections may be unproven at one time: when one more comes, the oldest
+goes. So a flood of them does not keep a peer out, which proves itself at once. Who connects and is turned
+away all the same, or hears nothing (the listener's process may be stopped), calls again, `TRIES` times in
+all. A peer that is known may have `MOST_WAITING` bodies wait for the thread that simulates, which is more
+than the protocol ever needs.
 
 Over TCP every body is sealed as well (`actors.runtime.seal`).
 
@@ -29,13 +32,16 @@ from typing import Final
 import trio
 
 from actors.runtime.exchange import CHUNK_BYTES, PeerGone, Unframer, framed
-from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
+from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, WELCOME, Handshake, RunIdentity
 from actors.runtime.seal import Seal
 from actors.runtime.short_paths import private_directory, remove_private
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
 
 HANDSHAKE_S: Final = 5.0
 CONNECT_S: Final = 30.0
+TRIES: Final = 5
+AGAIN_S: Final = 0.1
+"""How often, and how soon again, a peer is called that hangs up or says nothing."""
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
 MOST_WAITING: Final = 64
@@ -56,6 +62,10 @@ class Address:
         return self.unix if self.host == mine.host and sockets != "tcp" else self.tcp
 
 
+class HungUp(ProtocolError):
+    """The other side closed a connection, or said nothing, before both knew each other."""
+
+
 class Peers:
     """The connections of one worker to the others. Its async methods run under trio."""
 
@@ -65,7 +75,8 @@ class Peers:
         self._directory: Path | None = None
         self._listeners: list[trio.SocketListener] = []
         self._arrived = trio.Condition()
-        self._strangers = 0
+        self._strangers: list[trio.CancelScope] = []
+        """Of the connections that have proved nothing yet, the oldest first."""
         self.streams: dict[int, trio.SocketStream] = {}
         self.seals: dict[int, tuple[Seal, Seal]] = {}
         """For connections over TCP: what goes to a peer is sealed with the first, what comes with the
@@ -145,24 +156,25 @@ class Peers:
                 stream = await listener.accept()
             except (OSError, trio.ClosedResourceError):
                 return
-            if self._strangers >= STRANGERS:
-                self._refuse(
-                    _whence(stream), f"more than {STRANGERS} connections at one time have proved nothing"
-                )
-                stream.socket.close()
-            else:
-                self._strangers += 1
-                nursery.start_soon(self._admit, stream)
+            if len(self._strangers) >= STRANGERS:
+                self._strangers.pop(0).cancel()
+            patience = trio.CancelScope()
+            self._strangers.append(patience)
+            nursery.start_soon(self._admit, stream, patience)
 
-    async def _admit(self, stream: trio.SocketStream) -> None:
+    async def _admit(self, stream: trio.SocketStream, patience: trio.CancelScope) -> None:
         whence = _whence(stream)
+        handshake: Handshake | None = None
         try:
-            with trio.fail_after(HANDSHAKE_S):
+            with patience, trio.fail_after(HANDSHAKE_S):
                 _check_credentials(stream)
                 handshake = await self._prove(stream, connects=False)
+            if handshake is None:
+                raise ProtocolError(f"more than {STRANGERS} connections at one time have proved nothing")
             peer = handshake.peer
             if peer <= self._worker or peer in self.streams:
                 raise ProtocolError(f"worker {peer} connected, which it need not do")
+            await stream.send_all(WELCOME)
             await self._keep(handshake, stream)
         except (
             ProtocolError,
@@ -173,9 +185,21 @@ class Peers:
             self._refuse(whence, str(error) or f"a connection proved nothing in {HANDSHAKE_S:.0f} s")
             stream.socket.close()
         finally:
-            self._strangers -= 1
+            if patience in self._strangers:
+                self._strangers.remove(patience)
 
     async def _reach(self, peer: int, address: str) -> None:
+        for left in reversed(range(TRIES)):
+            try:
+                await self._call(peer, address)
+            except HungUp:
+                if not left:
+                    raise
+                await trio.sleep(AGAIN_S)
+            else:
+                return
+
+    async def _call(self, peer: int, address: str) -> None:
         try:
             stream = await _open(address)
         except OSError as error:
@@ -186,11 +210,16 @@ class Peers:
                 handshake = await self._prove(stream, connects=True)
             if handshake.peer != peer:
                 raise ProtocolError(f"worker {handshake.peer} answers at {address}, not worker {peer}")
-            await self._keep(handshake, stream)
-        except (EmuError, trio.TooSlowError, trio.BrokenResourceError) as error:
+            await _exactly(stream, len(WELCOME))
+        except EmuError as error:
             stream.socket.close()
-            reason = str(error) or f"no proof in {HANDSHAKE_S:.0f} s"
-            raise ProtocolError(f"worker {peer} at {address}: {reason}") from None
+            raise type(error)(f"worker {peer} at {address}: {error}") from None
+        except (trio.TooSlowError, trio.BrokenResourceError) as error:
+            stream.socket.close()
+            slow = isinstance(error, trio.TooSlowError)
+            reason = f"no proof in {HANDSHAKE_S:.0f} s" if slow else "the connection broke"
+            raise HungUp(f"worker {peer} at {address}: {reason}") from None
+        await self._keep(handshake, stream)
 
     async def _prove(self, stream: trio.SocketStream, *, connects: bool) -> Handshake:
         handshake = Handshake(self._identity, self._worker, connects)
@@ -313,12 +342,12 @@ async def _open(address: str) -> trio.SocketStream:
 
 
 async def _exactly(stream: trio.SocketStream, count: int) -> bytes:
-    """Exactly so many bytes. Raises ProtocolError if the stream ends before."""
+    """Exactly so many bytes. Raises HungUp if the stream ends before."""
     data = b""
     while len(data) < count:
         more = await stream.receive_some(count - len(data))
         if not more:
-            raise ProtocolError(f"a connection ended {count - len(data)} bytes before its proof did")
+            raise HungUp(f"a connection ended {count - len(data)} bytes before its proof did")
         data += bytes(more)
     return data
 

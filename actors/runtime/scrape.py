@@ -107,6 +107,15 @@ class Scrape:
         self._engine["refused_connections"] = self._refused_before + self.refused()
         self._exporter.publish(self._served_ps, self._values, self._engine, self._rows)
 
+    def page(self) -> tuple[int, bytes]:
+        """The metrics page, and a virtual time that it is not beyond."""
+        assert self._exporter is not None, "it is served"
+        try:
+            text = self._exporter.body()
+            return self._served_ps, text
+        finally:
+            self._exporter.sent()
+
     def virtual_ps(self) -> int:
         """How far virtual time is."""
         return max(partition.now_ps() for partition in self._partitions)

@@ -228,6 +228,11 @@ class Worker:
         progress = replace(self._hosted.scrape.progress(), refusals=lines)
         return progress, shares, saved, made_ps
 
+    async def page(self) -> tuple[int, bytes]:
+        """What the metrics page shows, for who cannot reach it, and a virtual time that it is not beyond."""
+        assert self._hosted is not None, "prepare comes first"
+        return await asyncio.to_thread(self._hosted.scrape.page)
+
     async def snapshot(self) -> None:
         """Have a snapshot taken as soon as possible; worker 0 only."""
         if self._hosted is not None and self._hosted.wishes is not None:

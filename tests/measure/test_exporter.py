@@ -6,11 +6,13 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
+from actors.runtime import pages
 from actors.runtime.exporter import Discovery, Exporter
 from emu.kernel.device import Series
 from tests.measure.test_exposition import check_format
@@ -111,6 +113,33 @@ def test_client_that_goes_away_does_no_harm(exporter: Exporter) -> None:
     host, port = address.split(":")
     socket.create_connection((host, int(port)), timeout=5).close()
     assert "emu_port_transmit_bytes_total" in scrape(address)
+
+
+def test_clients_that_trickle_keep_nobody_waiting_for_long(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "TIMEOUT_S", 0.2)
+    address = exporter.start()
+    exporter.publish(1, [[84, 5]])
+    host, port = address.split(":")
+    slow = [socket.create_connection((host, int(port)), timeout=5) for _ in range(pages.THREADS)]
+    over = threading.Event()
+
+    def trickle() -> None:
+        while not over.wait(0.02):
+            for client in slow:
+                with suppress(OSError):
+                    client.sendall(b"x")
+
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
+        assert "emu_port_transmit_bytes_total" in scrape(address)
+    finally:
+        over.set()
+        thread.join()
+        for client in slow:
+            client.close()
 
 
 def test_closed_exporter_can_be_closed_again_and_publishes_to_nobody() -> None:

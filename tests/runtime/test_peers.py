@@ -2,7 +2,9 @@
 
 import os
 import stat
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,11 @@ import trio
 import trio.testing
 
 from actors.runtime import peers as peers_module
-from actors.runtime.exchange import LENGTH, PeerGone, SocketExchange, framed
+from actors.runtime.exchange import PeerGone, SocketExchange
 from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
-from actors.runtime.peers import Address, Peers, StreamExchange
-from emu.errors import EmuError, ProtocolError, RuntimeFailure
+from actors.runtime.peers import Address, Peers
+from emu.errors import ProtocolError, RuntimeFailure
+from tests.runtime.under_trio import run
 
 SECRET = bytes(range(32))
 IDENTITY = RunIdentity("run", SECRET, 3)
@@ -27,17 +30,6 @@ async def listening(
     address = await peers.listen(HOST, tcp)
     nursery.start_soon(peers.serve)
     return peers, address
-
-
-async def with_peers(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await test(nursery)
-            nursery.cancel_scope.cancel()
-
-
-def run(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
-    trio.run(with_peers, test)
 
 
 def refused(peers: Peers) -> str:
@@ -187,7 +179,8 @@ def test_worker_left_behind_at_a_recovery_is_refused_though_it_knows_the_secret(
         stale = Peers(RunIdentity("run", SECRET, 3, incarnation=1), 1)
         with pytest.raises(ProtocolError, match="worker 0 at"):
             await stale.connect({0: address.unix})
-        assert "worker 1 is of incarnation 1; this run is in its 2" in refused(peers)
+        assert "worker 1 is of incarnation 1; this run is in its 2" in peers.refusals[0]
+        assert len(set(peers.refusals)) <= peers.refused == peers_module.TRIES
         fresh = Peers(recovered, 1)
         await fresh.connect({0: address.unix})
         await peers.connect({1: "it connects to us"})
@@ -224,17 +217,131 @@ def test_slow_handshake_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     run(test)
 
 
-def test_flood_of_strangers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flood_of_strangers_is_bounded_and_keeps_no_peer_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers_module, "STRANGERS", 4)
 
     async def test(nursery: trio.Nursery) -> None:
         peers, address = await listening(0, nursery)
         streams = [await trio.open_unix_socket(address.unix) for _ in range(4)]
         await trio.testing.wait_all_tasks_blocked(0.02)
-        assert await say(address) == b""
-        assert "more than 4 connections" in refused(peers)
+        assert peers.refused == 0
+        honest = Peers(IDENTITY, 1)
+        await honest.connect({0: address.unix})
+        await peers.connect({1: "it connects to us"})
+        assert sorted(peers.streams) == [1]
+        assert await streams[0].receive_some() == b"", "who came first and said nothing goes"
+        assert "more than 4 connections at one time have proved nothing" in refused(peers)
+        with trio.move_on_after(0.05) as open_still:
+            await streams[1].receive_some()
+        assert open_still.cancelled_caught
         for stream in streams:
             await stream.aclose()
+        await honest.close()
+        await peers.close()
+
+    run(test)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize("turns", [1, peers_module.TRIES])
+def test_peer_that_is_turned_away_or_not_heard_calls_again_some_times(
+    turns: int, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peers_module, "AGAIN_S", 0.01)
+    monkeypatch.setattr(peers_module, "HANDSHAKE_S", 0.1 if silent else 5.0)
+
+    async def test(nursery: trio.Nursery) -> None:
+        (door,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        way = f"127.0.0.1:{door.socket.getsockname()[1]}"
+        listener = Peers(IDENTITY, 0)
+        kept: list[trio.SocketStream] = []
+
+        async def turn_away_and_admit() -> None:
+            for _ in range(turns):
+                stream = await door.accept()
+                if silent:
+                    kept.append(stream)
+                else:
+                    stream.socket.close()
+            listener._listeners.append(door)
+            await listener.serve()
+
+        nursery.start_soon(turn_away_and_admit)
+        honest = Peers(IDENTITY, 1)
+        if turns < peers_module.TRIES:
+            await honest.connect({0: way})
+            await listener.connect({1: "it connects to us"})
+            assert listener.refused == 0
+        else:
+            said = "no proof in" if silent else "(a connection ended 44 bytes before|the connection broke)"
+            with pytest.raises(ProtocolError, match=f"worker 0 at {way}: {said}"):
+                await honest.connect({0: way})
+        for stream in kept:
+            stream.socket.close()
+        await honest.close()
+        await listener.close()
+
+    run(test)
+
+
+def test_peer_is_not_believed_to_be_there_until_it_says_welcome() -> None:
+    """As when the listener had given up on a connector whose process was stopped before its last word."""
+
+    async def test(nursery: trio.Nursery) -> None:
+        (door,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        way = f"127.0.0.1:{door.socket.getsockname()[1]}"
+        listener = Peers(IDENTITY, 0)
+
+        async def give_up_once_and_admit() -> None:
+            stream = await door.accept()
+            handshake = Handshake(IDENTITY, 0, connects=False)
+            handshake.take_hello(bytes(await stream.receive_some(HELLO_BYTES)))
+            await stream.send_all(handshake.hello + handshake.proof())
+            handshake.check_proof(bytes(await stream.receive_some(PROOF_BYTES)))
+            stream.socket.close()
+            listener._listeners.append(door)
+            await listener.serve()
+
+        nursery.start_soon(give_up_once_and_admit)
+        honest = Peers(IDENTITY, 1)
+        await honest.connect({0: way})
+        await listener.connect({1: "it connects to us"})
+        assert (sorted(honest.streams), sorted(listener.streams)) == ([0], [1])
+        await honest.close()
+        await listener.close()
+
+    run(test)
+
+
+NOBODY = 65534
+CALL = f"""
+import os, socket, sys
+os.setgid({NOBODY})
+os.setuid({NOBODY})
+socket.socket(socket.AF_UNIX).connect(sys.argv[1])
+"""
+
+
+def let_in(path: Path) -> None:
+    """Let everybody reach a socket."""
+    path.parent.chmod(0o711)
+    path.chmod(0o666)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
+def test_connection_of_another_user_is_refused_even_where_the_directory_lets_them_in() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        peers, address = await listening(0, nursery)
+        path = Path(address.unix)
+        call = partial(trio.run_process, [sys.executable, "-ISc", CALL, address.unix], check=False)
+        assert (await call(stderr=subprocess.DEVNULL)).returncode != 0, "0700 keeps them out"
+        assert peers.refused == 0
+        let_in(path)
+        assert (await call()).returncode == 0
+        await trio.testing.wait_all_tasks_blocked(0.02)
+        line = refused(peers)
+        assert line.endswith(f"a connection of user {NOBODY}, who does not own this run")
+        assert f" of user {NOBODY}: " in line
         await peers.close()
 
     run(test)
@@ -260,66 +367,6 @@ def test_worker_that_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> No
         await peers.close()
 
     run(test)
-
-
-def test_streams_of_trio_move_bodies_for_another_thread() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        left, right = await tcp_pair()
-        token = trio.lowlevel.current_trio_token()
-        one = StreamExchange({1: left}, token, nursery.start_soon)
-        other = StreamExchange({0: right}, token, nursery.start_soon)
-        large = b"y" * 3_000_000
-
-        def talk() -> None:
-            one.send(1, large)
-            other.send(0, large)
-            for end in (one, other):
-                bodies: list[bytes] = []
-                while not bodies:
-                    bodies = [body for _, body in end.receive(5.0)]
-                assert bodies == [large]
-            one.flush(5.0)
-
-        await trio.to_thread.run_sync(talk)
-        await left.send_all(LENGTH.pack(0))
-        with pytest.raises(ProtocolError, match="from worker 0: a frame of 0 bytes"):
-            await trio.to_thread.run_sync(other.receive, 5.0)
-        await left.send_all(framed(b"more"))
-        left.socket.close()
-        with pytest.raises(EmuError):
-            await trio.to_thread.run_sync(lambda: [one.receive(1.0) for _ in range(3)])
-        right.socket.close()
-
-    run(test)
-
-
-def test_known_peer_that_floods_is_cut_off() -> None:
-    async def test(nursery: trio.Nursery) -> None:
-        left, right = await tcp_pair()
-        token = trio.lowlevel.current_trio_token()
-        flooded = StreamExchange({0: right}, token, nursery.start_soon)
-        await left.send_all(framed(b"x") * (peers_module.MOST_WAITING + 1))
-
-        def look() -> None:
-            for _ in range(peers_module.MOST_WAITING + 2):
-                flooded.receive(5.0)
-
-        await trio.testing.wait_all_tasks_blocked(0.1)
-        with pytest.raises(ProtocolError, match="from worker 0: more than 64 frames that were not due"):
-            await trio.to_thread.run_sync(look)
-        left.socket.close()
-        right.socket.close()
-
-    run(test)
-
-
-async def tcp_pair() -> tuple[trio.SocketStream, trio.SocketStream]:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    port = listener.socket.getsockname()[1]
-    left = await trio.open_tcp_stream("127.0.0.1", port)
-    right = await listener.accept()
-    await listener.aclose()
-    return left, right
 
 
 def test_gone_peer_has_its_number() -> None:

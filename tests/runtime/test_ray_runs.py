@@ -1,5 +1,6 @@
 """Runs on real Ray actors and real sockets: over TCP, with workers that die, with users who lose patience."""
 
+import json
 import os
 import signal
 import subprocess
@@ -92,6 +93,24 @@ def test_workers_say_where_they_are_and_samples_are_whole(tmp_path: Path) -> Non
     assert outcome.workers == notes.workers
 
 
+def test_pages_of_workers_on_another_host_are_served_on_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The coordinator is told that it is on another host than its workers, and sees none of their files."""
+    monkeypatch.setattr("actors.runtime.coordinator.host_identity", lambda: "elsewhere")
+    notes = Notes()
+    outcome = run("tiny_flap", notes=notes, workers=2, metrics=True, directory=tmp_path)
+    assert outcome.digest == run("tiny_flap", local=True).digest
+    listed = json.loads((tmp_path / "targets.json").read_text())
+    assert len({target for one in listed for target in one["targets"]}) == 1
+    paths = [one["labels"]["__metrics_path__"] for one in listed]
+    assert paths == ["/workers/0/metrics", "/workers/1/metrics"]
+    assert len(notes.metrics) == 2
+    for worker, page in zip(notes.workers, notes.metrics, strict=True):
+        (nic,) = (name for name in worker.devices if name.startswith("nic-"))
+        assert f'emu_port_receive_frames_total{{device="{nic}",port="0"}} 0\n' in page
+
+
 def test_killed_worker_is_named_and_the_rest_is_kept() -> None:
     notes = Notes(lambda me: os.kill(me.workers[1].pid, signal.SIGKILL))
     outcome = run("permutation", LONG, notes, workers=3, recoveries=0)
@@ -128,7 +147,7 @@ def test_scenario_that_does_not_fit_is_refused_before_any_worker_starts() -> Non
     ],
 )
 def test_cluster_that_cannot_be_reached_is_one_clear_line(address: str, reason: str) -> None:
-    with pytest.raises(RuntimeFailure, match=reason):
+    with pytest.raises(RuntimeFailure if reason.startswith("no Ray") else UsageError, match=reason):
         run("tiny_flap", address=address)
 
 

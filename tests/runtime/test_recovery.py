@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import ray
@@ -97,12 +99,9 @@ def disturbed(
     plan = plan_of(NAME, 1)
     options = RunOptions(
         workers=workers,
-        metrics=False,
-        progress_every_s=0.01,
-        snapshot_every_s=0.05,
         sockets=sockets,
         pace_ps=quiet()[0].virtual_ps // PACED_S if paced else 0,
-        **others,
+        **{"metrics": False, "progress_every_s": 0.01, "snapshot_every_s": 0.05, **others},
     )
     return run_scenario(plan.scenario, plan.topology, options, vandal)
 
@@ -142,6 +141,33 @@ def test_a_worker_that_stands_still_for_ten_seconds_changes_nothing() -> None:
     begun_s = time.monotonic()
     check(disturbed(vandal), vandal)
     assert time.monotonic() - begun_s > 10
+
+
+@pytest.mark.parametrize("seed", range(20 if SOAK else 1))
+def test_a_kill_while_the_run_goes_back_changes_nothing(seed: int) -> None:
+    """Who was left of the first kill dies at a drawn moment while all begin anew: before its devices are
+    built, while it connects, or just after."""
+    draw = Stream(seed, 1, 6)
+    delay_s = draw.below(3000) / 1000 if SOAK else 0.0
+    later: list[threading.Timer] = []
+
+    class Restless(Vandal):
+        def noted(self, line: str) -> None:
+            super().noted(line)
+            if not later:
+                later.append(threading.Timer(delay_s, os.kill, (self.pids[0][0], signal.SIGKILL)))
+                later[0].start()
+
+    def kill_the_other(me: Vandal) -> None:
+        os.kill(me.workers[1].pid, signal.SIGKILL)
+
+    vandal = Restless(kill_the_other, [quiet()[0].virtual_ps // 3])
+    outcome = disturbed(vandal)
+    (timer,) = later
+    timer.join()
+    check(outcome, vandal)
+    assert outcome.engine.recoveries == len(vandal.notes) == 2
+    assert not {*vandal.pids[0]} & {*vandal.pids[-1]}
 
 
 @pytest.mark.parametrize("worker", range(WORKERS if SOAK else 1))
@@ -186,6 +212,42 @@ def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_s
     )
     assert standing is not None, told
     assert back.endswith(f"; the run goes back to {standing[1]}")
+
+
+def test_counters_of_a_worker_elsewhere_do_not_fall_though_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was executed since the last snapshot, a tenth of the run and more, is executed again."""
+    monkeypatch.setattr("actors.runtime.coordinator.host_identity", lambda: "elsewhere")
+    read: list[dict[str, float]] = []
+    before: list[int] = []
+
+    class Reader(Vandal):
+        def progressed(self, progress: Progress) -> None:
+            with suppress(OSError):  # nobody answers while the worker is replaced
+                read.append(counters(self.workers[1].metrics_address))
+            super().progressed(progress)
+
+        def noted(self, line: str) -> None:
+            super().noted(line)
+            before.append(len(read))
+
+    vandal = Reader(lambda me: os.kill(me.workers[1].pid, signal.SIGKILL), [quiet()[0].virtual_ps * 2 // 3])
+    outcome = disturbed(vandal, metrics=True, snapshot_every_s=0.3)
+    check(outcome, vandal)
+    assert outcome.engine.recoveries == 1
+    assert 2 < before[0] < len(read) - 2
+    assert max(read[0].values()) < max(read[-1].values())
+    for earlier, later in pairwise(read):
+        assert {name: value for name, value in earlier.items() if later[name] < value} == {}
+
+
+def counters(address: str) -> dict[str, float]:
+    """Those of devices, and virtual time; the worker's own begin anew with its process."""
+    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        page = answer.read().decode()
+    lines = re.findall(r"^(emu_virtual_seconds_total|\S+_total\{device=\S+) (\S+)$", page, re.MULTILINE)
+    return {name: float(value) for name, value in lines}
 
 
 @pytest.mark.parametrize("sockets", ["auto", "tcp"])

@@ -1,0 +1,51 @@
+"""How does a Prometheus server read a worker on another host, whose page is on that host's loopback?
+
+Through the coordinator, which serves such pages beside the list of workers (`actors.runtime.pages.Discovery`)
+and asks the actor for each scrape. So one URL on one host reaches every worker of a cluster, and nothing
+listens to the network for it.
+
+A page outlives the actor behind it. Until its successor has passed the virtual time that was last shown, what
+was last shown is shown again, so the counters of devices never fall.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Final
+
+from actors.runtime.exporter import METRICS_TYPE
+
+PAGE_S: Final = 5.0
+"""How long an actor may take to answer a scrape."""
+
+
+class FarPage:
+    """The metrics page of one worker, wherever it lives."""
+
+    content_type = METRICS_TYPE
+
+    def __init__(self) -> None:
+        self.actor: Any = None
+        """Whom to ask; None once the run is over: what it showed last is still shown."""
+        self._lock = threading.Lock()
+        self._shown_ps = -1
+        self._shown = b""
+
+    def body(self) -> bytes:
+        """The page, now. Raises ConnectionError if the worker does not answer."""
+        import ray  # noqa: PLC0415  Ray only where it is needed
+
+        actor = self.actor
+        if actor is None:
+            return self._shown
+        try:
+            virtual_ps, page = ray.get(actor.page.remote(), timeout=PAGE_S)
+        except ray.exceptions.RayError:
+            raise ConnectionError("the worker does not answer") from None
+        with self._lock:
+            if virtual_ps >= self._shown_ps:
+                self._shown_ps, self._shown = virtual_ps, page
+            return self._shown
+
+    def sent(self) -> None:
+        """Nobody waits for that."""

@@ -1,0 +1,17 @@
+"""How does a test run what trio runs?"""
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+
+async def _with_nursery(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            await test(nursery)
+            nursery.cancel_scope.cancel()
+
+
+def run(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
+    """Run a test in a nursery, and cancel what it left there."""
+    trio.run(_with_nursery, test)
