@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 
 from actors.runtime.ensemble import START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
-from actors.runtime.far_pages import FarPage
+from actors.runtime.far_pages import FarPages
 from actors.runtime.homes import Homes, housed
 from actors.runtime.interruption import Interruption
 from actors.runtime.judgement import can_be_repeated, judge
@@ -110,7 +110,7 @@ class _RayRun:
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
         self._discovery = discovery
-        self._far_pages = [FarPage() for _ in range(plan.workers)]
+        self._far_pages = FarPages(discovery, plan.workers)
         self._addresses: list[Address] = []
         self._run = secrets.token_hex(8)
         self._secret = secrets.token_bytes(32)
@@ -160,8 +160,7 @@ class _RayRun:
         """Close what the run opened; end its actors, or leave them to the session after an orderly run."""
         for worker in sorted(self._ensemble.gone):
             self._sweep_up_after(worker)
-        for page in self._far_pages:
-            page.actor = None
+        self._far_pages.close()
         self._ensemble.close(keep=ending is not Ending.FAILED)
         self._copy.close()
         self._keeper.end(ending)
@@ -226,6 +225,8 @@ class _RayRun:
         ensemble = self._ensemble
         ensemble.hire()
         self._places = ensemble.all(lambda _, actor: actor.where.remote(), "start")
+        if self._options.address is not None:
+            ensemble.check_editions()
         shipped = b""
         if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
             shipped = to_bytes(snapshot)
@@ -284,7 +285,9 @@ class _RayRun:
                 pid=place.pid,
                 node=place.node,
                 data_address=one.address.tcp or one.address.unix,
-                metrics_address=self._page_address(worker, one),
+                metrics_address=one.metrics_address
+                if self._is_near(worker)
+                else self._far_pages.serve(worker, self._ensemble.actors[worker]),
                 devices=plan.names_of(worker),
                 ray_node=place.ray_node,
                 compiled=place.compiled,
@@ -297,13 +300,6 @@ class _RayRun:
         if self._discovery is not None:
             self._discovery.set_targets(targets)
         self._observer.workers_up(self._records, self._discovery.url if self._discovery else "")
-
-    def _page_address(self, worker: int, prepared: Prepared) -> str:
-        """Where a worker's metrics page can be reached from this host."""
-        if self._discovery is None or self._is_near(worker):
-            return prepared.metrics_address
-        self._far_pages[worker].actor = self._ensemble.actors[worker]
-        return self._discovery.serve(worker, self._far_pages[worker])
 
     def _listen(self) -> dict[int, Report | None]:
         """Wait for every worker's report; None for one that is gone."""

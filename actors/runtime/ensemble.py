@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from actors.runtime.crew import crew_of_session
+from actors.runtime.edition import edition
 from actors.runtime.homes import Homes
 from actors.runtime.interruption import Interruption
 from actors.runtime.worker import Worker
@@ -23,6 +24,11 @@ PROBE_S: Final = 2.0
 """How often the nodes of actors that do not answer are asked whether they are there."""
 ASK_S: Final = 5.0
 SMALL_SHARE: Final = 0.001
+IN_CREATION: Final = "error raised in its creation task"
+"""What Ray says of an actor whose class its process could not import; the same would happen again."""
+NEEDED: Final = (
+    "every node needs emu and what it imports (docs/cluster.md), or everything but emu and --wheel"
+)
 
 Call = Callable[[int, Any], Any]
 """Calls an actor, given its worker's number; returns the reference of the answer."""
@@ -84,6 +90,16 @@ class Ensemble:
             self.actors[worker] = begin(worker)
         self.gone.clear()
 
+    def check_editions(self) -> None:
+        """Refuse actors that run other sources than this process. Raises RuntimeFailure; else as `all`."""
+        found = self.all(lambda _, actor: actor.edition.remote(), "say what they run")
+        for worker, (host, theirs) in enumerate(found):
+            if theirs != edition():
+                raise RuntimeFailure(
+                    f"worker {worker} on {host} runs another edition of emu than this process, and may give "
+                    "another answer; install the same on every node, or bring it with --wheel"
+                )
+
     @property
     def living(self) -> list[int]:
         """The workers whose actors are not known to be gone."""
@@ -132,6 +148,10 @@ class Ensemble:
         try:
             answer = ray.get(ref)
         except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
+            if IN_CREATION in str(error):
+                raise RuntimeFailure(
+                    f"worker {worker} cannot be started: {_last_line(error)}; {NEEDED}"
+                ) from None
             self.gone.setdefault(worker, _reason(error))
             return None
         self._heard_s[worker] = time.monotonic()
@@ -198,6 +218,12 @@ def cluster_cpus() -> int:
 
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return max(int(resources.get("CPU", 1)), 1)
+
+
+def _last_line(error: Exception) -> str:
+    """The last line of a traceback that is told in an error."""
+    told = [line for line in str(error).splitlines() if line and line[0].isalpha()]
+    return (told or [type(error).__name__])[-1][:300]
 
 
 def _reason(error: Exception) -> str:

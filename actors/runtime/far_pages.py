@@ -14,6 +14,7 @@ import threading
 from typing import Any, Final
 
 from actors.runtime.exporter import METRICS_TYPE
+from actors.runtime.pages import Discovery
 
 PAGE_S: Final = 5.0
 """How long an actor may take to answer a scrape."""
@@ -49,3 +50,23 @@ class FarPage:
 
     def sent(self) -> None:
         """Nobody waits for that."""
+
+
+class FarPages:
+    """The pages of the workers of a run that live on other hosts; none where there is no discovery page."""
+
+    def __init__(self, discovery: Discovery | None, workers: int) -> None:
+        self._discovery = discovery
+        self._pages = [FarPage() for _ in range(workers)]
+
+    def serve(self, worker: int, actor: Any) -> str:
+        """Serve the page of a worker that is this actor from now on; its address, empty if there is none."""
+        if self._discovery is None:
+            return ""
+        self._pages[worker].actor = actor
+        return self._discovery.serve(worker, self._pages[worker])
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for page in self._pages:
+            page.actor = None

@@ -26,6 +26,7 @@ import trio
 import emu
 from actors.runtime.build import draw
 from actors.runtime.changes import Changes
+from actors.runtime.edition import edition
 from actors.runtime.exchange import Exchange, SocketExchange
 from actors.runtime.guest import TrioGuest
 from actors.runtime.hello import RunIdentity
@@ -157,6 +158,10 @@ class Worker:
         ip: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         ident: str = ray.get_runtime_context().get_node_id()
         return Place(os.getpid(), host_identity(), socket.gethostname(), ip, ident, emu.is_compiled())
+
+    async def edition(self) -> tuple[str, str]:
+        """Its host's name, and the edition of emu that it runs."""
+        return socket.gethostname(), await asyncio.to_thread(edition)
 
     async def prepare(self, spec: WorkerSpec, snapshot: bytes = b"") -> Prepared | EmuError:
         """Build the devices and open the sockets.

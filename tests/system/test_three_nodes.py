@@ -16,3 +16,6 @@ def test_three_nodes_give_the_answer_of_one_process_compiled_or_not() -> None:
     assert compiled == [emu.is_compiled(), emu.is_compiled(), False]
     (pinned,) = (worker for worker, (_, devices) in enumerate(found["workers"]) if "nic-0-0" in devices)
     assert pinned == 2
+    other, bare = found["refused"]
+    assert " runs another edition of emu than this process, and may give another answer; install " in other
+    assert ": ModuleNotFoundError: No module named trio; every node needs emu and what it imports" in bare

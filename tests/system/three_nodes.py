@@ -10,12 +10,15 @@ import sys
 import tempfile
 import warnings
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from ray.cluster_utils import Cluster
 
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, RunOptions, WorkerRecord
+from emu.errors import EmuError
 from emu.kernel.mixing import Stream
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling
@@ -31,6 +34,27 @@ class Stumblers(Observer):
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         pids = [worker.pid for worker in workers]
         self.stumbled = self.ended.enter_context(stumbling(pids, Stream(3, 1, 5)))
+
+
+def refusals(cluster: Cluster, common: dict[str, Any], directory: str) -> list[str]:
+    """What is told of nodes that run other sources, and of one on which something is not installed."""
+
+    def refusal(workers: int) -> str:
+        options = RunOptions(address=cluster.address, sockets="tcp", metrics=False, workers=workers)
+        try:
+            return run_scenario(plan.scenario, plan.topology, options).ending
+        except EmuError as error:
+            return str(error)
+
+    plan = plan_of("tiny_flap", 1)
+    with patch("actors.runtime.ensemble.edition", lambda: "another"):
+        of_another = refusal(3)
+    lacking = Path(directory, "lacking")
+    lacking.mkdir()
+    (lacking / "trio.py").write_text("raise ModuleNotFoundError('No module named trio')\n", encoding="utf-8")
+    cluster.add_node(**common, node_name="bare", env_vars={"PYTHONPATH": str(lacking)})
+    cluster.wait_for_nodes()
+    return [of_another, refusal(4)]
 
 
 def main() -> None:
@@ -53,6 +77,7 @@ def main() -> None:
             with stumblers.ended:
                 outcome = run_scenario(plan.scenario, plan.topology, options, stumblers)
             alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
+            refused = refusals(cluster, common, directory)
         finally:
             cluster.shutdown()  # type: ignore[no-untyped-call]
     found = {
@@ -60,6 +85,7 @@ def main() -> None:
         "agree": outcome.digest == alone.digest,
         "nodes": len({worker.ray_node for worker in outcome.workers}),
         "stumbled": len(set(stumblers.stumbled)),
+        "refused": refused,
         "workers": [[worker.compiled, list(worker.devices)] for worker in outcome.workers],
     }
     sys.stdout.write(json.dumps(found) + "\n")
