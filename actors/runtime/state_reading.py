@@ -7,7 +7,7 @@ so that a sum over workers counts them once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from actors.control.controller import Controller
 from actors.link import Port
@@ -16,13 +16,14 @@ from actors.nic.nic import Nic
 from actors.runtime.fabric import fabric_ports
 from actors.runtime.plan import RunPlan
 from actors.switch.switch import Switch
-from emu.faults.events import Fault
+from emu.faults.events import Fault, spans_of
 from emu.kernel.device import Device
 from emu.measure.collected import CollectivePlan
+from emu.measure.group_labels import members_of
 from emu.measure.jobs import bandwidth_bps, bus_factor
-from emu.measure.state_metrics import collective_name, size_range
+from emu.measure.state_metrics import algorithm_name, collective_name, size_range
+from emu.measure.training import step_mfu_ppm
 from emu.scenario.expect_span import direction_of
-from emu.topology.routing import routes
 from emu.wire.message import STATUS_SUCCESS
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
@@ -46,6 +47,9 @@ class StateReading:
         self._members: list[tuple[tuple[str, ...], Port]] | None = None
         """Labels and port of every member of every routing group, once somebody has asked."""
         self._fixed: Rows = {}
+        self._known_faults: Sequence[Fault] | None = None
+        self._spans: list[tuple[int, int]] = []
+        """Of the known faults."""
         self._switches = [device for device in devices if isinstance(device, Switch)]
         self._controller = next((one for one in devices if isinstance(one, Controller)), None)
         self._jobs = job_plans(plan.blueprint.plan, plan.topology)
@@ -62,16 +66,28 @@ class StateReading:
     def rows(self, now_ps: int) -> Rows:
         """Everything, now."""
         if self._members is None:
-            self._members = [one for switch in self._switches for one in self._members_of(switch)]
+            self._members = [
+                (labels, switch.ports[at])
+                for switch in self._switches
+                for labels, at in members_of(self._topology, switch.number)
+            ]
             self._fixed = self._fixed_rows()
         found: Rows = dict(self._fixed)
         found["group_member_bytes"] = [(labels, int(port.sent_data_bytes)) for labels, port in self._members]
         if self._controller is not None:
             self._add_jobs(found, self._controller)
-            begun, active = count_faults(self._faults(), now_ps)
-            found["faults"] = [((), begun)]
-            found["faults_active"] = [((), active)]
+            spans = self._fault_spans()
+            found["faults"] = [((), sum(begin_ps <= now_ps for begin_ps, _ in spans))]
+            found["faults_active"] = [((), sum(begin_ps <= now_ps < end_ps for begin_ps, end_ps in spans))]
         return found
+
+    def _fault_spans(self) -> list[tuple[int, int]]:
+        """From when to when each fault stands; worked out anew where a change made others of them."""
+        faults = self._faults()
+        if faults is not self._known_faults:
+            self._known_faults = faults
+            self._spans = spans_of(faults)
+        return self._spans
 
     def _fixed_rows(self) -> Rows:
         """What never changes: whom ports are connected to, and the sizes of buffers."""
@@ -86,19 +102,6 @@ class StateReading:
             found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
         return found
 
-    def _members_of(self, switch: Switch) -> Iterator[tuple[tuple[str, ...], Port]]:
-        """The members of groups of two ports and more, as they are while every link is up."""
-        topology = self._topology
-        nodes, ports = topology.nodes, topology.ports(switch.number)
-        for group in sorted(dict.fromkeys(routes(topology).groups(switch.number))):
-            if len(group) < 2:
-                continue
-            for at in group:
-                peer = nodes[ports[at].peer]
-                direction = direction_of(nodes[switch.number], peer)
-                labels = (nodes[switch.number].name, ranges(group), str(at), peer.name, direction)
-                yield labels, switch.ports[at]
-
     def _add_jobs(self, found: Rows, controller: Controller) -> None:
         for key in ("job_operations", "job_running", "job_failed", "job_step_time_ps", "job_mfu_ppm"):
             found[key] = []
@@ -110,13 +113,9 @@ class StateReading:
         for number, step_ps in sorted(self._steps.items()):
             plan = self._jobs[number]
             found["job_step_time_ps"].append(((plan.name,), step_ps))
-            if plan.training is not None and plan.training.step_flops and step_ps:
-                share = (
-                    plan.training.step_flops
-                    * 10**18
-                    / (step_ps * plan.ranks * plan.training.peak_flops_per_s)
-                )
-                found["job_mfu_ppm"].append(((plan.name,), int(share)))
+            mfu_ppm = step_mfu_ppm(plan.training, plan.ranks, step_ps)
+            if mfu_ppm is not None:
+                found["job_mfu_ppm"].append(((plan.name,), mfu_ppm))
         counts = self._counts(controller)
         found["collectives"] = sorted(counts.items())
         ordered = sorted(self._last.items())
@@ -180,7 +179,7 @@ class StateReading:
                 str(job.ranks),
                 collective_name(plan.op),
                 size_range(plan.size_bytes),
-                f"{plan.algorithm.upper()}_SIMPLE",
+                algorithm_name(plan.algorithm),
             )
             for plan in job.collectives
         ]
@@ -189,31 +188,3 @@ class StateReading:
 def _rate(plan: CollectivePlan, time_ps: int, bus: bool) -> int:
     factor = bus_factor(plan.op, plan.ranks) if bus else bus_factor("", plan.ranks)
     return (bandwidth_bps(plan.size_bytes, time_ps, factor) or 0) // 8
-
-
-def count_faults(faults: Sequence[Fault], now_ps: int) -> tuple[int, int]:
-    """How many occurrences have begun, repairs not counted, and how many of these are neither over nor
-    repaired."""
-    begun = [fault for fault in faults if fault.begin_ps <= now_ps and not fault.repairs]
-    repairs = [fault for fault in faults if fault.begin_ps <= now_ps and fault.repairs]
-    active = 0
-    for fault in begun:
-        places = [(one.op, one.device, one.place) for one in fault.changes]
-        mended = any(
-            repair.begin_ps > fault.begin_ps
-            and all(place in [(one.op, one.device, one.place) for one in repair.changes] for place in places)
-            for repair in repairs
-        )
-        active += not mended and not 0 < fault.end_ps <= now_ps
-    return len(begun), active
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers in short: [0, 1, 2, 5] is "0-2,5"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][1] == number - 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -12,11 +12,11 @@ with the switches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from emu.topology.model import Topology
-from emu.wire.event import FAULT, Message, pack_key
+from emu.wire.event import FAULT, NEVER_PS, Message, pack_key
 from emu.wire.fault import BEGIN_FAULT, END_FAULT, REPAIR_FAULT, ROUTE
 
 MOST_FAULTS: Final = 1 << 17
@@ -117,3 +117,26 @@ def all_events(faults: tuple[Fault, ...], topology: Topology, convergence_ps: in
     """The events of all faults of a scenario."""
     for fault in faults:
         yield from events_of(fault, topology, convergence_ps)
+
+
+def spans_of(faults: Iterable[Fault]) -> list[tuple[int, int]]:
+    """From when to when each occurrence stands, NEVER_PS where it lasts, in their order; repairs left out.
+
+    A repair ends what began before it, if it mends all that was changed.
+    """
+    found: list[tuple[int, int]] = []
+    listed = list(faults)
+    repairs = [(one.begin_ps, _touched(one)) for one in listed if one.repairs]
+    for fault in listed:
+        if not fault.repairs:
+            mends_ps = [
+                at_ps for at_ps, mended in repairs if at_ps > fault.begin_ps and _touched(fault) <= mended
+            ]
+            found.append((fault.begin_ps, min([fault.end_ps or int(NEVER_PS), *mends_ps])))
+    return found
+
+
+def _touched(fault: Fault) -> frozenset[tuple[int, int, int]]:
+    """What a fault changes on devices, and the links that routing takes out of use."""
+    changed = {(one.op, one.device, one.place) for one in fault.changes}
+    return frozenset(changed | {(int(ROUTE), -1, link) for link in fault.avoided})

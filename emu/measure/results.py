@@ -16,6 +16,7 @@ from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, 
 from emu.measure.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.jobs import job_rows
 from emu.measure.series_verdict import History, judge_series
+from emu.measure.state_series import State
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.summary_diagnosis import Diagnosed, Reference
 from emu.measure.unfired import never_fired
@@ -129,7 +130,13 @@ def summarise(
             history,
             records,
             topology,
-            summary.jobs,
+            State(
+                summary.jobs,
+                jobs,
+                [row for record in records for row in record.results.get("operations", ())],
+                scripted(scenario, topology, aims),
+                scenario.run.repeat,
+            ),
             fault_times(scenario, scripted(scenario, topology)),
             virtual_ps,
             scenario.run.sample_every_ps,

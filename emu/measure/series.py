@@ -3,8 +3,8 @@
 A counter of a device is known at the run's samples: at multiples of `run.sample_every`, at both ends of every
 span that an expectation is about, and at the end of the run. A sample at T tells what happened before T.
 Where nothing happened a run takes no samples; the values there are those of the last one (but for counters of
-time, which go on while a port is paused: they are known at the samples alone). What a collective came to is
-known when it ends, exactly then, and at no other time.
+time, which go on while a port is paused: they are known at the samples alone). Series of jobs and faults are
+in `emu.measure.state_series`.
 
 Over a span a *counter* is what it rose by since the beginning of the span, or since the last sample before
 where there is none just then; as a `rate`, what it rose by since the point before, a second. A gauge is what
@@ -14,18 +14,17 @@ it is. A peak is a gauge that knows the run from its beginning.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Final, NamedTuple
 
 from emu.kernel.device import Series
+from emu.measure.group_labels import members_of
 from emu.measure.metric import Kind, Unit
 from emu.measure.metrics import label_text, labels_of
-from emu.measure.state_metrics import collective_name, size_range
-from emu.measure.summary import Collective, Job
+from emu.measure.state_metrics import MEMBER
 from emu.scenario.expect_series import SeriesExpectation
 from emu.scenario.expect_span import Span, matches
-from emu.topology.model import Topology
+from emu.topology.model import Role, Topology
 from emu.units import PS_PER_S
 
 Number = int | Fraction
@@ -54,21 +53,38 @@ class Lines(NamedTuple):
     """The lines of a series that an expectation is about."""
 
     names: list[str]
-    places: dict[int, dict[int, int]]
-    """By device and place among its counters: the line's number."""
+    places: dict[int, dict[int, list[int]]]
+    """By device and place among its counters: the lines' numbers."""
 
 
 def lines_of(one: SeriesExpectation, layouts: Mapping[int, Sequence[Series]], topology: Topology) -> Lines:
     """Those that fit, by device."""
     names: list[str] = []
-    places: dict[int, dict[int, int]] = {}
+    places: dict[int, dict[int, list[int]]] = {}
     for device, layout in sorted(layouts.items()):
         node = topology.nodes[device]
         for place, series in enumerate(layout):
             if matches(one, series, node, topology):
-                places.setdefault(device, {})[place] = len(names)
-                names.append(one.series + labels_of(one.metric, node.name, series))
+                for labels in _labels_of(one, device, series, topology):
+                    places.setdefault(device, {}).setdefault(place, []).append(len(names))
+                    names.append(one.series + labels)
     return Lines(names, places)
+
+
+def _labels_of(one: SeriesExpectation, device: int, series: Series, topology: Topology) -> Iterator[str]:
+    """The labels of a counter's lines: several where its port is in several groups."""
+    if one.metric.labels != MEMBER:
+        yield labels_of(one.metric, topology.nodes[device].name, series)
+    elif topology.nodes[device].role is Role.SWITCH:
+        for values, port in members_of(topology, device):
+            if port == series.port and one.where.group in (None, values[MEMBER.index("group")]):
+                yield shown_labels(dict(zip(MEMBER, values, strict=True)))
+
+
+def shown_labels(labels: Mapping[str, str]) -> str:
+    """Labels and their values, braces included; nothing of none."""
+    inside = ",".join(f'{name}="{label_text(value)}"' for name, value in labels.items())
+    return f"{{{inside}}}" if inside else ""
 
 
 class Follower:
@@ -126,8 +142,7 @@ class Follower:
             places = self._places.get(device)
             if places is not None:
                 for place, value in zip(flat[::2], flat[1::2], strict=True):
-                    line = places.get(place)
-                    if line is not None:
+                    for line in places.get(place, ()):
                         self._values[line] = value
                         moved = True
         return moved
@@ -167,54 +182,6 @@ def combined(how: str, values: Sequence[Number]) -> Number:
     if how == "mean":
         return Fraction(sum(values), len(values))
     return max(values) if how == "max" else min(values)
-
-
-def collective_labels(job: str, one: Collective) -> dict[str, str]:
-    """The labels of what a collective came to, as the metrics page has them, but for the servers."""
-    return {
-        "comm_name": job,
-        "nranks": str(one.ranks),
-        "collective": collective_name(one.op),
-        "message_size": size_range(one.bytes),
-    }
-
-
-def points_of_collectives(
-    one: SeriesExpectation, jobs: Mapping[str, Job], span: Span
-) -> tuple[list[str], list[Point]]:
-    """The names of the lines, and what is known of them when."""
-    names: list[str] = []
-    ended = sorted(
-        (row.end_ps, at, name, row)
-        for name, job in jobs.items()
-        for at, row in enumerate(job.collectives)
-        if row.end_ps is not None and row.start_ps is not None and row.status == "success"
-    )
-    points: list[Point] = []
-    latest: dict[int, Number] = {}
-    for end_ps, _, job_name, row in ended:
-        labels = collective_labels(job_name, row)
-        if not all(fnmatchcase(labels[name], wanted) for name, wanted in one.where.given().items()):
-            continue
-        shown = ",".join(f'{name}="{label_text(value)}"' for name, value in labels.items())
-        name = f"{one.series}{{{shown}}}"
-        if name not in names:
-            names.append(name)
-        line = names.index(name)
-        latest[line] = _came_to(one, row)
-        if end_ps <= span.end_ps:
-            together = (
-                [(ALL, combined(one.combine, list(latest.values())))] if one.combine != "each" else None
-            )
-            points.append(Point(end_ps, together or [(line, latest[line])], end_ps < span.begin_ps))
-    return names, points
-
-
-def _came_to(one: SeriesExpectation, row: Collective) -> Number:
-    key = one.metric.key
-    if key == "collective_exec_time_ps":
-        return (row.end_ps or 0) - (row.start_ps or 0)
-    return (row.algbw if key == "collective_algorithm_bandwidth_bytes" else row.busbw) or 0
 
 
 def records_of(lines: Iterable[Mapping[str, object]]) -> Iterator[Record]:

@@ -26,14 +26,12 @@ from emu.measure.series import (
     Point,
     Record,
     lines_of,
-    points_of_collectives,
     records_of,
 )
-from emu.measure.state_metrics import COLLECTIVE
+from emu.measure.state_series import State, lines_of_state, points_of_operations
 from emu.measure.summary import Expectation as Verdict
-from emu.measure.summary import Job
-from emu.scenario.expect import quantity
-from emu.scenario.expect_series import SeriesBound, SeriesExpectation, percent
+from emu.scenario.expect import Bounds, quantity
+from emu.scenario.expect_series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent
 from emu.scenario.expect_span import FaultTimes, Span, shown_span, span_of
 from emu.topology.model import Topology
 from emu.units import PS_PER_S, format_time
@@ -136,7 +134,7 @@ class Judge:
             ended = format_time(self._end_ps)
             return f"the span begins at {format_time(begin_ps)}, and the run ended at {ended}"
         until = format_time(min(end_ps, self._end_ps))
-        what = "operation ended" if self._one.metric.labels == COLLECTIVE else "sample was taken"
+        what = "operation ended" if self._one.metric.key in OF_OPERATIONS else "sample was taken"
         return f"no {what} between {format_time(begin_ps)} and {until}, so nothing is known of it"
 
     def _of_all(self) -> tuple[str, str]:
@@ -220,7 +218,7 @@ def _number(bound: float | str, one: SeriesExpectation) -> Number:
     return exact * PS_PER_S if one.quantity == "time" else exact
 
 
-def _shown_bound(bound: SeriesBound) -> str:
+def _shown_bound(bound: Bounds) -> str:
     if bound.between is not None:
         return f"between {bound.between[0]} and {bound.between[1]}"
     return f"{bound.comparison} {getattr(bound, bound.comparison)}"
@@ -231,12 +229,12 @@ def judge_series(
     history: History,
     records: Sequence[DeviceRecord],
     topology: Topology,
-    jobs: Mapping[str, Job],
+    state: State,
     faults: Mapping[int, FaultTimes],
     end_ps: int,
     every_ps: int,
 ) -> list[Verdict]:
-    """A verdict on each, in order; `history` is read once."""
+    """A verdict on each, in order; `history` is read once. `faults` say when those of the scenario are."""
     layouts = {record.number: record.series for record in records}
     judges: list[Judge | str] = []
     followers: list[tuple[Follower, Judge]] = []
@@ -247,31 +245,28 @@ def judge_series(
             continue
         judge = Judge(one, span, end_ps)
         judges.append(judge)
-        if one.metric.labels == COLLECTIVE:
-            judge.names, points = points_of_collectives(one, jobs, span)
+        if one.metric.key in OF_OPERATIONS:
+            judge.names, points = points_of_operations(one, state, span)
             for point in points:
                 judge.take(point)
+        elif one.metric.key in OF_STATE:
+            lines, changes = lines_of_state(one, state, every_ps, end_ps)
+            judge.names = lines.names
+            _follow([(Follower(one, lines, span, every_ps), judge)], changes)
         else:
             lines = lines_of(one, layouts, topology)
             judge.names = lines.names
             followers.append((Follower(one, lines, span, every_ps), judge))
     if followers:
-        _follow(followers, records_of(history()), records, end_ps)
+        last = {record.number: list(chain(*enumerate(record.counters))) for record in records}
+        _follow(followers, chain(records_of(history()), [Record(end_ps, last)]))
     return [_told(one, judge) for one, judge in zip(expectations, judges, strict=True)]
 
 
-def _follow(
-    followers: Sequence[tuple[Follower, Judge]],
-    samples: Iterable[Record],
-    records: Sequence[DeviceRecord],
-    end_ps: int,
-) -> None:
-    last = {
-        record.number: [item for pair in enumerate(record.counters) for item in pair] for record in records
-    }
-    for sample in chain(samples, [Record(end_ps, last)]):
+def _follow(followers: Sequence[tuple[Follower, Judge]], records: Iterable[Record]) -> None:
+    for record in records:
         for follower, judge in followers:
-            for point in follower.take(sample):
+            for point in follower.take(record):
                 judge.take(point)
 
 

@@ -1,7 +1,8 @@
 """Which series tell of the state of jobs, collectives and faults, as it is when somebody looks?
 
 They are read at a scrape, from devices that keep this state anyway, and cost a run nothing. They are not in
-the samples of a run directory: there the summary, the journal and the tables say the same.
+the samples of a run directory: there the summary, the journal and the tables say the same, and from these
+expectations know them over time (`emu.measure.state_series`).
 
 The labels of collectives are those of NCCL Inspector's Prometheus output (NCCL, ext-profiler/inspector):
 `comm_name` is the job, `collective` as NCCL spells it, `message_size` a range of powers of two. Slurm job,
@@ -90,6 +91,11 @@ def size_range(size_bytes: int) -> str:
     unit = min(power // 10, len(_UNITS) - 1)
     low = 1 << (power - 10 * unit)
     return f"{low}-{2 * low}{_UNITS[unit]}"
+
+
+def algorithm_name(algorithm: str) -> str:
+    """Algorithm and protocol as NCCL Inspector has them; ours is the simple one."""
+    return f"{algorithm.upper()}_SIMPLE"
 
 
 def collective_name(op: str) -> str:

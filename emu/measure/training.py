@@ -136,5 +136,12 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
     )
 
 
+def step_mfu_ppm(facts: TrainingFacts | None, ranks: int, step_ps: int) -> int | None:
+    """The MFU of one step, in millionths; None of what has no FLOPs."""
+    if facts is None or not facts.step_flops or not step_ps:
+        return None
+    return int(facts.step_flops * 10**18 / (step_ps * ranks * facts.peak_flops_per_s))
+
+
 def _share(part_ps: int, whole_ps: int) -> float:
     return round(part_ps / whole_ps, 6)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal
 
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.spelling import shown
@@ -85,52 +85,9 @@ SummaryPath = Annotated[
 BoundValue = Annotated[Bound, _BOUND]
 
 
-class Bounded(Protocol):
-    """Whatever has the four comparisons, of which one is given."""
+class Bounds(Section):
+    """What something is compared with: exactly one of four comparisons."""
 
-    @property
-    def equals(self) -> Bound | None:
-        """The value is exactly this."""
-
-    @property
-    def at_least(self) -> Bound | None:
-        """The value is this or more."""
-
-    @property
-    def at_most(self) -> Bound | None:
-        """The value is this or less."""
-
-    @property
-    def between(self) -> tuple[Bound, Bound] | None:
-        """The value is the first or more, and the second or less."""
-
-
-def given_bound(section: Bounded) -> Comparison:
-    """Which of the four comparisons it has."""
-    return next(name for name in COMPARISONS if getattr(section, name) is not None)
-
-
-def check_bounds(section: Bounded) -> Iterator[Refusal]:
-    """Refuse none or several comparisons, and bounds without an order."""
-    given = [name for name in COMPARISONS if getattr(section, name) is not None]
-    if len(given) != 1:
-        found = " and ".join(given) if given else "no comparison"
-        yield Refusal((), f"has {found}", f"exactly one of {', '.join(COMPARISONS)}")
-    for name in given:
-        bounds = section.between if name == "between" and section.between else (getattr(section, name),)
-        for bound in bounds:
-            orderable = not isinstance(bound, bool) and (
-                not isinstance(bound, str) or quantity(bound) is not None
-            )
-            if name != "equals" and not orderable:
-                yield Refusal((name,), f"{bound!r} has no order", "a number, or a quantity with its unit")
-
-
-class Expectation(Section):
-    """One thing that must be true; a run ends with exit status 1 if it is not."""
-
-    value: SummaryPath
-    """Where in the summary."""
     equals: BoundValue | None = None
     """The value is exactly this."""
     at_least: BoundValue | None = None
@@ -142,9 +99,31 @@ class Expectation(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse none or several comparisons, and bounds without an order."""
-        yield from check_bounds(self)
+        given = [name for name in COMPARISONS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) if given else "no comparison"
+            yield Refusal((), f"has {found}", f"exactly one of {', '.join(COMPARISONS)}")
+        for name in given:
+            bounds = self.between if name == "between" and self.between else (getattr(self, name),)
+            for bound in bounds:
+                orderable = not isinstance(bound, bool) and (
+                    not isinstance(bound, str) or quantity(bound) is not None
+                )
+                if name != "equals" and not orderable:
+                    yield Refusal((name,), f"{bound!r} has no order", "a number, or a quantity with its unit")
 
     @property
     def comparison(self) -> Comparison:
         """Which of the four it is."""
-        return given_bound(self)
+        return next(name for name in COMPARISONS if getattr(self, name) is not None)
+
+
+class _OfSummary(Section):
+    """A place in the summary; a class of its own, so that it is written before what it is compared with."""
+
+    value: SummaryPath
+    """Where in the summary."""
+
+
+class Expectation(Bounds, _OfSummary):
+    """One thing that must be true; a run ends with exit status 1 if it is not."""

@@ -19,16 +19,19 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
 from emu.measure.metric import PORT, Kind, Metric, Unit
-from emu.measure.metrics import CONGESTION_REASONS, DEVICE_METRICS, DROP_REASONS
+from emu.measure.metrics import (
+    CONGESTION_REASONS,
+    DEVICE_METRICS,
+    DROP_REASONS,
+    ENGINE_METRICS,
+    INFO_METRICS,
+)
 from emu.measure.state_metrics import COLLECTIVE, STATE_METRICS
 from emu.scenario.expect import (
     BOUND_ACCEPTED,
     Bound,
-    BoundValue,
-    Comparison,
+    Bounds,
     Expectation,
-    check_bounds,
-    given_bound,
     quantity,
 )
 from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
@@ -41,17 +44,26 @@ RELATIONS: Final[tuple[Relation, ...]] = ("never", "always", "reaches", "recover
 Combination = Literal["each", "sum", "max", "min", "mean"]
 Quantity = Literal["time", "size", "rate", "share", "number"]
 
-OF_OPERATIONS: Final = {
+OF_OPERATIONS: Final[dict[str, Quantity]] = {
     "collective_exec_time_ps": "time",
     "collective_algorithm_bandwidth_bytes": "rate",
     "collective_bus_bandwidth_bytes": "rate",
+    "job_step_time_ps": "time",
+    "job_mfu_ppm": "number",
 }
-"""Series whose value changes when a collective ends, and what they measure."""
+"""Series that are known when an operation ends, and what they measure."""
+OF_STATE: Final = frozenset(
+    {"job_operations", "job_running", "job_failed", "collectives", "faults", "faults_active"}
+)
+"""Series of jobs and faults that are known at every time, since it is known when they change."""
+COUNTED_AS: Final = {"group_member_bytes": "port_sent_data_bytes"}
+"""Series that are counters of devices under other labels, and which."""
+CONSTANT: Final = frozenset({"port_info", "buffer_pool_bytes"})
 KNOWN: Final[dict[str, Metric]] = {
     metric.name: metric
-    for metric in (*DEVICE_METRICS, *(one for one in STATE_METRICS if one.key in OF_OPERATIONS))
+    for metric in (*DEVICE_METRICS, *(one for one in STATE_METRICS if one.key not in CONSTANT))
 }
-"""What is known over time, by name: counters of devices, and what collectives came to."""
+"""What is known over time, by name."""
 WITHIN_ACCEPTED: Final = (
     'a time after a fault, by its place from 0, like "2ms of fault 1" or "2ms of the end of fault 1"'
 )
@@ -112,12 +124,12 @@ def _read_series(value: object) -> str:
         return value
     reason = f"there is no series {shown(value)}"
     if isinstance(value, str):
-        unkept = [metric.name for metric in STATE_METRICS if metric.name == value]
-        if unkept:
-            raise RefusedError(
-                f"{value} is read at a scrape, and not kept over time",
-                "a series of docs/metrics.md that devices count",
-            )
+        accepted = "a series of docs/metrics.md that tells of devices, jobs or faults"
+        if any(metric.name == value for metric in STATE_METRICS):
+            raise RefusedError(f"{value} never changes", accepted)
+        if any(metric.name == value for metric in (*ENGINE_METRICS, *INFO_METRICS)):
+            reason = f"{value} tells of the emulator itself, which may be another the next time"
+            raise RefusedError(reason, accepted)
         reason += did_you_mean(value, KNOWN)
     raise RefusedError(reason, "the name of a series of docs/metrics.md")
 
@@ -138,28 +150,6 @@ LevelValue = Annotated[
     Bound, Reading(_read_level, _same, BOUND_ACCEPTED, {"type": ["number", "string"]}, "value or share")
 ]
 Pattern = Annotated[str, word("a name", r"[A-Za-z0-9_.*?\[\]-]+", 'a name or a pattern, like "rtsw-*"')]
-
-
-class SeriesBound(Section):
-    """What is compared with, at each point of the span."""
-
-    equals: BoundValue | None = None
-    """The value is exactly this."""
-    at_least: BoundValue | None = None
-    """The value is this or more."""
-    at_most: BoundValue | None = None
-    """The value is this or less."""
-    between: tuple[BoundValue, BoundValue] | None = None
-    """The value is the first or more, and the second or less."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse none or several comparisons, and bounds without an order."""
-        yield from check_bounds(self)
-
-    @property
-    def comparison(self) -> Comparison:
-        """Which of the four it is."""
-        return given_bound(self)
 
 
 class SeriesWhere(Section):
@@ -185,6 +175,12 @@ class SeriesWhere(Section):
     """How many ranks."""
     message_size: str | None = None
     """A range of powers of two: `1-2MB`."""
+    algo_proto: Pattern | None = None
+    """By which algorithm: `RING_SIMPLE`."""
+    job: Pattern | None = None
+    """The job, of how far it is."""
+    group: str | None = None
+    """A routing group, by its ports: `4-7`."""
 
     def given(self) -> dict[str, str]:
         """The labels that are asked for, as texts."""
@@ -204,11 +200,11 @@ class SeriesExpectation(Section):
     """Whether each line must do it, or what they come to together."""
     rate: bool = False
     """Of a counter: its increase per second of virtual time, from one point to the next."""
-    never: SeriesBound | None = None
+    never: Bounds | None = None
     """At no point of the span it is so."""
-    always: SeriesBound | None = None
+    always: Bounds | None = None
     """At every point of the span it is so."""
-    reaches: SeriesBound | None = None
+    reaches: Bounds | None = None
     """At one point of the span, or more, it is so."""
     recovers_to: LevelValue | None = None
     """It is at this level or above at the end of the span: a value, or a share of its mean before the fault
@@ -239,7 +235,7 @@ class SeriesExpectation(Section):
             yield Refusal(("rate",), f"{self.series} only rises: its rate recovers", "rate: true")
         bounds: list[tuple[str, Bound | None]] = [(relation, self.recovers_to)]
         if relation != "recovers_to":
-            bound: SeriesBound = getattr(self, relation)
+            bound: Bounds = getattr(self, relation)
             of_bound = bound.between if bound.between is not None else (getattr(bound, bound.comparison),)
             bounds = [(bound.comparison, one) for one in of_bound]
         for name, value in bounds:
@@ -294,10 +290,15 @@ class SeriesExpectation(Section):
         return KNOWN[self.series]
 
     @property
+    def counted_as(self) -> str:
+        """What devices call the counter."""
+        return COUNTED_AS.get(self.metric.key, self.metric.key)
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """What its lines can be told apart by."""
         if self.metric.labels == COLLECTIVE:
-            return ("comm_name", "collective", "nranks", "message_size")
+            return ("comm_name", "collective", "nranks", "message_size", "algo_proto")
         found = self.metric.labels
         return (*found, "peer", "direction") if found[:2] == PORT else found
 
@@ -306,7 +307,7 @@ class SeriesExpectation(Section):
         """What its values measure, a rate taken into account."""
         metric = self.metric
         if metric.key in OF_OPERATIONS:
-            return "time" if OF_OPERATIONS[metric.key] == "time" else "rate"
+            return OF_OPERATIONS[metric.key]
         if metric.unit is Unit.PS:
             return "share" if self.rate else "time"
         if metric.unit is Unit.BYTES:
@@ -319,11 +320,11 @@ class SeriesExpectation(Section):
         return next(name for name in RELATIONS if getattr(self, name) is not None)
 
     @property
-    def bound(self) -> SeriesBound:
+    def bound(self) -> Bounds:
         """What is compared with; of `recovers_to` a level that is a value."""
         if self.relation == "recovers_to":
-            return SeriesBound(at_least=self.recovers_to)
-        found: SeriesBound = getattr(self, self.relation)
+            return Bounds(at_least=self.recovers_to)
+        found: Bounds = getattr(self, self.relation)
         return found
 
     @property

@@ -77,7 +77,7 @@ def bounds_ps(scenario: Scenario, faults: Sequence[Fault]) -> tuple[int, ...]:
 def matches(one: SeriesExpectation, series: Series, node: Node, topology: Topology) -> bool:
     """Whether a line of a device is meant."""
     where = one.where
-    if series.metric != one.metric.key:
+    if series.metric != one.counted_as:
         return False
     if where.device is not None and not fits(node, where.device, topology):
         return False

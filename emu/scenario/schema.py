@@ -117,10 +117,11 @@ class Scenario(Section):
                 if within is not None and deadline(within).fault >= count:
                     reason = f"there is no fault {deadline(within).fault}: the scenario has {count}, from 0"
                     yield Refusal(("expect", index, "within"), reason, "a fault by its place in faults")
-                wanted = expectation.where.comm_name
-                if wanted is not None and not any(fnmatchcase(name, wanted) for name in names):
-                    reason = f"there is no job {wanted!r}{did_you_mean(wanted, names)}"
-                    yield Refusal(("expect", index, "where", "comm_name"), reason, listed(names))
+                for label in ("comm_name", "job"):
+                    wanted = getattr(expectation.where, label)
+                    if wanted is not None and not any(fnmatchcase(name, wanted) for name in names):
+                        reason = f"there is no job {wanted!r}{did_you_mean(wanted, names)}"
+                        yield Refusal(("expect", index, "where", label), reason, listed(names))
                 continue
             steps = path_steps(expectation.value)
             if steps[0] == "jobs" and len(steps) > 1 and steps[1] not in names:

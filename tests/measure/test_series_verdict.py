@@ -9,6 +9,7 @@ from emu.errors import ScenarioError
 from emu.kernel.device import Series
 from emu.measure.collected import DeviceRecord
 from emu.measure.series_verdict import judge_series
+from emu.measure.state_series import State
 from emu.measure.summary import Collective, Job
 from emu.measure.summary import Expectation as Verdict
 from emu.scenario.expect_series import SeriesExpectation
@@ -58,7 +59,7 @@ def judged(
     lines = [{"virtual_ps": at * US, "changed": {str(LEAF): flat}} for at, flat in HISTORY]
     record = DeviceRecord(LEAF, 0, 1, 0, 0, LAYOUT, ENDED)
     (verdict,) = judge_series(
-        [one], lambda: lines, [record], TOPOLOGY, jobs or {}, faults, 1000 * US, 100 * US
+        [one], lambda: lines, [record], TOPOLOGY, State(jobs or {}), faults, 1000 * US, 100 * US
     )
     assert verdict.passed == (verdict.reason == "") == (verdict.actual is not None)
     return verdict
@@ -203,7 +204,8 @@ SLOWED = operations((0, 100, 100), (100, 200, 90), (200, 350, 40), (350, 450, 96
     ],
 )
 def test_what_collectives_came_to_is_known_when_they_end(keys: dict[str, Any], reason: str) -> None:
-    line = f'{BUSBW}{{comm_name="train",nranks="4",collective="AllReduce",message_size="1-2MB"}}'
+    line = f'{BUSBW}{{comm_name="train",nranks="4",collective="AllReduce",message_size="1-2MB"'
+    line += ',algo_proto="RING_SIMPLE"}'
     verdict = judged(jobs=SLOWED, series=BUSBW, where={"comm_name": "train"}, **keys)
     assert verdict.reason == (f"{line} {reason}" if reason.startswith("is") else reason)
 
@@ -232,8 +234,12 @@ NEVER = {"never": {"at_least": 1}}
             f"series: there is no series 'emu_port_droped_frames_total'; did you mean '{DROPS}'?",
         ),
         (
-            {"series": "emu_job_running", **NEVER},
-            "series: emu_job_running is read at a scrape, and not kept over time",
+            {"series": "emu_buffer_pool_bytes", **NEVER},
+            "series: emu_buffer_pool_bytes never changes",
+        ),
+        (
+            {"series": "emu_windows_total", **NEVER},
+            "series: emu_windows_total tells of the emulator itself, which may be another the next time",
         ),
         (
             {"series": DROPS, "where": {"reson": "ttl"}, **NEVER},

@@ -6,9 +6,10 @@ from actors.runtime.changes import Changes
 from actors.runtime.local import InProcess
 from actors.runtime.participant import Participant
 from actors.runtime.plan import RunPlan, blueprint_of, spread
-from actors.runtime.state_reading import Rows, StateReading, ranges
+from actors.runtime.state_reading import Rows, StateReading
 from emu import api
 from emu.measure.exposition import state_text
+from emu.measure.group_labels import ranges
 from emu.measure.samples import SampleReader
 from emu.measure.state_metrics import size_range
 from tests.measure.test_exposition import check_format
