@@ -75,6 +75,20 @@ class Broken:
         other = self.topology.node_named(peer).number
         return next(port for port, end in zip(ports, ends, strict=False) if end.peer == other)
 
+    def counted(self, metric: str, name: str, peer: str = "", priority: int = -1, reason: str = "") -> int:
+        """What a device has counted, over the ports, priorities and reasons that fit."""
+        device = self.device(name)
+        ends = self.topology.ports(device.number)
+        nodes = self.topology.nodes
+        return sum(
+            value
+            for one, value in zip(device.series(), device.counters(), strict=True)
+            if one.metric == metric
+            and (not peer or nodes[ends[one.port].peer].name == peer)
+            and priority in (-1, one.priority)
+            and reason in ("", one.reason)
+        )
+
     def flights_ps(self, name: str) -> list[int]:
         """From the first bit to the arrival, of what flies towards a device."""
         number = self.topology.node_named(name).number
