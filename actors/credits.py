@@ -31,7 +31,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES, Port
-from emu.kernel.device import Plain, Series
+from emu.kernel.device import Plain, Series, by_priority
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
 from emu.vectors import vec
 from emu.wire.event import Message
@@ -190,7 +190,7 @@ def credit_series(number: int) -> list[Series]:
     """The counters of a port with credits, in the order of `credit_counters`."""
     rows: list[Series] = []
     for metric in ("credit_updates", "port_xmit_wait_ps", "credit_peak_blocks"):
-        rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
+        rows += by_priority(metric, number)
     return rows
 
 

@@ -29,7 +29,7 @@ from mypy_extensions import i64
 
 from actors.credits import credit_counters, credit_series
 from actors.link import PRIORITIES, Port
-from emu.kernel.device import Plain, Series
+from emu.kernel.device import Plain, Series, by_priority, series_of
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
@@ -98,6 +98,7 @@ class Pfc:
         self.since_ps: vec[i64] = vec[i64]([0] * 8)
         self.paused_ps: vec[i64] = vec[i64]([0] * 8)
         self.received: vec[i64] = vec[i64]([0] * 8)
+        self.received_resumes: vec[i64] = vec[i64]([0] * 8)
         self.sent: vec[i64] = vec[i64]([0] * 8)
         self.resumed: vec[i64] = vec[i64]([0] * 8)
         self.told_since_ps: vec[i64] = vec[i64]([0] * 8)
@@ -225,6 +226,7 @@ class Pfc:
                     self._expiring |= 1 << priority
                     port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, port.number, priority)
             elif (message.b >> priority) & 1:
+                self.received_resumes[priority] += 1
                 self.until_ps[priority] = now
                 self._release(priority, now)
             priority += 1
@@ -318,7 +320,7 @@ class Pfc:
     def save(self) -> list[Plain]:
         """Both halves' state."""
         heard = [self.until_ps, self.since_ps, self.paused_ps, self.received, self.sent, self.resumed]
-        told = [self.told_since_ps, self.told_ps, self.stops, self.pauses]
+        told = [self.told_since_ps, self.told_ps, self.stops, self.pauses, self.received_resumes]
         return [save_fields(self, _FIELDS), [save_integers(table) for table in heard + told]]
 
     def load(self, state: Plain) -> None:
@@ -331,12 +333,21 @@ class Pfc:
         self.sent, self.resumed = load_integers(table[4]), load_integers(table[5])
         self.told_since_ps, self.told_ps = load_integers(table[6]), load_integers(table[7])
         self.stops, self.pauses = load_integers(table[8]), load_integers(table[9])
+        self.received_resumes = load_integers(table[10])
 
 
+PORT_METRICS: Final = (
+    "port_sent_frames",
+    "port_sent_bytes",
+    "port_sent_data_bytes",
+    "port_received_frames",
+    "port_received_bytes",
+)
 PFC_METRICS: Final = (
     "pfc_sent_frames",
     "pfc_resumed_frames",
     "pfc_received_frames",
+    "pfc_received_resumes",
     "pfc_stops",
     "pfc_pauses",
     "pfc_stopped_ps",
@@ -348,18 +359,11 @@ PFC_METRICS: Final = (
 def port_series(port: Port) -> list[Series]:
     """The counters that every fabric port has, in the order of `port_counters`."""
     number: int = port.number
-    rows = [
-        Series("port_sent_frames", number),
-        Series("port_sent_bytes", number),
-        Series("port_sent_data_bytes", number),
-        Series("port_received_frames", number),
-        Series("port_received_bytes", number),
-        Series("port_dropped_frames", number, -1, "link_down"),
-        Series("port_dropped_frames", number, -1, "corrupt"),
-        Series("port_up", number),
-    ]
+    rows = [series_of(metric, number) for metric in PORT_METRICS]
+    rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
+    rows.append(series_of("port_up", number))
     for metric in PFC_METRICS:
-        rows += [Series(metric, number, priority) for priority in range(PRIORITIES)]
+        rows += by_priority(metric, number)
     if port.credits is not None:
         rows += credit_series(number)
     return rows
@@ -387,10 +391,7 @@ def port_counters(port: Port, now: i64) -> list[int]:
         values += [0] * (len(PFC_METRICS) * PRIORITIES)
         lanes = port.credits
         return values if lanes is None else values + credit_counters(lanes, now)
-    values += list(pfc.sent)
-    values += list(pfc.resumed)
-    values += list(pfc.received)
-    values += list(pfc.stops)
-    values += list(pfc.pauses)
+    for table in (pfc.sent, pfc.resumed, pfc.received, pfc.received_resumes, pfc.stops, pfc.pauses):
+        values += list(table)
     values += [pfc.told_time_ps(priority, now) for priority in range(PRIORITIES)]
     return values + [pfc.paused_time_ps(priority, now) for priority in range(PRIORITIES)]

@@ -390,6 +390,11 @@ def _begin(directory: RunDirectory, prepared: Prepared) -> None:
     """The effective scenario, and a journal that begins with what breaks."""
     scenario = prepared.scenario
     directory.begin(effective(scenario), prepared.topology, scenario=scenario.name, seed=scenario.seed)
+    entries: list[tuple[str, int, dict[str, Any]]] = []
+    for one in sorted(prepared.resolved.faults, key=lambda fault: fault.begin_ps):
+        facts = {"fault": one.entry, "what": one.kind, "target": one.target, "until_ps": one.end_ps or None}
+        entries.append(("fault", one.begin_ps, facts))
     for change in prepared.resolved.link_changes:
         name = prepared.topology.links[change.link].name
-        directory.journal("link", change.at_ps, link=name, up=change.up, fault=change.fault)
+        entries.append(("link", change.at_ps, {"link": name, "up": change.up, "fault": change.fault}))
+    directory.journal_all(entries)

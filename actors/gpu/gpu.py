@@ -40,7 +40,7 @@ from mypy_extensions import i64
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
 from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain, Series
+from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.units import serialisation_ps
@@ -228,10 +228,10 @@ class Gpu(Device):
         return longest
 
     def series(self) -> list[Series]:
-        found = [Series("gpu_overtaken_copies")] if self.prioritised else []
+        found = [series_of("gpu_overtaken_copies")] if self.prioritised else []
         if self.domain is not None:
-            found += [Series(name, NVLINK_PORT) for name in NVLINK_SERIES]
-        return found + [Series(name) for name in SERIES]
+            found += [series_of(name, NVLINK_PORT) for name in NVLINK_SERIES]
+        return found + [series_of(name) for name in SERIES]
 
     def counters(self) -> list[int]:
         domain = self.domain

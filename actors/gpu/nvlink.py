@@ -29,7 +29,7 @@ from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from actors.outbox import Outbox
-from emu.kernel.device import Device, Plain, Series
+from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 from emu.units import serialisation_ps
@@ -196,7 +196,7 @@ class NvSwitch(Device):
         self.ports[message.a].send(message, self.queue.now_ps, passing=True)
 
     def series(self) -> list[Series]:
-        return [Series(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]
+        return [series_of(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]
 
     def counters(self) -> list[int]:
         return [value for port in self.ports for value in port.counters()]

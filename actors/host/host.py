@@ -34,7 +34,7 @@ from mypy_extensions import i64
 from actors.host.program import LIBRARY_SERIES, Program
 from actors.host.tables import MEETING, Attendance, PairTable, Proxy
 from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain, Series
+from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
@@ -323,7 +323,7 @@ class Host(Device):
     def series(self) -> list[Series]:
         if not any(program.counters() for program in self.programs):
             return []
-        return [Series(name) for name in LIBRARY_SERIES]
+        return [series_of(name) for name in LIBRARY_SERIES]
 
     def counters(self) -> list[int]:
         total: list[int] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from actors.link import PRIORITIES
 from actors.pfc import port_counters, port_is_steady, port_series
-from emu.kernel.device import Series
+from emu.kernel.device import Series, by_priority, series_of
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
@@ -61,17 +61,18 @@ def nic_is_steady(nic: Nic) -> bool:
 
 def nic_series(nic: Nic) -> list[Series]:
     """The counters of a NIC, in the order of `nic_counters`."""
-    rows = [Series("nic_" + name) for name in PLAIN]
-    rows.append(Series("nic_retransmitted_frames"))
-    rows += [Series("nic_" + name) for name in _optional(nic)]
+    rows = [series_of("nic_" + name) for name in PLAIN]
+    rows.append(series_of("nic_retransmitted_frames"))
+    rows += [series_of("nic_" + name) for name in _optional(nic)]
     if nic.ports()[0].fetch is not None:
-        rows.append(Series("nic_pcie_wait_ps"))
+        rows.append(series_of("nic_pcie_wait_ps"))
     for port in nic.ports():
         rows += port_series(port)
         n: int = port.number
-        rows.append(Series("port_dropped_frames", n, -1, "receive_overrun"))
+        rows.append(series_of("port_dropped_frames", n, -1, "receive_overrun"))
         if nic.counts_receive:
-            rows += [Series("nic_receive_peak_bytes", n, p) for p in range(PRIORITIES)]
+            rows += by_priority("nic_receive_bytes", n)
+            rows += by_priority("nic_receive_peak_bytes", n)
     return rows
 
 
@@ -89,6 +90,7 @@ def nic_counters(nic: Nic) -> list[int]:
         n: int = port.number
         values.append(0 if receive is None else receive.dropped_at(n))
         if nic.counts_receive and receive is not None:
+            values += [receive.held_at(n, p) for p in range(PRIORITIES)]
             values += [receive.peak_at(n, p) for p in range(PRIORITIES)]
     return values
 

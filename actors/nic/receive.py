@@ -113,6 +113,10 @@ class ReceiveBuffer:
         first = port_number * PRIORITIES
         return sum([int(self.groups[first + priority].dropped) for priority in range(PRIORITIES)])
 
+    def held_at(self, port_number: int, priority: int) -> int:
+        """What one priority of one port holds."""
+        return self.groups[port_number * PRIORITIES + priority].held_bytes
+
     def peak_at(self, port_number: int, priority: int) -> int:
         """The most that one priority of one port held."""
         return self.groups[port_number * PRIORITIES + priority].peak_bytes

@@ -29,9 +29,9 @@ from typing import Any, Final
 
 from actors.runtime.steering import Steering
 from emu.errors import RuntimeFailure, UsageError
+from emu.measure.report import shown_time
 from emu.measure.run_directory import SOCKET
 from emu.scenario.changes import end_of
-from emu.units import format_time
 
 MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 5.0
@@ -136,8 +136,8 @@ def fault_list(steering: Steering) -> list[dict[str, Any]]:
                 "fault": number,
                 "kind": fault.kind,
                 "target": str(getattr(fault, "target", "")),
-                "at": format_time(fault.at_ps),
-                "until": "" if until_ps is None else format_time(until_ps),
+                "at": shown_time(fault.at_ps),
+                "until": "" if until_ps is None else shown_time(until_ps),
                 "state": state,
             }
         )

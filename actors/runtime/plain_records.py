@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from emu.kernel.device import Series
+from emu.kernel.device import series_of
 from emu.measure.collected import DeviceRecord
 
 
@@ -50,7 +50,7 @@ def from_plain(plain: PlainRecord) -> DeviceRecord:
         executed=plain.executed,
         frames_received=plain.frames_received,
         data_frames_received=plain.data_frames_received,
-        series=tuple(Series(*one) for one in plain.series),
+        series=tuple(series_of(*one) for one in plain.series),
         counters=plain.counters,
         end_states=plain.end_states,
         results=plain.results,

@@ -28,7 +28,7 @@ from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.groups import Routes
 from actors.switch.switch import Switch
 from actors.switch.voq import Voq
-from emu.kernel.device import Plain, Series
+from emu.kernel.device import Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
 from emu.vectors import append, vec
@@ -304,13 +304,17 @@ class DeepSwitch(Switch):
         rows = super().series()
         for port in self.ports:
             n: int = port.number
-            rows += [Series("credit_grants", n), Series("voq_peak_bytes", n)]
+            rows += [series_of("credit_grants", n), series_of("voq_bytes", n), series_of("voq_peak_bytes", n)]
         return rows
 
     def counters(self) -> list[int]:
         values = super().counters()
         for port in self.ports:
-            values += [self.granted[port.number], self.voq_peak_bytes[port.number]]
+            values += [
+                self.granted[port.number],
+                sum([int(held) for held in port.voq_bytes]),
+                self.voq_peak_bytes[port.number],
+            ]
         return values
 
     def save(self) -> list[Plain]:

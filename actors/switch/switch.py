@@ -34,7 +34,7 @@ from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Ro
 from actors.switch.hashing import choose, flow_hash
 from actors.switch.policy import RoutingPolicy
 from actors.switch.watchdog import PauseWatch
-from emu.kernel.device import Device, Plain, Series
+from emu.kernel.device import Device, Plain, Series, by_priority, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
 from emu.units import serialisation_ps
@@ -309,22 +309,23 @@ class Switch(Device):
         return found
 
     def series(self) -> list[Series]:
-        rows = [Series("buffer_used_bytes"), Series("buffer_peak_bytes")]
+        rows = [series_of("buffer_used_bytes"), series_of("buffer_peak_bytes")]
         if self.counts_moved:
-            rows.append(Series("qos_moved_frames"))
+            rows.append(series_of("qos_moved_frames"))
         if self.cuts_through:
-            rows.append(Series("cut_through_frames"))
+            rows.append(series_of("cut_through_frames"))
         for port in self.ports:
             n: int = port.number
             rows += port_series(port)
-            rows += [Series("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
+            rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
             if self.watches:
-                rows += [Series("pfc_storms", n, p) for p in range(PRIORITIES)]
-            rows += [Series("queue_marked_frames", n, p) for p in range(len(port.reds))]
-            rows += [Series("queue_bytes", n, p) for p in range(PRIORITIES)]
-            rows += [Series("queue_peak_bytes", n, p) for p in range(PRIORITIES)]
-            rows += [Series("ingress_peak_bytes", n, p) for p in range(PRIORITIES)]
-            rows += [Series("headroom_peak_bytes", n, p) for p in range(PRIORITIES)]
+                rows += by_priority("pfc_storms", n)
+            rows += by_priority("queue_marked_frames", n)[: len(port.reds)]
+            rows += by_priority("queue_bytes", n)
+            rows += by_priority("queue_peak_bytes", n)
+            rows += by_priority("ingress_bytes", n)
+            rows += by_priority("ingress_peak_bytes", n)
+            rows += by_priority("headroom_peak_bytes", n)
         router = self.router
         if router is not None:
             rows += router.series()
@@ -349,6 +350,7 @@ class Switch(Device):
             values += list(port.queued_bytes)
             values += list(port.queue_peak_bytes)
             first: int = port.number * PRIORITIES
+            values += [buffer.groups[first + p].held_bytes for p in range(PRIORITIES)]
             values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]
             values += [buffer.groups[first + p].headroom_peak_bytes for p in range(PRIORITIES)]
         router = self.router

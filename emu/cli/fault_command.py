@@ -9,9 +9,8 @@ import click
 
 from actors.runtime.control_socket import ask
 from emu.errors import UsageError
-from emu.measure.report import aligned
+from emu.measure.report import aligned, shown_time
 from emu.scenario.overrides import parse_override
-from emu.units import format_time
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 
@@ -44,7 +43,7 @@ def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
         else:
             raise UsageError(f"{word!r} is not understood; accepted: KEY=VALUE, like for=200us")
     answer = ask(run, {"do": "inject", "fault": fault})
-    click.echo(f"fault {answer['fault']}: {kind} at {format_time(answer['at_ps'])}")
+    click.echo(f"fault {answer['fault']}: {kind} at {shown_time(answer['at_ps'])}")
     return 0
 
 
@@ -54,7 +53,7 @@ def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
 def clear(run: Path, number: int) -> int:
     """End fault number FAULT, which lasts, now."""
     answer = ask(run, {"do": "clear", "fault": number})
-    click.echo(f"fault {answer['fault']}: cleared at {format_time(answer['at_ps'])}")
+    click.echo(f"fault {answer['fault']}: cleared at {shown_time(answer['at_ps'])}")
     return 0
 
 
@@ -67,5 +66,5 @@ def listing(run: Path) -> int:
     rows = [[str(row[name]) for name in columns] for row in answer["faults"]]
     for line in aligned([columns, *rows], indent=""):
         click.echo(line)
-    click.echo(f"virtual time {format_time(answer['virtual_ps'])}")
+    click.echo(f"virtual time {shown_time(answer['virtual_ps'])}")
     return 0

@@ -20,10 +20,10 @@ from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
 from emu.measure.jobs import bandwidth_bps, bus_factor, status_name
-from emu.measure.report import about_rate, about_size, about_time
+from emu.measure.report import about_rate, about_size, about_time, shown_time
 from emu.scenario.changes import Change, end_of
 from emu.scenario.schema import Scenario
-from emu.units import BIT_PS_PER_BYTE, PS_PER_S, format_time, parse_time
+from emu.units import BIT_PS_PER_BYTE, PS_PER_S, parse_time
 from emu.wire.message import STATUS_SUCCESS
 
 
@@ -65,8 +65,8 @@ class LiveTerminal(Terminal):
         what = "injected" if "inject" in change else "cleared"
         target = getattr(section, "target", "")
         until_ps = end_of(section)
-        until = f" until {format_time(until_ps)}" if until_ps is not None and "inject" in change else ""
-        self._lines([f"{what} fault {fault}: {section.kind} {target} at {format_time(at_ps)}{until}"])
+        until = f" until {shown_time(until_ps)}" if until_ps is not None and "inject" in change else ""
+        self._lines([f"{what} fault {fault}: {section.kind} {target} at {shown_time(at_ps)}{until}"])
 
     def close(self) -> None:
         """Take the status line away. May be called again."""

@@ -20,6 +20,7 @@ from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.where_options import placed
 from emu.measure.run_directory import RunDirectory
+from emu.scenario.fault_draws import accelerations
 from emu.units import format_time
 
 
@@ -81,6 +82,7 @@ def command(
             prepared.scenario.name,
             (
                 f"{len(prepared.topology.gpus)} GPUs, {len(prepared.topology.switches)} switches; {speed}",
+                *accelerations(prepared.scenario.faults),
                 f"break it: emu fault inject {shown} KIND TARGET; end it: Ctrl-C",
             ),
         )

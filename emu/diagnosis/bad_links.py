@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import about_rate, about_time
+from emu.measure.report import about_rate, about_time, shown_time
 from emu.measure.shown import SPEED
-from emu.units import format_time
 
 
 def found(view: View) -> Iterator[Finding]:
@@ -89,7 +88,7 @@ def _late(view: View) -> Iterator[Finding]:
             line = f"{where}: {frames} frames late by {mean}, one by {about_time(latest_ps)} (time stamps)"
             what = f"frames from {view.name(number)} took {mean} longer than the link, since "
             parts.setdefault(view.link_name(number, port), []).append(
-                (since_ps, frames, what + format_time(since_ps), line)
+                (since_ps, frames, what + shown_time(since_ps), line)
             )
     for name, rows in parts.items():
         most = max(rows, key=lambda row: row[1])

@@ -11,9 +11,9 @@ from typing import Final
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.report import shown_time
 from emu.measure.shown import ROUTE
 from emu.topology.model import Role
-from emu.units import format_time
 
 CROWDED_PERMILLE: Final = 1250
 
@@ -82,7 +82,7 @@ def _drained(view: View) -> Iterator[Finding]:
                     "switch_drained",
                     name,
                     860,
-                    f"all {len(links)} neighbours of {name} have routed around it since {format_time(at_ps)} "
+                    f"all {len(links)} neighbours of {name} have routed around it since {shown_time(at_ps)} "
                     "though their links to it are up: it is drained",
                     (f"routes through {name}: withdrawn by all its neighbours; its ports: up",),
                     at_ps,

@@ -56,7 +56,7 @@ def chain_of_waits(view: View, suspect: str = "") -> str:
     if view.ending == "finished":
         return ""
     ranks = _ranks(view)
-    host = _host_of(view, suspect)
+    host = host_of(view, suspect)
     chains = [_from_rank(view, ranks, one, host) for one in sorted(ranks)]
     if not chains:
         chains = [_from_pair(view, nic, row) for nic, row in _outstanding(view)]
@@ -65,7 +65,7 @@ def chain_of_waits(view: View, suspect: str = "") -> str:
     return "; ".join(min(chains, key=lambda one: (one.grade, len(one.words))).words)
 
 
-def _host_of(view: View, name: str) -> int:
+def host_of(view: View, name: str) -> int:
     """The host of a device in a server; -1 of another."""
     for node in view.topology.nodes:
         if node.name == name and node.host >= 0:

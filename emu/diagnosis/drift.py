@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import about_size
+from emu.measure.report import about_size, shown_time
 from emu.measure.shown import ALPHA, CREDITS, DSCP, ECN, HASH_FIELDS, HASH_SEED, HEADROOM, PFC
-from emu.units import format_time
 
 
 class Drift(NamedTuple):
@@ -94,7 +93,7 @@ def _finding(view: View, drift: Drift) -> Finding:
         sentence += f" in place of {show(drift.built)}"
     else:
         sentence += ", for a while"
-    sentence += f", since {format_time(drift.since_ps)}"
+    sentence += f", since {shown_time(drift.since_ps)}"
     if signs:
         sentence += f"; {signs[0]}"
     evidence = (f"{name} running-config: {words} {running}", *signs)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.report import shown_time
 from emu.measure.shown import BOOTED, PAIR_ERROR
 from emu.topology.model import Role
-from emu.units import format_time
 from emu.wire.message import STATUS_RETRY_EXCEEDED
 
 MOST_SPANS = 3
@@ -90,9 +90,9 @@ def _hosts(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[st
         gone = _together(view, dark, nics)
         since_ps = gone[1] if gone else 0
         links = [one.name for one in gone[0]] if gone else []
-        what = "does not answer" if silent else f"booted at {format_time(booted[-1])}"
+        what = "does not answer" if silent else f"booted at {shown_time(booted[-1])}"
         sentence = (
-            f"{view.name(host)} went dark at {format_time(since_ps)}: it {what}, and the links of all its "
+            f"{view.name(host)} went dark at {shown_time(since_ps)}: it {what}, and the links of all its "
             "NICs lost their signal at once"
         )
         evidence = [
@@ -113,7 +113,7 @@ def _switches(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list
         links, since_ps = gone
         lost = sum(_lost(view, one) for one in links)
         sentence = (
-            f"{view.name(switch)} went down at {format_time(since_ps)}: all its {len(links)} links lost "
+            f"{view.name(switch)} went down at {shown_time(since_ps)}: all its {len(links)} links lost "
             f"their signal at once, and {lost} frames were lost on them"
         )
         evidence = tuple(_down_line(view, one) for one in links[:MOST_SPANS])
@@ -136,7 +136,7 @@ def _nics(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str
         lines = tuple(_down_line(view, one) for one in links)
         if at_once:
             sentence = (
-                f"{view.name(nic)} was reset at {format_time(at_once[0][0])}: {len(at_once)} queue pairs "
+                f"{view.name(nic)} was reset at {shown_time(at_once[0][0])}: {len(at_once)} queue pairs "
                 "went into error and its links lost their signal at the same instant"
             )
             evidence = (f"{view.name(nic)} log: {len(at_once)} queue pairs in error", *lines)
@@ -146,7 +146,7 @@ def _nics(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str
             )
         elif len(links) > 1:
             sentence = (
-                f"{view.name(nic)} went down at {format_time(since_ps)}: all its {len(links)} links lost "
+                f"{view.name(nic)} went down at {shown_time(since_ps)}: all its {len(links)} links lost "
                 "their signal at once"
             )
             yield (
@@ -160,8 +160,8 @@ def _lost(view: View, one: Dark) -> int:
 
 
 def _span(span: tuple[int, int]) -> str:
-    until = "on" if span[1] < 0 else f"to {format_time(span[1])}"
-    return f"from {format_time(span[0])} {until}"
+    until = "on" if span[1] < 0 else f"to {shown_time(span[1])}"
+    return f"from {shown_time(span[0])} {until}"
 
 
 def _down_line(view: View, one: Dark) -> str:
@@ -174,7 +174,7 @@ def _link(view: View, one: Dark) -> Finding:
     lost = _lost(view, one)
     score = 900 + min(lost, 20)
     if one.times > 1:
-        sentence = f"link {one.name} lost its signal {one.times} times, first at {format_time(one.since_ps)}"
+        sentence = f"link {one.name} lost its signal {one.times} times, first at {shown_time(one.since_ps)}"
         return Finding(
             "link_flap",
             one.name,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.jobs import status_name
+from emu.measure.report import shown_time
 from emu.measure.shown import PAIR_ERROR
 from emu.topology.model import Role
-from emu.units import format_time
 from emu.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 
 
@@ -36,8 +36,8 @@ def found(view: View) -> Iterator[Finding]:
             "qp_error",
             name,
             910,
-            f"queue pair {qpn} (index {pair}) of {name} went into error at {format_time(at_ps)} by itself "
+            f"queue pair {qpn} (index {pair}) of {name} went into error at {shown_time(at_ps)} by itself "
             f"({status_name(status)}), not for want of an answer",
-            (f"{name} log at {format_time(at_ps)}: queue pair {qpn} in error", *failed),
+            (f"{name} log at {shown_time(at_ps)}: queue pair {qpn} in error", *failed),
             at_ps,
         )

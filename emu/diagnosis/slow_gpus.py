@@ -14,10 +14,10 @@ from typing import Final
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.pace import median, operations
 from emu.diagnosis.view import View
-from emu.measure.report import about_time
+from emu.measure.report import about_time, shown_time
 from emu.measure.shown import GPU_GONE
 from emu.topology.model import Role
-from emu.units import format_time, serialisation_ps
+from emu.units import serialisation_ps
 
 SLOW_PERMILLE: Final = 1030
 """Of the median GPU's time for the same."""
@@ -43,8 +43,8 @@ def _lost(view: View) -> Iterator[Finding]:
                     "gpu_lost",
                     gpu,
                     970,
-                    f"{gpu} fell off the bus at {format_time(at_ps)} (Xid 79), and its rank failed",
-                    (f"{view.name(host)} log at {format_time(at_ps)}: {gpu} is gone",),
+                    f"{gpu} fell off the bus at {shown_time(at_ps)} (Xid 79), and its rank failed",
+                    (f"{view.name(host)} log at {shown_time(at_ps)}: {gpu} is gone",),
                     at_ps,
                     alarms=True,
                 )

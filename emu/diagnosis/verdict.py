@@ -17,6 +17,7 @@ What is left is ranked by how direct the evidence is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -31,11 +32,12 @@ from emu.diagnosis import (
     ranks,
     slow_gpus,
 )
-from emu.diagnosis.chain import chain_of_waits
+from emu.diagnosis.chain import chain_of_waits, host_of
 from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.pace import SLOWER_PERMILLE, failed_jobs, slower
 from emu.diagnosis.reference import harms
 from emu.diagnosis.view import PORTS_DOWN, View
+from emu.measure.summary import RankFailure
 from emu.measure.summary_diagnosis import Diagnosed, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
@@ -94,11 +96,15 @@ def _behind(view: View, finding: Finding) -> list[str]:
 
 
 def _lost(view: View, finding: Finding) -> str:
-    """The first failure of a rank, rather one that has to do with the finding's place."""
+    """The first failure of a rank that has to do with a finding: in a server, of a rank there or one
+    whose queue pair leads there; in the fabric, any.
+    """
+    hosts = [host for part in re.split("[:>]", finding.place) if (host := host_of(view, part)) >= 0]
     for name in failed_jobs(view):
         failures = view.jobs[name].failures
         near = [one for one in failures if finding.place == f"{name} rank {one.peer}"]
-        for one in (near or failures)[:1]:
+        near += [one for one in failures if any(host in _ends(view, one) for host in hosts)]
+        for one in (near or ([] if hosts else failures))[:1]:
             words = f"rank {one.rank} of {name}"
             if one.peer is not None:
                 words += f" waited for rank {one.peer}"
@@ -108,6 +114,17 @@ def _lost(view: View, finding: Finding) -> str:
                 words += f", queue pair {one.qpn}"
             return f"{words}: {one.status}"
     return ""
+
+
+def _ends(view: View, failure: RankFailure) -> list[int]:
+    """The hosts at both ends of the queue pair that a failure is of."""
+    if failure.nic is None:
+        return []
+    own = view.topology.node_named(failure.nic).number
+    far = [
+        view.topology.nic_at(remote) for _, qpn, remote, _ in view.rows(own, "pairs") if qpn == failure.qpn
+    ]
+    return [view.topology.host_of(nic) for nic in (own, *far)]
 
 
 def undecided(view: View) -> bool:

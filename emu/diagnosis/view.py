@@ -14,11 +14,11 @@ from emu.diagnosis.moves import Moved, Moves
 from emu.kernel.device import Series
 from emu.measure.collected import JobPlan
 from emu.measure.metrics import CONGESTION_REASONS
+from emu.measure.report import shown_time
 from emu.measure.shown import Shown
 from emu.measure.summary import Summary
 from emu.scenario.schema import Scenario
 from emu.topology.model import FABRIC, Attachment, Role, Topology
-from emu.units import format_time
 
 Row = Sequence[int]
 ALARMED: Final = (
@@ -171,7 +171,7 @@ class View:
         moved = self.moved(metric, number, port, reason)
         if moved is None:
             return ""
-        return f" (first between {format_time(moved.after_ps)} and {format_time(moved.by_ps)})"
+        return f" (first between {shown_time(moved.after_ps)} and {shown_time(moved.by_ps)})"
 
     def alarmed(self) -> dict[str, int]:
         """What an operator would have been called for, and how often."""

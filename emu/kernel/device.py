@@ -39,6 +39,30 @@ class Series:
         self.reason = reason
 
 
+_KNOWN: Final[dict[tuple[str, int, int, str], Series]] = {}
+_BY_PRIORITY: Final[dict[tuple[str, int], list[Series]]] = {}
+_PRIORITIES: Final = 8
+
+
+def series_of(metric: str, port: int = -1, priority: int = -1, reason: str = "") -> Series:
+    """A counter: the same object each time, since ports are alike and a fabric has millions of them."""
+    key = (metric, port, priority, reason)
+    found = _KNOWN.get(key)
+    if found is None:
+        found = Series(metric, port, priority, reason)
+        _KNOWN[key] = found
+    return found
+
+
+def by_priority(metric: str, port: int) -> list[Series]:
+    """The counters of a metric at a port, one a priority: the same list each time, not to be changed."""
+    found = _BY_PRIORITY.get((metric, port))
+    if found is None:
+        found = [series_of(metric, port, priority) for priority in range(_PRIORITIES)]
+        _BY_PRIORITY[(metric, port)] = found
+    return found
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Device:
     """Base of switches, NICs, hosts, GPUs and control-plane devices.

@@ -18,9 +18,9 @@ from typing import Final
 from emu.measure.calls import Flight, RankCalls, calls_of, failures_of
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
 from emu.measure.jobs import SUCCESS, status_name
+from emu.measure.report import shown_time
 from emu.measure.summary import Job, RankFailure
 from emu.topology.model import Topology
-from emu.units import format_time
 from emu.wire.message import STATUS_TIMED_OUT
 
 MOST_NAMED: Final = 16
@@ -140,7 +140,7 @@ def _mistake(plan: JobPlan, rank: int, mine: Flight, who: str, theirs: Flight) -
 
 def _lost(failures: Sequence[RankFailure]) -> list[str]:
     return [
-        f"rank {one.rank} lost rank {one.peer} at {format_time(one.at_ps)}: "
+        f"rank {one.rank} lost rank {one.peer} at {shown_time(one.at_ps)}: "
         f"queue pair {one.qpn} of {one.nic}: {one.status}"
         for one in failures
         if one.status != _TIMED_OUT

@@ -146,8 +146,8 @@ class FaultPlan:
     until_ps: int | None = None
     links: tuple[int, ...] = ()
     takes_down: bool = True
-    begins_ps: tuple[int, ...] = ()
-    """Of each occurrence, in order; () for one at `at_ps`."""
+    begins_ps: tuple[int, ...] | None = None
+    """Of each occurrence, in order; None for one at `at_ps`, () where none was drawn."""
 
 
 class Sample(NamedTuple):

@@ -231,9 +231,16 @@ def fault_rows(faults: Sequence[FaultPlan], losses: LinkLosses, virtual_ps: int)
             target=fault.target,
             at_ps=fault.at_ps,
             until_ps=fault.until_ps,
-            happened=fault.at_ps < virtual_ps,
-            times=sum(at_ps < virtual_ps for at_ps in fault.begins_ps or (fault.at_ps,)),
+            happened=bool(times),
+            times=times,
             frames_lost=lost,
         )
         for fault, lost in zip(faults, losses_by_fault(faults, losses), strict=True)
+        for times in (_times(fault, virtual_ps),)
     ]
+
+
+def _times(fault: FaultPlan, virtual_ps: int) -> int:
+    """How often a fault began in a run that ended then."""
+    begins_ps = (fault.at_ps,) if fault.begins_ps is None else fault.begins_ps
+    return sum(at_ps < virtual_ps for at_ps in begins_ps)

@@ -90,6 +90,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "PFC frames received that told this port to stop this priority.",
     ),
     _counter(
+        "pfc_received_resumes",
+        "pfc_receive_xon_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames received that told this port to go on with this priority.",
+    ),
+    _counter(
         "pfc_stops",
         "pfc_transmit_transitions",
         Unit.COUNT,
@@ -145,6 +152,13 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."
     ),
     _gauge(
+        "ingress_bytes",
+        "ingress_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Use of the buffer by what entered on this port and priority (a priority group).",
+    ),
+    _gauge(
         "ingress_peak_bytes",
         "ingress_peak_bytes",
         Unit.BYTES,
@@ -158,6 +172,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         PRIORITY,
         "Largest use of the headroom of this port and priority.",
     ),
+    _gauge("nic_receive_bytes", "nic_receive_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
     _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
     _counter(
         "nic_pcie_wait_ps", "nic_pcie_wait_seconds", Unit.PS, DEVICE, "Time that ports waited for PCIe."
@@ -257,6 +272,9 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     *GPU_METRICS,
     _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    _gauge(
+        "voq_bytes", "voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."
+    ),
     _gauge(
         "voq_peak_bytes",
         "voq_peak_bytes",

@@ -30,6 +30,8 @@ from emu.units import format_size, format_time
 
 WORST: Final = 5
 GROUPS_PER_LINE: Final = 3
+LONGEST_EXACT: Final = 10
+"""Signs of a time that is shown to the last digit."""
 MOST_CAUSES: Final = 3
 """Of a diagnosis, how many causes are told."""
 
@@ -59,6 +61,14 @@ def about_time(time_ps: int) -> str:
                 f"{time_ps / factor:.4g}{unit}" if time_ps < 1000 * factor else f"{time_ps // factor}{unit}"
             )
     return f"{time_ps}ps"
+
+
+def shown_time(time_ps: int) -> str:
+    """A time as it is written where that is short, and otherwise to four digits or so: 20_000_000 is "20us",
+    634_155_860 is "634.2us".
+    """
+    exact = format_time(time_ps)
+    return exact if len(exact) <= LONGEST_EXACT else about_time(time_ps)
 
 
 def about_size(size_bytes: int) -> str:
@@ -169,13 +179,16 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
     """One line for each fault."""
     lines: list[str] = []
     for at, fault in enumerate(faults):
-        until = "" if fault.until_ps is None else f" to {format_time(fault.until_ps)}"
+        until = "" if fault.until_ps is None else f" to {shown_time(fault.until_ps)}"
+        if fault.kind == "random" and not fault.target:
+            lines.append(f"fault {at}: random: none was drawn")
+            continue
         effect = "after the end of the run"
         if fault.happened:
             often = f"{fault.times} times, " if fault.times > 1 else ""
             effect = f"{often}{fault.frames_lost} frames lost"
         target = f" {fault.target}" if fault.target else ""
-        lines.append(f"fault {at}: {fault.kind}{target} at {format_time(fault.at_ps)}{until}: {effect}")
+        lines.append(f"fault {at}: {fault.kind}{target} at {shown_time(fault.at_ps)}{until}: {effect}")
     return lines
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from emu.faults.events import Fault
 from emu.measure.blame import told
@@ -27,6 +28,9 @@ from emu.scenario.fault_plan import Aims, scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.verdict import evaluate
 from emu.topology.model import Topology
+
+MOST_HIT: Final = 8
+"""Of what a fault was found to hit, or drawn, how much is named."""
 
 
 def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
@@ -55,20 +59,30 @@ def fault_plans(scenario: Scenario, topology: Topology, aims: Aims = MappingProx
         occurred[one.entry].append(one)
     plans: list[FaultPlan] = []
     for entry, (section, found) in enumerate(zip(scenario.faults, occurred, strict=True)):
-        hit = dict.fromkeys(name for (of, _), name in sorted(aims.items()) if of == entry)
+        hit = [name for (of, _), name in sorted(aims.items()) if of == entry]
+        if section.drawn:
+            hit = [f"{one.kind} {one.target}" for one in sorted(found, key=lambda one: one.begin_ps)]
+        begins_ps = tuple(sorted(one.begin_ps for one in found))
         lasting = any(one.end_ps == 0 for one in found) or not found
         plans.append(
             FaultPlan(
                 kind=section.kind,
-                target=section.hits + (f" ({', '.join(hit)})" if hit else ""),
+                target=" ".join(part for part in (section.hits, _listed(hit)) if part),
                 at_ps=min((one.begin_ps for one in found), default=section.at_ps),
                 until_ps=None if lasting else max(one.end_ps for one in found),
                 links=tuple(dict.fromkeys(link for one in found for link in one.down)),
                 takes_down=any(one.down for one in found),
-                begins_ps=tuple(sorted(one.begin_ps for one in found)),
+                begins_ps=begins_ps if begins_ps or section.drawn else None,
             )
         )
     return plans
+
+
+def _listed(hit: Iterable[str]) -> str:
+    """What was hit, each once, in brackets; the first of many."""
+    names = list(dict.fromkeys(hit))
+    more = f" and {len(names) - MOST_HIT} more" if len(names) > MOST_HIT else ""
+    return f"({', '.join(names[:MOST_HIT])}{more})" if names else ""
 
 
 def summarise(

@@ -24,7 +24,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Self
@@ -277,8 +277,13 @@ class RunDirectory:
 
     def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
         """Append one entry to the journal; it is on the disk when this returns."""
-        text = line({"kind": kind, "virtual_ps": virtual_ps, **facts})
-        self._append("journal.jsonl", text, ends=kind == "end")
+        self.journal_all([(kind, virtual_ps, facts)])
+
+    def journal_all(self, entries: Iterable[tuple[str, int, Mapping[str, Any]]]) -> None:
+        """Append entries of a kind and a time to the journal; they are on the disk when this returns."""
+        for kind, virtual_ps, facts in entries:
+            text = line({"kind": kind, "virtual_ps": virtual_ps, **facts})
+            self._append("journal.jsonl", text, ends=kind == "end")
         os.fsync(self._lines["journal.jsonl"].fileno())
 
     def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from emu.measure.collected import DeviceRecord
-from emu.measure.report import about_rate, about_size, about_time
+from emu.measure.report import about_rate, about_size, about_time, shown_time
 from emu.measure.series import (
     ALL,
     Follower,
@@ -36,8 +36,6 @@ from emu.scenario.expect_span import FaultTimes, Span, shown_span, span_of
 from emu.topology.model import Topology
 from emu.units import PS_PER_S, format_time
 
-LONGEST_EXACT: Final = 10
-"""Signs of a time that is shown to the last digit."""
 History = Callable[[], Iterable[Mapping[str, object]]]
 """The samples of a run, as `samples.jsonl` has them."""
 
@@ -178,8 +176,7 @@ class Judge:
         return self._one.shown if line == ALL else f"{'rate of ' if self._one.rate else ''}{self.names[line]}"
 
     def _when(self, time_ps: int) -> str:
-        exact = format_time(time_ps)
-        shown = exact if len(exact) <= LONGEST_EXACT else about_time(time_ps)
+        shown = shown_time(time_ps)
         if self._one.within is None:
             return shown
         return f"{shown}, {about_time(time_ps - self._span.begin_ps)} into the span"

@@ -310,7 +310,7 @@ class FaultEffect(Part):
     kind: str
     """As in the scenario."""
     target: str
-    """As in the scenario."""
+    """As in the scenario; behind it, in brackets, what was found to be busiest, or what was drawn."""
     at_ps: int
     """When it began."""
     until_ps: int | None

@@ -30,7 +30,9 @@ from emu.wire.frame import LARGEST_HEADERS_BYTES
 def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired]:
     for at, effect in enumerate(effects):
         feature = f"faults[{at}]"
-        if not effect.happened:
+        if effect.kind == "random" and not effect.target:
+            yield Unfired(feature=feature, reason="none was drawn: raise acceleration or within")
+        elif not effect.happened:
             reason = f"the run ended at {about_time(virtual_ps)}, before {format_time(effect.at_ps)}"
             yield Unfired(feature=feature, reason=reason)
         elif effect.kind == "link_up" and not any(

@@ -49,6 +49,7 @@ def test_what_one_end_tells_the_other_obeys_as_often_and_as_long(result: api.Res
                 assert (stopped_ps > 0) == (told > 0)
                 assert told <= value(mine, "pfc_sent_frames", port, priority)
                 assert told == value(mine, "pfc_resumed_frames", port, priority)
+                assert told == value(peers, "pfc_received_resumes", end.peer_port, priority)
                 stops += told
     assert stops > 3
 

@@ -98,6 +98,45 @@ def test_a_ports_signal_and_a_queues_depth_are_kept_over_time(tmp_path: Path) ->
     assert deepest["rtsw-0/3"] > 4096
 
 
+def sampled(run: Path, *metrics: str) -> list[dict[str, dict[int, int]]]:
+    """Of each sample: by metric, what every device had, over ports and priorities."""
+    reader = SampleReader(run / "samples.jsonl")
+    found = []
+    for sample in reader:
+        then: dict[str, dict[int, int]] = {metric: {} for metric in metrics}
+        for number, values in sample.counters.items():
+            for one, value in zip(reader.series[number], values, strict=True):
+                if one.metric in then:
+                    then[one.metric][number] = then[one.metric].get(number, 0) + value
+        found.append(then)
+    return found
+
+
+def test_priority_groups_hold_what_the_buffer_holds(tmp_path: Path) -> None:
+    overrides = {"run.sample_every": "5us", "expect": []}
+    api.run("scenarios/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    samples = sampled(tmp_path / "run", "ingress_bytes", "buffer_used_bytes")
+    assert all(one["ingress_bytes"] == one["buffer_used_bytes"] for one in samples)
+    assert max(max(one["ingress_bytes"].values()) for one in samples) > 100_000
+    assert set(samples[-1]["ingress_bytes"].values()) == {0}
+
+
+def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_time(tmp_path: Path) -> None:
+    overrides = {
+        "topology.link": "100G",
+        "switch.deep_buffer": {"where": "spines"},
+        "run.sample_every": "20us",
+        "expect": [],
+    }
+    api.run("scenarios/slow_receiver.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    metrics = ("voq_bytes", "voq_peak_bytes", "nic_receive_bytes", "nic_receive_peak_bytes")
+    samples = sampled(tmp_path / "run", *metrics)
+    for depth, peak in (metrics[:2], metrics[2:]):
+        assert all(one[depth][number] <= one[peak][number] for one in samples for number in one[depth])
+        assert max(max(one[depth].values()) for one in samples) > 20_000
+        assert set(samples[-1][depth].values()) == {0}
+
+
 def test_collectives_have_the_labels_of_nccl_inspector_and_the_numbers_of_the_summary() -> None:
     (end,) = states(10**12)
     result = api.run(
