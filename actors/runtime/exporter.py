@@ -34,7 +34,7 @@ from prometheus_client.registry import Collector
 from actors.runtime.pages import Discovery, PageServer
 from actors.runtime.state_reading import Rows
 from emu.kernel.device import Series
-from emu.measure.exposition import Exposition, state_text
+from emu.measure.exposition import Exposition, StateText
 from emu.measure.metric import Kind, Metric, Unit
 from emu.measure.metrics import ENGINE_METRICS, METRIC_OF
 from emu.scenario.switch import PfcSection
@@ -65,8 +65,8 @@ class Exporter:
     `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters; they
     are asked for when somebody scrapes for the first time, since a large fabric has millions of series.
     `info` are the labels of the two constant series: {"build": {"version": ..., "compiled": ...}, "run":
-    {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless ones by
-    default.
+    {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless ones, since
+    an alert on how much a counter rose does not see the first value of one that was not there.
     """
 
     content_type = METRICS_TYPE
@@ -85,7 +85,7 @@ class Exporter:
         self._building = threading.Lock()
         self._condition = threading.Condition()
         self._snapshot: Snapshot | None = None
-        self._begun: dict[tuple[str, tuple[str, ...]], str] = {}
+        self._state = StateText()
         self._generation = 0
         self._unanswered = 0
         self._registry = CollectorRegistry(auto_describe=False)
@@ -129,7 +129,7 @@ class Exporter:
             snapshot = self._snapshot
         text = ""
         if snapshot is not None:
-            text = self._shown().render(snapshot.values) + state_text(snapshot.state, self._begun)
+            text = self._shown().render(snapshot.values) + self._state.render(snapshot.state)
         return text.encode() + generate_latest(self._registry)
 
     def _shown(self) -> Exposition:

@@ -77,6 +77,7 @@ class Scrape:
                 "build": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
                 "run": {"scenario": scenario.name, "seed": str(scenario.seed)},
             },
+            scenario.switch.pfc.priorities,
         )
         self.publish()
         self._address = self._exporter.start()

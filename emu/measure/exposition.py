@@ -1,9 +1,11 @@
 """How do counters become Prometheus text, fast enough to be scraped during a run?
 
 A fabric has ten thousand series and more, and a general client spends 15 us on each. Names and labels never
-change during a run, so each line's beginning is built once; a scrape joins it with the value. Families come
-in the order of the declaration, devices in the order they were given in, and a family without a series is
-left out.
+change during a run, so each line's beginning is built once; a scrape joins it with the value. Ports are alike
+on all devices, so what tells their series apart is written once for all of them. A family none of whose
+values changed since the scrape before is not rendered anew: of a run's families most stand still. Families
+come in the order of the declaration, devices in the order they were given in, and a family without a series
+is left out.
 
 A switch port counts each of eight priorities, and a scenario uses two or three. A series of another priority
 shows up once it is not zero, which keeps a page of a large fabric to what it can tell.
@@ -13,53 +15,73 @@ Text format 0.0.4. Time is rendered in seconds, in exact decimal.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
-from operator import add
+from itertools import chain, compress
+from operator import add, itemgetter
 
 from emu.kernel.device import Series
 from emu.measure.metric import Metric, Unit
-from emu.measure.metrics import DEVICE_METRICS, label_text, labels_of, seconds, shown_value
+from emu.measure.metrics import DEVICE_METRICS, inner_labels, label_text, seconds, shown_value
 from emu.measure.state_metrics import STATE_METRICS
+
+Flat = Sequence[int]
+"""The values of all devices, one after the other."""
 
 
 class _Family:
     """The lines of one metric: what they begin with, and where their values stand in the flat list."""
 
-    __slots__ = ("begun", "header", "in_seconds", "metric", "places", "prefixes", "unused", "unused_places")
+    __slots__ = (
+        "header",
+        "hidden",
+        "hidden_places",
+        "last",
+        "metric",
+        "places",
+        "prefixes",
+        "shown",
+        "text",
+    )
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.header = f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}"
-        self.in_seconds = metric.unit is Unit.PS
+        self.text: Callable[[int], str] = _seconds_or_0 if metric.unit is Unit.PS else str
         self.prefixes: list[str] = []
         self.places: list[int] = []
-        self.unused: list[tuple[int, str, Series]] = []
-        """Place, device and series of the lines that are left out while their value is 0."""
-        self.unused_places: list[int] = []
-        self.begun: dict[int, str] = {}
-        """By place, the beginning of such a line that was shown once."""
+        self.hidden_places: list[int] = []
+        """Of the lines that are left out while their value is 0."""
+        self.shown: Callable[[Flat], tuple[int, ...]] = tuple
+        self.hidden: Callable[[Flat], tuple[int, ...]] = tuple
+        self.last: tuple[tuple[int, ...], str] = ((), "")
+        """Values that are always shown, and their lines."""
 
-    def lines(self, flat: Sequence[int]) -> list[str]:
-        """Header and lines; empty if no line is to be shown."""
-        found = map(flat.__getitem__, self.places)
-        text: Callable[[int], str] = _seconds_or_0 if self.in_seconds else str
-        lines = list(map(add, self.prefixes, map(text, found)))
-        unused = list(map(flat.__getitem__, self.unused_places))
-        if any(unused):
-            lines += [
-                self._begin(one) + text(value)
-                for one, value in zip(self.unused, unused, strict=True)
-                if value
+    def close(self) -> None:
+        """Every line is known."""
+        self.shown, self.hidden = _taker(self.places), _taker(self.hidden_places)
+
+    def lines(self, flat: Flat, begin: Callable[[Metric, int], str]) -> list[str]:
+        """Header and lines; empty if no line is to be shown. `begin` says how a hidden line begins."""
+        values = self.shown(flat)
+        last = self.last  # Two may scrape at once.
+        if values != last[0]:
+            last = self.last = (values, "\n".join(map(add, self.prefixes, map(self.text, values))))
+        found = [last[1]] if values else []
+        hidden = self.hidden(flat)
+        if any(hidden):
+            found += [
+                begin(self.metric, place) + self.text(flat[place])
+                for place in compress(self.hidden_places, hidden)
             ]
-        return [self.header, *lines] if lines else []
+        return [self.header, *found] if found else []
 
-    def _begin(self, unused: tuple[int, str, Series]) -> str:
-        found = self.begun.get(unused[0])
-        if found is None:
-            found = self.metric.name + labels_of(self.metric, unused[1], unused[2]) + " "
-            self.begun[unused[0]] = found
-        return found
+
+def _taker(places: Sequence[int]) -> Callable[[Flat], tuple[int, ...]]:
+    """What takes the values of some places out of the flat list."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda flat: tuple(flat[place] for place in places)
 
 
 def _seconds_or_0(time_ps: int) -> str:
@@ -77,19 +99,39 @@ class Exposition:
         self, devices: Iterable[tuple[str, Sequence[Series]]], priorities: Collection[int] = range(8)
     ) -> None:
         families = {metric.key: _Family(metric) for metric in DEVICE_METRICS}
+        self._begun: dict[int, str] = {}
+        """By place, how a hidden line that was shown once begins."""
+        self._heads: list[str] = []
+        self._starts: list[int] = []
+        self._layouts: list[Sequence[Series]] = []
+        alike: dict[Series, tuple[_Family, str | None]] = {}
+        """What lines of a series end with before their value, by the series itself, which devices share;
+        None of one that is hidden."""
         place = 0
         for name, series in devices:
+            head = f'{{device="{label_text(name)}"'
+            self._heads.append(head)
+            self._starts.append(place)
+            self._layouts.append(series)
             for one in series:
-                family = families.get(one.metric)
-                assert family is not None, f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
-                if one.priority < 0 or one.priority in priorities:
-                    family.prefixes.append(family.metric.name + labels_of(family.metric, name, one) + " ")
-                    family.places.append(place)
+                known = alike.get(one)
+                if known is None:
+                    family = families.get(one.metric)
+                    assert family is not None, (
+                        f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
+                    )
+                    hidden = one.priority >= 0 and one.priority not in priorities
+                    known = alike[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")
+                family, tail = known
+                if tail is None:
+                    family.hidden_places.append(place)
                 else:
-                    family.unused.append((place, name, one))
-                    family.unused_places.append(place)
+                    family.prefixes.append(f"{family.metric.name}{head}{tail}")
+                    family.places.append(place)
                 place += 1
-        self.families = [family for family in families.values() if family.places or family.unused]
+        self.families = [one for one in families.values() if one.places or one.hidden_places]
+        for one in self.families:
+            one.close()
         self.series_count = place
 
     def render(self, values: Iterable[Sequence[int]]) -> str:
@@ -98,30 +140,57 @@ class Exposition:
         assert len(flat) == self.series_count, (len(flat), self.series_count)
         lines: list[str] = []
         for family in self.families:
-            lines += family.lines(flat)
+            lines += family.lines(flat, self._begin)
         lines.append("")
         return "\n".join(lines)
 
+    def _begin(self, metric: Metric, place: int) -> str:
+        """How the line of a place begins."""
+        found = self._begun.get(place)
+        if found is None:
+            device = bisect_right(self._starts, place) - 1
+            one = self._layouts[device][place - self._starts[device]]
+            found = f"{metric.name}{self._heads[device]}{inner_labels(metric, one)}}} "
+            self._begun[place] = found
+        return found
 
-def state_text(
-    rows: Mapping[str, Sequence[tuple[tuple[str, ...], int]]], begun: dict[tuple[str, tuple[str, ...]], str]
-) -> str:
-    """The series of state: by key, the values of their labels and their values.
 
-    `begun` is kept from page to page: the beginnings of lines that were shown before.
+Rows = Mapping[str, Sequence[tuple[tuple[str, ...], int]]]
+"""Series of state: by key, the values of their labels and their values."""
+
+
+class StateText:
+    """The series of state, ready to be rendered again and again.
+
+    Rows that are the very ones of the time before are not rendered anew, so they are not to be changed.
     """
-    lines: list[str] = []
-    for metric in STATE_METRICS:
-        of_metric = rows.get(metric.key, ())
-        if of_metric:
-            lines.append(f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}")
-        for values, value in of_metric:
-            begin = begun.get((metric.key, values))
-            if begin is None:
-                pairs = zip(metric.labels, values, strict=True)
-                inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
-                begin = begun[metric.key, values] = (
-                    f"{metric.name}{{{inside}}} " if inside else f"{metric.name} "
-                )
-            lines.append(begin + shown_value(metric, value))
-    return "".join(line + "\n" for line in lines)
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, tuple[str, ...]], str] = {}
+        """The beginnings of lines that were shown before."""
+        self._last: dict[str, tuple[Sequence[tuple[tuple[str, ...], int]], str]] = {}
+
+    def render(self, rows: Rows) -> str:
+        """The text of every series, a newline at the end; empty if there is none."""
+        return "".join(
+            self._family(metric, rows[metric.key]) for metric in STATE_METRICS if metric.key in rows
+        )
+
+    def _family(self, metric: Metric, rows: Sequence[tuple[tuple[str, ...], int]]) -> str:
+        last, text = self._last.get(metric.key, ((), ""))
+        if rows is last:
+            return text
+        lines = [f"# HELP {metric.name} {metric.help}\n# TYPE {metric.name} {metric.kind}"] if rows else []
+        lines += [self._begin(metric, values) + shown_value(metric, value) for values, value in rows]
+        text = "".join(line + "\n" for line in lines)
+        self._last[metric.key] = (rows, text)
+        return text
+
+    def _begin(self, metric: Metric, values: tuple[str, ...]) -> str:
+        begin = self._begun.get((metric.key, values))
+        if begin is None:
+            pairs = zip(metric.labels, values, strict=True)
+            inside = ",".join(f'{label}="{label_text(text)}"' for label, text in pairs)
+            begin = f"{metric.name}{{{inside}}} " if inside else f"{metric.name} "
+            self._begun[metric.key, values] = begin
+        return begin

@@ -367,19 +367,24 @@ def label_text(value: str) -> str:
 
 def labels_of(metric: Metric, device: str, series: Series) -> str:
     """The label set of one series of a device, braces included, e.g. `{device="rtsw-0",port="3"}`."""
+    return f'{{device="{label_text(device)}"{inner_labels(metric, series)}}}'
+
+
+def inner_labels(metric: Metric, series: Series) -> str:
+    """What tells a device's series apart, behind the device itself: `,port="3",priority="6"`."""
     labels = metric.labels
     if labels is DEVICE:
-        return f'{{device="{label_text(device)}"}}'
+        return ""
     port = series.port
     assert port >= 0, (metric.key, port)
     if labels is PORT:
-        return f'{{device="{label_text(device)}",port="{port}"}}'
+        return f',port="{port}"'
     if labels is PRIORITY:
         assert 0 <= series.priority < 8, (metric.key, series.priority)
-        return f'{{device="{label_text(device)}",port="{port}",priority="{series.priority}"}}'
+        return f',port="{port}",priority="{series.priority}"'
     assert labels is REASON, (metric.key, labels)
     assert series.reason in DROP_REASONS, (metric.key, port, series.reason)
-    return f'{{device="{label_text(device)}",port="{port}",reason="{series.reason}"}}'
+    return f',port="{port}",reason="{series.reason}"'
 
 
 def markdown(metrics: Iterable[Metric] = METRICS) -> str:

@@ -34,7 +34,10 @@ def test_the_dashboard_is_the_one_made_from_the_declaration() -> None:
 
 def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exists() -> None:
     panels = dashboard.dashboard()["panels"]
-    asked = " ".join(target["expr"] for panel in panels for target in panel.get("targets", []))
+    expressions = [target["expr"] for panel in panels for target in panel.get("targets", [])]
+    expressions += [one["expr"] for one in dashboard.dashboard()["annotations"]["list"]]
+    assert [one for one in expressions if "$run" not in one] == []
+    asked = " ".join(expressions)
     shown = set(re.findall(r"\bemu_[a-z0-9_]+", asked))
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     assert shown >= NAMES - {"emu_build_info", "emu_run_info", "emu_port_info"}
