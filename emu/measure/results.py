@@ -21,6 +21,7 @@ from emu.measure.state_series import State
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.summary_diagnosis import Diagnosed, Reference
 from emu.measure.unfired import never_fired
+from emu.measure.unfired_faults import idle_faults
 from emu.scenario.expect import Expectation
 from emu.scenario.expect_series import SeriesExpectation
 from emu.scenario.expect_span import fault_times
@@ -115,6 +116,7 @@ def summarise(
         fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
+    names = [node.name for node in topology.nodes]
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(
@@ -129,9 +131,10 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
-        never_fired=never_fired(
-            scenario, fabric, effects, counts, virtual_ps, timed_out=timed_out, flipped=flipped
-        ),
+        never_fired=[
+            *never_fired(scenario, fabric, counts, virtual_ps, timed_out=timed_out),
+            *idle_faults(effects, fabric, counts, records, names, virtual_ps, flipped=flipped),
+        ],
         expectations=[],
     )
     if diagnose is not None:

@@ -11,11 +11,11 @@ scenario of a run directory, where everything is written, gives the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from emu.measure.collected import Counts
 from emu.measure.report import about_time
-from emu.measure.summary import Fabric, FaultEffect
+from emu.measure.summary import Fabric
 from emu.measure.summary_diagnosis import Unfired
 from emu.scenario.flows import FlowsWorkload
 from emu.scenario.jobs import CollectiveWorkload
@@ -23,23 +23,7 @@ from emu.scenario.nic import TransportSection
 from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
-from emu.units import format_time
 from emu.wire.frame import LARGEST_HEADERS_BYTES
-
-
-def _faults(effects: Sequence[FaultEffect], virtual_ps: int) -> Iterator[Unfired]:
-    for at, effect in enumerate(effects):
-        feature = f"faults[{at}]"
-        if effect.kind == "random" and not effect.target:
-            yield Unfired(feature=feature, reason="none was drawn: raise acceleration or within")
-        elif not effect.happened:
-            reason = f"the run ended at {about_time(virtual_ps)}, before {format_time(effect.at_ps)}"
-            yield Unfired(feature=feature, reason=reason)
-        elif effect.kind == "link_up" and not any(
-            other.kind != "link_up" and other.at_ps <= effect.at_ps and other.target == effect.target
-            for other in effects
-        ):
-            yield Unfired(feature=feature, reason=f"{effect.target} was up already")
 
 
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
@@ -170,14 +154,14 @@ def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
 def never_fired(
     scenario: Scenario,
     fabric: Fabric,
-    effects: Sequence[FaultEffect],
     counts: Counts,
     virtual_ps: int,
     *,
     timed_out: bool = False,
-    flipped: bool = False,
 ) -> list[Unfired]:
-    """Every configured feature that made no difference, fabric first, then library, jobs and faults."""
+    """Every configured feature that made no difference, fabric first, then library and jobs. Faults are in
+    `emu.measure.unfired_faults`.
+    """
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
     collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
     if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
@@ -192,10 +176,6 @@ def never_fired(
         isinstance(job.workload, (CollectiveWorkload, ProgramWorkload)) for job in scenario.jobs
     ):
         found.append(Unfired(feature="payload", reason="no job runs a collective"))
-    for at, effect in enumerate(effects):
-        if effect.kind == "bit_flip" and effect.happened and not flipped:
-            reason = "no collective of that GPU was under way"
-            found.append(Unfired(feature=f"faults[{at}]", reason=reason))
     for at, section in enumerate(scenario.jobs):
         workload = section.workload
         prioritised = isinstance(workload, ProgramWorkload) and any(
@@ -208,5 +188,4 @@ def never_fired(
         if section.start_ps >= virtual_ps:
             reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
             found.append(Unfired(feature=f"jobs[{at}]", reason=reason))
-    found += _faults(effects, virtual_ps)
     return found

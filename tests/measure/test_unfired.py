@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from emu import api
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 MS_PS = 10**9
@@ -50,6 +53,49 @@ def test_repair_of_what_is_up_is_named() -> None:
     fault = {"at": "100us", "kind": "link_down", "target": "rtsw-0:ctsw-0"}
     assert unfired(faults=[repair]) == ["faults[0]"]
     assert unfired(faults=[fault, repair]) == []
+
+
+IDLE: dict[str, tuple[dict[str, Any], tuple[str, int, int, str, int]]] = {
+    "pause_loss": ({"target": "rtsw-0"}, ("pfc_sent_frames", 0, 3, "", 1)),
+    "headroom_drift": ({"target": "rtsw-0", "headroom": "0B"}, ("headroom_peak_bytes", 0, 3, "", 1)),
+    "alpha_drift": ({"target": "rtsw-0", "alpha": "1"}, ("port_dropped_frames", 0, -1, "no_shared_room", 1)),
+    "pfc_drift": ({"target": "rtsw-0/0"}, ("pfc_sent_frames", 0, 3, "", 1)),
+    "hash_seed_drift": ({"target": "rtsw-0", "seed": 7}, ("port_sent_data_bytes", 2, -1, "", 1)),
+    "hash_fields_drift": ({"target": "rtsw-0", "policy": "ecmp"}, ("port_sent_data_bytes", 3, -1, "", 1)),
+    "gpu_slow": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
+    "gpu_hung": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
+    "straggler": ({"target": "host-0"}, ("gpu_copies", -1, -1, "", 1)),
+}
+"""Keys of a fault, and a counter without which it did nothing."""
+
+
+@pytest.mark.parametrize("kind", IDLE)
+def test_fault_of_what_nothing_used_is_named(kind: str) -> None:
+    keys, counter = IDLE[kind]
+    faults = [{"at": "1us", "kind": kind} | keys]
+    for counters, named in (([], True), ([counter], False)):
+        records = [record(fabric(), "controller", results=DONE), record(fabric(), "rtsw-0", counters)]
+        found = summary(records, [all_reduce_plan()], MS_PS, faults=faults).never_fired
+        assert ("faults[0]" in [one.feature for one in found]) == named
+
+
+@pytest.mark.parametrize(("pair", "named"), [(0, False), (500, True)])
+def test_a_queue_pair_that_a_nic_does_not_have_is_named(pair: int, named: bool) -> None:
+    fault = {"at": "10us", "kind": "qp_error", "target": "nic-0-0", "pair": pair}
+    result = api.run(
+        "scenarios/tiny_all_reduce.yaml", overrides={"faults": [fault], "expect": []}, local=True
+    )
+    lines = {one.feature: one.reason for one in result.summary.never_fired}
+    assert lines.get("faults[0]", "").startswith("nic-0-0 has no such queue pair") == named
+
+
+def test_rates_at_which_nothing_broke_are_named_and_counted_as_nothing() -> None:
+    drawn = {"kind": "random", "table": "llama3", "acceleration": 1, "within": "1ms"}
+    rows = [record(fabric(), "controller", results=DONE)]
+    found = summary(rows, [all_reduce_plan()], MS_PS, faults=[drawn])
+    (line,) = [one for one in found.never_fired if one.feature == "faults[0]"]
+    assert line.reason == "none was drawn: raise acceleration or within"
+    assert (found.faults[0].happened, found.faults[0].times) == (False, 0)
 
 
 def test_knob_that_is_not_the_default_and_did_nothing_is_named() -> None:

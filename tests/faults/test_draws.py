@@ -1,0 +1,62 @@
+"""Are failures drawn from Llama 3's table as often as they were counted, and is the acceleration printed?"""
+
+from fractions import Fraction
+from math import sqrt
+from typing import Any
+
+import pytest
+
+from emu import api
+from emu.cli.main import main
+from emu.scenario.fault_draws import LLAMA3
+
+INTERRUPTIONS = {
+    "gpu_lost": 239,
+    "gpu_hung": 24,
+    "gpu_slow": 6,
+    "nic_down": 7,
+    "host_lost": 100,
+    "link_down": 35,
+}
+"""Of 419 in 54 days on 16,384 GPUs (The Llama 3 Herd of Models, table 5); 8 break nothing that we model."""
+HOURS = 54 * 24
+OF_TABLE = dict.fromkeys(INTERRUPTIONS, 16_384) | {"host_lost": 2048}
+"""Components there; NICs and cables are counted as GPUs."""
+HERE = dict.fromkeys(INTERRUPTIONS, 8) | {"host_lost": 4, "link_down": 8 + 2 * 2}
+"""Components of the fabric below: servers of two GPUs, a link for each NIC, two leaves with two spines."""
+
+
+def scenario(**keys: Any) -> dict[str, Any]:
+    return {
+        "name": "drawn",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 2},
+        "jobs": [{"name": "job", "workload": {"kind": "flows", "pattern": "permutation", "size": "1KiB"}}],
+        "faults": [{"kind": "random", "table": "llama3", "within": "1s"} | keys],
+    }
+
+
+def test_the_table_accounts_for_all_interruptions_but_eight() -> None:
+    assert {kind for kind, _, _ in LLAMA3} == INTERRUPTIONS.keys()
+    assert sum(INTERRUPTIONS.values()) == 419 - 8
+    for kind, _, per_hour in LLAMA3:
+        assert per_hour == Fraction(INTERRUPTIONS[kind], HOURS * OF_TABLE[kind])
+
+
+def test_failures_come_as_often_as_the_table_and_the_acceleration_say() -> None:
+    years = 5_000  # in a second of virtual time
+    acceleration = years * 365 * 24 * 3600
+    prepared = api.prepare(scenario(acceleration=acceleration, repaired_after="1us"))
+    drawn = [fault.kind for fault in prepared.resolved.faults]
+    for kind, count in INTERRUPTIONS.items():
+        expected = count * years * 365 * 24 / HOURS * HERE[kind] / OF_TABLE[kind]
+        assert abs(drawn.count(kind) - expected) < 4 * sqrt(expected) + 1, kind
+    assert len(drawn) > 1000
+
+
+@pytest.mark.parametrize("command", [["run", "--local"], ["up", "--local", "--pace", "max"]])
+def test_how_much_faster_than_in_life_failures_come_is_printed(
+    command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Any
+) -> None:
+    more = ["--out", str(tmp_path / "run"), "--set", "run.max_time=1us", "--set", "expect=[]"]
+    main([command[0], "scenarios/llama3_failures.yaml", *command[1:], *more])
+    assert "faults[0]: failures come 2e+10 times as often as in life" in capsys.readouterr().out
