@@ -137,6 +137,38 @@ def test_what_cannot_be_meant_is_one_line(options: list[str], capsys: pytest.Cap
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
+STRANGER = """
+import os, socket, sys
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as client:
+    client.settimeout(10)
+    try:
+        client.connect("control.sock")
+        client.sendall(b'{"do":"list"}\\n')
+        print("answered" if client.recv(100) else "not answered")
+    except (PermissionError, ConnectionError, BrokenPipeError) as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="it takes root to be somebody else")
+def test_another_user_is_not_let_in_and_not_answered_either(tmp_path: Path) -> None:
+    prepared = api.prepare(TINY)
+    (tmp_path / "journal.jsonl").touch()
+    served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
+    try:
+        for mode, told in ((0o600, "PermissionError"), (0o666, "not answered")):
+            (tmp_path / "control.sock").chmod(mode)
+            command = [sys.executable, "-c", STRANGER, str(tmp_path)]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            assert done.stdout.strip() in (told, *(("ConnectionResetError",) if mode == 0o666 else ()))
+        assert ask(tmp_path, {"do": "list"})["virtual_ps"] == 0
+    finally:
+        served.close()
+
+
 def test_nonsense_on_the_socket_is_refused_and_the_next_is_answered(tmp_path: Path) -> None:
     prepared = api.prepare(TINY)
     steering = api.Steering(prepared.scenario, prepared.topology)
