@@ -19,7 +19,7 @@ from actors.runtime.outcome import Ending, Outcome, RunOptions
 from actors.runtime.plan import blueprint_of
 from emu.diagnosis.balance import loads_of
 from emu.diagnosis.moves import Moves
-from emu.diagnosis.reference import time_of
+from emu.diagnosis.reference import times_of
 from emu.diagnosis.verdict import diagnose, undecided
 from emu.diagnosis.view import View, alarmed
 from emu.errors import UsageError
@@ -37,10 +37,15 @@ from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 
 QUIET_S: Final = 3600.0
 MOST_EVENTS: Final = 20_000_000
-"""A run that executed more is not run again for comparison: some 20 s of compiled code."""
+"""A run that takes more is not run again for comparison: some 20 s of compiled code."""
+MOST_EVENTS_LIVE: Final = 4_000_000
+"""The same where somebody waits for the end of a live run."""
+ROUNDS: Final = 4
+"""Of jobs that repeat, how many rounds are emulated for comparison."""
 
 
 def diagnosed(
@@ -53,8 +58,7 @@ def diagnosed(
     summary: Summary,
 ) -> tuple[list[Diagnosed], Reference | None]:
     """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
-    to it. `topology` is the fabric as it was run. A `live` run, which ends when somebody says so, is not
-    compared.
+    to it. `topology` is the fabric as it was run. Of a `live` run somebody waits for the end.
     """
     if not outcome.digest:
         return [], None
@@ -65,35 +69,60 @@ def diagnosed(
     series = {record.number: record.series for record in outcome.devices}
     view = _view(intended, topology, plans, summary, devices, moves, series)
     reference = None
-    small = sum(record.executed for record in outcome.devices) <= MOST_EVENTS
-    if scenario.faults and small and not live and not scenario.run.repeat and undecided(view):
-        reference = reference_of(intended, topology, plans)
+    span_ps = _span_ps(view)
+    events = sum(record.executed for record in outcome.devices)
+    events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
+    small = events <= (MOST_EVENTS_LIVE if live else MOST_EVENTS)
+    if scenario.faults and small and undecided(view):
+        reference = reference_of(intended, topology, plans, span_ps)
     return diagnose(view, reference), reference
 
 
-def reference_of(intended: Scenario, topology: Topology, plans: Sequence[JobPlan]) -> Reference | None:
-    """The same jobs on the intended fabric; None if they came to no end there."""
-    options = RunOptions(local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0)
+def _span_ps(view: View) -> int | None:
+    """For how long jobs that repeat are to run for comparison: until each has done some rounds, as far as is
+    known when that was; None where they do not.
+    """
+    if not view.scenario.run.repeat:
+        return None
+    ends_ps = [0]
+    for plan in view.plans:
+        last = ROUNDS * (len(plan.collectives) or 1) - 1
+        own = [row for row in view.rows(view.topology.controller, "operations") if row[0] == plan.job]
+        ends_ps += [row[3] - (own[0][2] if own[0][1] else 0) for row in own if row[1] == own[0][1] + last]
+    return max(ends_ps) + view.scenario.control.management_delay_ps * 2 if any(ends_ps) else view.end_ps
+
+
+def reference_of(
+    intended: Scenario, topology: Topology, plans: Sequence[JobPlan], span_ps: int | None = None
+) -> Reference | None:
+    """The same jobs on the intended fabric; None if they came to no end there. Those that repeat do so for
+    `span_ps`.
+    """
+    end_ps = int(NEVER_PS) if span_ps is None else span_ps
+    options = RunOptions(
+        local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0, end_ps=end_ps
+    )
     outcome = run_scenario(intended, topology, options)
     if outcome.ending is not Ending.FINISHED:
         return None
     jobs, counts = job_rows(plans, outcome.devices), Counts(outcome.devices)
-    times = {name: time_of(job) for name, job in jobs.items()}
+    operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
     return Reference(
-        jobs={name: time_ps for name, time_ps in times.items() if time_ps is not None},
+        jobs=times_of(jobs, plans, operations, repeats=intended.run.repeat),
         alarms=alarmed([shown_of(record) for record in outcome.devices]),
         imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
+        span_ps=None if span_ps is None else outcome.virtual_ps,
     )
 
 
 def reference_in(path: Path) -> Reference:
     """What the run in a directory came to, for others to be compared with. UsageError as below."""
-    summary = load_run(path).summary
-    times = {name: time_of(job) for name, job in summary.jobs.items()}
+    view, summary = _view_of(path)
     return Reference(
-        jobs={name: time_ps for name, time_ps in times.items() if time_ps is not None},
-        alarms=alarmed(read_shown(path / "shown.jsonl")),
+        jobs=view.times(),
+        alarms=view.alarmed(),
         imbalance=loads_of([*summary.fabric.uplinks, *summary.fabric.groups]),
+        span_ps=view.end_ps if view.scenario.run.repeat else None,
     )
 
 
@@ -102,10 +131,22 @@ def as_intended(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"faults": (), "expect": ()})
 
 
-def diagnose_directory(path: Path, baseline: Path | None = None) -> tuple[Summary, list[Diagnosed]]:
-    """What the run in a directory suffered from, compared with that in another if there is one. UsageError if
-    a directory does not hold a whole run.
+def diagnose_directory(
+    path: Path, baseline: Path | None = None, *, emulate: bool = False
+) -> tuple[Summary, list[Diagnosed]]:
+    """What the run in a directory suffered from, compared with that in another if there is one, or with the
+    intended fabric, emulated now however long that takes. UsageError if a directory does not hold a whole
+    run.
     """
+    view, summary = _view_of(path)
+    reference = summary.reference if baseline is None else reference_in(baseline)
+    if emulate:
+        reference = reference_of(view.scenario, view.topology, view.plans, _span_ps(view))
+    return summary, diagnose(view, reference)
+
+
+def _view_of(path: Path) -> tuple[View, Summary]:
+    """What an operator sees of the run in a directory, and its summary."""
     summary = load_run(path).summary
     for name in ("scenario.yaml", "shown.jsonl", "samples.jsonl"):
         if not (path / name).is_file():
@@ -122,9 +163,7 @@ def diagnose_directory(path: Path, baseline: Path | None = None) -> tuple[Summar
             if "changed" in record:
                 moves.add_record(record)
     devices = read_shown(path / "shown.jsonl")
-    view = _view(intended, topology, plans, summary, devices, moves, reader.series)
-    reference = summary.reference if baseline is None else reference_in(baseline)
-    return summary, diagnose(view, reference)
+    return _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 
 
 def _view(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from emu.diagnosing import diagnose_directory
+from emu.errors import UsageError
 from emu.measure.report import diagnosis_lines
 
 NOTHING_FOUND = (
@@ -23,14 +24,21 @@ NOTHING_FOUND = (
     type=click.Path(path_type=Path),
     help="The directory of a run in which all was well: harm is measured against it.",
 )
+@click.option(
+    "--emulate",
+    is_flag=True,
+    help="Emulate the intended fabric now, however long that takes, and measure harm against it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(run: Path, baseline: Path | None, as_json: bool) -> int:
+def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> int:
     """Say what the run in directory RUN suffered from, the likeliest cause first, with evidence.
 
     It looks at what an operator sees: series, logs and running configuration of devices, neighbours, what
     jobs did; not at the faults of the scenario.
     """
-    _, found = diagnose_directory(run, baseline)
+    if emulate and baseline is not None:
+        raise UsageError("--baseline and --emulate are measures of their own; give one")
+    _, found = diagnose_directory(run, baseline, emulate=emulate)
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0

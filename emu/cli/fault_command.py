@@ -10,14 +10,48 @@ import click
 from actors.runtime.control_socket import ask
 from emu.errors import UsageError
 from emu.measure.report import aligned, shown_time
+from emu.scenario.fault_base import FaultSection
+from emu.scenario.faults import FAULTS
 from emu.scenario.overrides import parse_override
+from emu.scenario.reference import plain_rows
+from emu.scenario.spelling import did_you_mean
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 
 
 @click.group(name="fault")
 def command() -> None:
-    """Act on the live run in directory RUN, which `emu up` printed."""
+    """Break and mend the live run in directory RUN, which `emu up` printed."""
+
+
+@command.command("kinds")
+@click.argument("kind", required=False)
+def kinds(kind: str | None) -> None:
+    """List the kinds of fault; of one KIND, the keys that it takes."""
+    if kind is None:
+        for line in aligned(
+            [("kind", "hits", "")]
+            + [(name, _aim(section), _first_line(section)) for name, section in sorted(FAULTS.table.items())],
+            indent="",
+            left=3,
+        ):
+            click.echo(line)
+        return
+    section = FAULTS.table.get(kind)
+    if section is None:
+        raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, FAULTS.table)}")
+    click.echo(f"{kind}: {_first_line(section)}")
+    rows = [row for row in plain_rows(section) if row[0] not in ("kind", "at")]
+    for line in aligned([("key", "takes", "default", ""), *rows], left=4):
+        click.echo(line)
+
+
+def _aim(section: type[FaultSection]) -> str:
+    return "" if section.drawn else section.aim
+
+
+def _first_line(section: type[FaultSection]) -> str:
+    return (section.__doc__ or "").strip().splitlines()[0]
 
 
 EXAMPLES: Final = """\b
@@ -32,7 +66,7 @@ Examples:
 @click.argument("kind")
 @click.argument("words", metavar="[TARGET] [KEY=VALUE]...", nargs=-1)
 def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
-    """Break something now: a fault of KIND, with the keys that faults have in a scenario."""
+    """Break something now: a fault of KIND, with the keys that faults have in a scenario (`emu fault kinds`)."""
     fault: dict[str, Any] = {"kind": kind}
     for place, word in enumerate(words):
         if "=" in word:
@@ -64,7 +98,7 @@ def listing(run: Path) -> int:
     answer = ask(run, {"do": "list"})
     columns = ("fault", "kind", "target", "at", "until", "state")
     rows = [[str(row[name]) for name in columns] for row in answer["faults"]]
-    for line in aligned([columns, *rows], indent=""):
+    for line in aligned([columns, *rows], indent="", left=3):
         click.echo(line)
     click.echo(f"virtual time {shown_time(answer['virtual_ps'])}")
     return 0

@@ -19,7 +19,6 @@ from emu.diagnosis.view import View
 from emu.measure.collected import JobPlan
 from emu.measure.jobs import DISABLED, SUCCESS
 
-SLOWER_PERMILLE: Final = 50
 UNSTEADY_PERMILLE: Final = 1100
 
 

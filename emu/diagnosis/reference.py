@@ -8,40 +8,74 @@ worked out by emulating the intended configuration: the same scenario and seed w
 2. a counter that an operator is called for (`emu.diagnosis.view.ALARMED`, headroom overruns, ports that went
    down) rose to more than there, by `SLOWER_PERMILLE` or more.
 
-Otherwise nothing is said, whatever shows: a late link that no job felt is no answer to "what went wrong".
+Of jobs that repeat the longest round counts, and counters rise with virtual time, so that some rounds there
+are the measure of many here. Otherwise nothing is said, whatever shows: a late link that no job felt is no
+answer to "what went wrong".
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from emu.diagnosis.pace import SLOWER_PERMILLE
+from emu.measure.collected import JobPlan
 from emu.measure.jobs import SUCCESS
 from emu.measure.report import about_time
 from emu.measure.summary import Job
 from emu.measure.summary_diagnosis import Reference
 
-
-def time_of(job: Job) -> int | None:
-    """How long a job that ended well took; None of another."""
-    if job.status != SUCCESS or job.start_ps is None or job.end_ps is None:
-        return None
-    return job.end_ps - job.start_ps
+SLOWER_PERMILLE: Final = 50
+Row = Sequence[int]
+"""Of the controller: job, operation, start_ps, end_ps, status."""
 
 
-def harms(jobs: Mapping[str, Job], alarms: Mapping[str, int], reference: Reference) -> list[str]:
-    """What a run with these jobs and alarms suffered, a line each; empty if nothing."""
+def times_of(
+    jobs: Mapping[str, Job], plans: Sequence[JobPlan], operations: Sequence[Row], *, repeats: bool
+) -> dict[str, int]:
+    """How long each job that ended well took; of one that repeats, its longest whole round."""
+    found: dict[str, int] = {}
+    for plan in plans:
+        job = jobs[plan.name]
+        if job.status != SUCCESS or job.start_ps is None or job.end_ps is None:
+            continue
+        own = [row for row in operations if row[0] == plan.job]
+        rounds = _rounds(own, len(plan.collectives) or 1) if repeats else []
+        found[plan.name] = max(rounds, default=job.end_ps - job.start_ps)
+    return found
+
+
+def _rounds(rows: Sequence[Row], period: int) -> list[int]:
+    """How long each whole round took of which every operation is known."""
+    starts = {row[1] // period: row[2] for row in rows if row[1] % period == 0}
+    return [
+        row[3] - starts[row[1] // period]
+        for row in rows
+        if row[1] % period == period - 1 and row[1] // period in starts
+    ]
+
+
+def harms(
+    times: Mapping[str, int], alarms: Mapping[str, int], reference: Reference, end_ps: int = 0
+) -> list[str]:
+    """What a run suffered, a line each; empty if nothing. `times` are as of `times_of`; `end_ps` is how long
+    it ran.
+    """
     lines: list[str] = []
+    what = (
+        "on the intended fabric" if reference.span_ps is None else "the longest round on the intended fabric"
+    )
     for name, meant_ps in reference.jobs.items():
-        took_ps = time_of(jobs[name]) if name in jobs else None
+        took_ps = times.get(name)
         if took_ps is not None and _risen(took_ps, meant_ps):
             percent = (took_ps - meant_ps) * 100 // meant_ps
             lines.append(
-                f"{name}: {about_time(took_ps)}, {percent}% more than on the intended fabric "
+                f"{name}: {about_time(took_ps)}, {percent}% more than {what}on the intended fabric "
                 f"({about_time(meant_ps)})"
             )
     for name, count in alarms.items():
         meant = reference.alarms.get(name, 0)
+        if reference.span_ps:
+            meant = -(-meant * end_ps // reference.span_ps)
         if _risen(count, meant):
             lines.append(f"{name}: {count}, on the intended fabric {meant}")
     return lines

@@ -34,8 +34,8 @@ from emu.diagnosis import (
 )
 from emu.diagnosis.chain import chain_of_waits, host_of
 from emu.diagnosis.finding import CAUSES, Finding
-from emu.diagnosis.pace import SLOWER_PERMILLE, failed_jobs, slower
-from emu.diagnosis.reference import harms
+from emu.diagnosis.pace import failed_jobs, slower
+from emu.diagnosis.reference import SLOWER_PERMILLE, harms
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.measure.summary import RankFailure
 from emu.measure.summary_diagnosis import Diagnosed, Reference
@@ -57,7 +57,7 @@ UNEXPLAINED: Final = "unexplained_wait"
 def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
     """What suffered, and from what, best first; at most `MOST_TOLD`."""
     found = findings(view)
-    harm = [] if reference is None else harms(view.jobs, view.alarmed(), reference)
+    harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
         return []
     suffering = [one for one in found if suffered(view, one)] or (found if harm else [])

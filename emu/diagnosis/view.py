@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from emu.diagnosis.moves import Moved, Moves
+from emu.diagnosis.reference import times_of
 from emu.kernel.device import Series
 from emu.measure.collected import JobPlan
 from emu.measure.metrics import CONGESTION_REASONS
@@ -176,6 +177,11 @@ class View:
     def alarmed(self) -> dict[str, int]:
         """What an operator would have been called for, and how often."""
         return alarmed(self._devices.values())
+
+    def times(self) -> dict[str, int]:
+        """How long jobs took that ended well; of those that repeat, the longest round."""
+        operations = self.rows(self.topology.controller, "operations")
+        return times_of(self.jobs, self.plans, operations, repeats=self.scenario.run.repeat)
 
     def alarms(self) -> int:
         """How often in all."""

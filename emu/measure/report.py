@@ -36,13 +36,13 @@ MOST_CAUSES: Final = 3
 """Of a diagnosis, how many causes are told."""
 
 
-def aligned(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Rows in columns: the first left-aligned, the others right-aligned."""
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ", left: int = 1) -> list[str]:
+    """Rows in columns: the first ones left-aligned, the others right-aligned."""
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
     return [
         indent
         + "  ".join(
-            cell.ljust(width) if at == 0 else cell.rjust(width)
+            cell.ljust(width) if at < left else cell.rjust(width)
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows

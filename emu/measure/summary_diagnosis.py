@@ -26,11 +26,13 @@ class Reference(Part):
     """What a run is compared with, to tell what mattered: the same jobs where all is well."""
 
     jobs: dict[str, int]
-    """How long each job took there that ended well, in picoseconds."""
+    """How long each job took there that ended well, in ps; of one that repeats, its longest round."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted there."""
     imbalance: dict[str, float]
     """Of every group of equal ports that carried payload there: that of the fullest over the mean."""
+    span_ps: int | None = None
+    """Where jobs repeat: for how long they ran there; what was counted is compared by virtual time."""
 
 
 class Unfired(Part):

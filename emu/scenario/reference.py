@@ -94,13 +94,22 @@ def markdown_tables() -> str:
     return "\n".join(blocks)
 
 
+def plain_rows(model: type[Section]) -> list[tuple[str, str, str, str]]:
+    """The keys of a section for a terminal: key, what it takes, default, meaning."""
+    return [
+        (key, _takes(field).replace("`", ""), _default(field).strip("`"), _meaning(field))
+        for key, field in fields(model).items()
+    ]
+
+
 def _row(key: str, field: FieldInfo, *, required: bool) -> str:
     default = "required" if required else _default(field)
-    return f"| `{key}` | {_takes(field)} | {default} | {_meaning(field)} |"
+    meaning = _meaning(field).replace("|", "\\|")
+    return f"| `{key}` | {_takes(field)} | {default} | {meaning} |"
 
 
 def _meaning(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split()).replace("|", "\\|")
+    return " ".join((field.description or "").split())
 
 
 def _default(field: FieldInfo) -> str:

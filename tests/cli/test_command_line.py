@@ -11,6 +11,7 @@ import pytest
 import emu
 from emu.cli import doctor_command
 from emu.cli.main import COMMANDS, main
+from emu.scenario.faults import FAULTS
 from emu.scenario.load import load_text
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
@@ -172,6 +173,19 @@ def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Pa
 def test_list_of_no_directory_is_bad_input(capsys: Captured, tmp_path: Path) -> None:
     status, _, err = told(capsys, "list", str(tmp_path / "none"))
     assert (status, len(err)) == (2, 1)
+
+
+def test_every_kind_of_fault_is_listed_with_its_keys(capsys: Captured) -> None:
+    _, listed, _ = told(capsys, "fault", "kinds")
+    assert [line.split()[0] for line in listed[1:]] == sorted(FAULTS.table)
+    assert ["pause_storm", "port"] in [line.split()[:2] for line in listed]
+    _, rows, _ = told(capsys, "fault", "kinds", "degrade")
+    keys = [line.split()[0] for line in rows[2:]]
+    assert {"target", "for", "sender", "rate", "loss", "bit_errors"} <= set(keys)
+    assert "at" not in keys
+    status, _, (line,) = told(capsys, "fault", "kinds", "pause_strom")
+    assert status == 2
+    assert "did you mean 'pause_storm'" in line
 
 
 def test_schemas_are_json(capsys: Captured) -> None:

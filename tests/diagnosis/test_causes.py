@@ -10,7 +10,6 @@ import pytest
 from emu.diagnosing import diagnose_directory
 from emu.diagnosis.finding import CAUSES
 from emu.diagnosis.reference import harms
-from emu.measure.summary import Job
 from emu.measure.summary_diagnosis import Reference
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
@@ -112,8 +111,13 @@ def test_five_per_cent_of_a_jobs_time_or_of_an_alarm_is_harm(
     job_ps: int, timeouts: int, suffered: int
 ) -> None:
     reference = Reference(jobs={"train": 1_000}, alarms={"nic_local_ack_timeout_err": 20}, imbalance={})
-    job = Job.model_construct(status="success", start_ps=7, end_ps=7 + job_ps)
-    assert len(harms({"train": job}, {"nic_local_ack_timeout_err": timeouts}, reference)) == suffered
+    alarms = {"nic_local_ack_timeout_err": timeouts}
+    assert len(harms({"train": job_ps}, alarms, reference)) == suffered
+    of_rounds = reference.model_copy(update={"span_ps": 1_000})
+    assert (
+        len(harms({"train": job_ps}, {name: 3 * count for name, count in alarms.items()}, of_rounds, 3_000))
+        == suffered
+    )
 
 
 def test_a_run_directory_read_later_says_the_same(tmp_path: Path) -> None:
