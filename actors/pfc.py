@@ -361,7 +361,7 @@ def port_series(port: Port) -> list[Series]:
     number: int = port.number
     rows = [series_of(metric, number) for metric in PORT_METRICS]
     rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
-    rows.append(series_of("port_up", number))
+    rows += [series_of("port_up", number), series_of("port_downs", number)]
     for metric in PFC_METRICS:
         rows += by_priority(metric, number)
     if port.credits is not None:
@@ -385,6 +385,7 @@ def port_counters(port: Port, now: i64) -> list[int]:
         port.lost_link_down,
         port.corrupted,
         1 if port.up else 0,
+        len(port.down_starts),
     ]
     pfc = port.pfc
     if pfc is None:

@@ -68,6 +68,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter("port_dropped_frames", "port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
     _gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
+    _counter("port_downs", "port_link_downed", Unit.COUNT, PORT, "Times that the port lost its signal."),
     _counter(
         "pfc_sent_frames",
         "pfc_transmit_xoff_frames",
