@@ -19,7 +19,8 @@ from emu.cli.live_terminal import LiveTerminal, parse_pace
 from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.where_options import placed
-from emu.measure.run_directory import RunDirectory
+from emu.measure.junit import junit_text
+from emu.measure.run_directory import RunDirectory, write_whole
 from emu.scenario.fault_draws import accelerations
 from emu.units import format_time
 
@@ -44,6 +45,9 @@ from emu.units import format_time
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@click.option(
+    "--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for build servers."
+)
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
     scenario: str,
@@ -55,6 +59,7 @@ def command(
     recovery: Mapping[str, Any],
     discovery_port: int,
     out: Path | None,
+    junit: Path | None,
     quiet: bool,
 ) -> int:
     """Run the jobs of SCENARIO continuously: each begins again when it is done.
@@ -96,4 +101,7 @@ def command(
         terminal.failed(result.outcome.message)
     broken = [one for one in result.lost_jobs() if result.summary.jobs[one].status != "unfinished"]
     early = result.exit_status == JOB_FAILED_STATUS and result.outcome.ending is Ending.FINISHED
-    return 0 if early and not broken else result.exit_status
+    status = 0 if early and not broken else result.exit_status
+    if junit is not None:
+        write_whole(junit, junit_text(result.summary, status))
+    return status

@@ -3,6 +3,8 @@
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from emu.cli.main import main
 
 SCENARIO = """
@@ -15,11 +17,12 @@ expect:
 """
 
 
-def test_each_expectation_is_a_case_and_so_is_the_ending(tmp_path: Path) -> None:
+@pytest.mark.parametrize("command", [["run"], ["up", "--for", "1ms", "--pace", "max"]], ids=["run", "up"])
+def test_each_expectation_is_a_case_and_so_is_the_ending(command: list[str], tmp_path: Path) -> None:
     scenario, report = tmp_path / "two.yaml", tmp_path / "report.xml"
     scenario.write_text(SCENARIO, encoding="utf-8")
     out = ["--out", str(tmp_path / "run"), "--junit", str(report)]
-    assert main(["run", str(scenario), "--local", "--quiet", *out]) == 1
+    assert main([command[0], str(scenario), *command[1:], "--local", "--quiet", *out]) == 1
     suite = ET.fromstring(report.read_text(encoding="utf-8"))[0]
     assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("two", "3", "1")
     found = [(case.get("name"), case.find("failure") is None) for case in suite]

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 import pytest
 
 from actors.runtime.control_socket import ask
+from emu.measure import dashboard
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy" / "prometheus"
@@ -123,7 +124,21 @@ def test_prometheus_reads_the_run_and_fires_the_alert_of_an_injected_fault(
     reached = prometheus.value("emu_virtual_seconds_total")
     assert reached is not None
     assert reached * 1e12 > answer["at_ps"]
+    assert prometheus.value('sum(emu_port_link_downed_total{device="rtsw-0"})') == 1
     ask(out, {"do": "clear", "fault": 0})
     until(lambda: not [one for one in prometheus.firing() if one["alertname"] == "EmuPortDown"])
     assert prometheus.value("emu_faults_active") == 0
     assert until(lambda: prometheus.value("emu:delivered_bits_per_virtual_second"))
+    shown = dashboard.dashboard()
+    expressions = [target["expr"] for panel in shown["panels"] for target in panel.get("targets", [])]
+    expressions += [one["expr"] for one in shown["annotations"]["list"]]
+    assert [one for one in expressions if prometheus.get(f"query?query={quote(chosen(one))}") is None] == []
+    for title, expression, *_ in dashboard.QUESTIONS:
+        if title != "Marked frames":  # No queue of this run marks.
+            assert prometheus.value(chosen(expression)) is not None, title
+    assert not [one for one in prometheus.firing() if one["alertname"] == "EmuPortUpWithoutReachability"]
+
+
+def chosen(expression: str) -> str:
+    """An expression of the dashboard with everything chosen at its top."""
+    return expression.replace("$run", ".*").replace("$device", ".*")
