@@ -88,7 +88,7 @@ def command(
             (
                 f"{len(prepared.topology.gpus)} GPUs, {len(prepared.topology.switches)} switches; {speed}",
                 *accelerations(prepared.scenario.faults),
-                f"break it: emu fault inject {shown} KIND TARGET; end it: Ctrl-C",
+                f"break it: emu fault inject {shown} KIND TARGET (`emu fault kinds`); end it: Ctrl-C",
             ),
         )
         try:

@@ -26,7 +26,6 @@ _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "credit_drift": (("credit_grants",), "no packet crossed a modular switch"),
     "gpu_slow": (("gpu_copies",), "no GPU had anything to do"),
     "gpu_hung": (("gpu_copies",), "no GPU had anything to do"),
-    "straggler": (("gpu_copies", "host_cts_received"), "no server had anything to do"),
 }
 """By kind: counters, or reasons of drops, all of which are 0 where it did nothing, and how to say so."""
 _HASHES: Final = ("hash_seed_drift", "hash_fields_drift")

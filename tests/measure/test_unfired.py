@@ -64,7 +64,6 @@ IDLE: dict[str, tuple[dict[str, Any], tuple[str, int, int, str, int]]] = {
     "hash_fields_drift": ({"target": "rtsw-0", "policy": "ecmp"}, ("port_sent_data_bytes", 3, -1, "", 1)),
     "gpu_slow": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
     "gpu_hung": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
-    "straggler": ({"target": "host-0"}, ("gpu_copies", -1, -1, "", 1)),
 }
 """Keys of a fault, and a counter without which it did nothing."""
 
