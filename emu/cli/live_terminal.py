@@ -102,6 +102,10 @@ class LiveTerminal(Terminal):
         said: list[str] = []
         for number, (_, operation, start_ps, end_ps, status) in sorted(last.items()):
             job = self._jobs[number]
+            if not job.collectives:  # A step of training, of a trace or of a program.
+                took = about_time(end_ps - start_ps) if status == STATUS_SUCCESS else status_name(status)
+                said.append(f"{job.name}: step {operation + 1} done, {took}")
+                continue
             plan = job.collectives[operation % len(job.collectives)]
             rate = bandwidth_bps(plan.size_bytes, end_ps - start_ps, bus_factor(plan.op, plan.ranks))
             shown = about_rate(rate) if rate is not None and status == STATUS_SUCCESS else status_name(status)
