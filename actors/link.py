@@ -201,7 +201,7 @@ class Port:
         if self.head_ps > 0:
             frame.time_ps = now + self.head_ps + self.flight_ps
         if self.straying is not None:
-            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now)
+            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now, self.head_ps > 0)
 
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""

@@ -58,15 +58,18 @@ class Straying:
             dice.counter = self.drawn
         self.dice = dice
 
-    def frame_ps(self, arrival_ps: i64, size_ps: i64) -> i64:
-        """When a frame arrives that would at `arrival_ps`; `size_ps` is its serialisation."""
+    def frame_ps(self, arrival_ps: i64, size_ps: i64, heads: bool) -> i64:
+        """When a frame arrives that would at `arrival_ps`; `size_ps` is its serialisation. What arrives is the
+        last bit, at least so long behind that of the frame before; or (`heads`) the head, behind the whole
+        frame before.
+        """
         time_ps: i64 = arrival_ps + self.added_ps
         dice = self.dice
         if dice is not None and self.jitter_ps > 0:
             self.drawn += 1
             time_ps += dice.draw62() % (self.jitter_ps + 1)
         apart_ps: i64 = size_ps
-        if self.last_size_ps > size_ps:
+        if heads:
             apart_ps = self.last_size_ps
         if self.last_ps > 0 and time_ps < self.last_ps + apart_ps:
             time_ps = self.last_ps + apart_ps

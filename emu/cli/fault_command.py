@@ -10,10 +10,10 @@ import click
 from actors.runtime.control_socket import ask
 from emu.errors import UsageError
 from emu.measure.report import aligned, shown_time
-from emu.scenario.fault_base import FaultSection
 from emu.scenario.faults import FAULTS
 from emu.scenario.overrides import parse_override
 from emu.scenario.reference import plain_rows
+from emu.scenario.section import Section
 from emu.scenario.spelling import did_you_mean
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
@@ -28,29 +28,21 @@ def command() -> None:
 @click.argument("kind", required=False)
 def kinds(kind: str | None) -> None:
     """List the kinds of fault; of one KIND, the keys that it takes."""
+    known = {name: one for name, one in FAULTS.table.items() if isinstance(one, type)}
     if kind is None:
-        for line in aligned(
-            [("kind", "hits", "")]
-            + [(name, _aim(section), _first_line(section)) for name, section in sorted(FAULTS.table.items())],
-            indent="",
-            left=3,
-        ):
+        rows = [(name, getattr(one, "aim", ""), _first_line(one)) for name, one in sorted(known.items())]
+        for line in aligned([("kind", "hits", ""), *rows], indent="", left=3):
             click.echo(line)
-        return
-    section = FAULTS.table.get(kind)
-    if section is None:
-        raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, FAULTS.table)}")
-    click.echo(f"{kind}: {_first_line(section)}")
-    rows = [row for row in plain_rows(section) if row[0] not in ("kind", "at")]
-    for line in aligned([("key", "takes", "default", ""), *rows], left=4):
-        click.echo(line)
+    elif kind not in known:
+        raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, known)}")
+    else:
+        click.echo(f"{kind}: {_first_line(known[kind])}")
+        keys = [row for row in plain_rows(known[kind]) if row[0] not in ("kind", "at")]
+        for line in aligned([("key", "takes", "default", ""), *keys], left=4):
+            click.echo(line)
 
 
-def _aim(section: type[FaultSection]) -> str:
-    return "" if section.drawn else section.aim
-
-
-def _first_line(section: type[FaultSection]) -> str:
+def _first_line(section: type[Section]) -> str:
     return (section.__doc__ or "").strip().splitlines()[0]
 
 

@@ -61,9 +61,7 @@ def harms(
     it ran.
     """
     lines: list[str] = []
-    what = (
-        "on the intended fabric" if reference.span_ps is None else "the longest round on the intended fabric"
-    )
+    what = "the longest round " if reference.span_ps else ""
     for name, meant_ps in reference.jobs.items():
         took_ps = times.get(name)
         if took_ps is not None and _risen(took_ps, meant_ps):

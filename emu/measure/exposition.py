@@ -130,8 +130,8 @@ class Exposition:
                     family.places.append(place)
                 place += 1
         self.families = [one for one in families.values() if one.places or one.hidden_places]
-        for one in self.families:
-            one.close()
+        for family in self.families:
+            family.close()
         self.series_count = place
 
     def render(self, values: Iterable[Sequence[int]]) -> str:

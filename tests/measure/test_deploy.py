@@ -43,8 +43,8 @@ def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exi
     assert shown >= NAMES - {"emu_build_info", "emu_run_info", "emu_port_info"}
     used = shown | set(re.findall(r"\bemu_[a-z0-9_]+", " ".join(rule["expr"] for rule in rules())))
     assert used <= NAMES
-    for expressions in (asked, " ".join(rule["expr"] for rule in rules())):
-        assert set(re.findall(r"\bemu:[a-z_]+", expressions)) <= recorded
+    for text in (asked, " ".join(rule["expr"] for rule in rules())):
+        assert set(re.findall(r"\bemu:[a-z_]+", text)) <= recorded
 
 
 @NEEDS_PROMTOOL

@@ -74,7 +74,7 @@ def test_what_does_not_hold_of_them_is_told_with_its_time() -> None:
 
 def test_a_job_that_fails_has_failed_from_then_on() -> None:
     lost = {"at": "20us", "kind": "gpu_lost", "target": "gpu-1-0"}
-    expect = [
+    expect: list[dict[str, Any]] = [
         {"value": "jobs.ring.status", "equals": "gpu_lost"},
         {"series": "emu_job_failed", "always": {"equals": 0}, "until": "19us"},
         {"series": "emu_job_failed", "reaches": {"equals": 1}, "within": "5us of fault 0"},
