@@ -59,7 +59,7 @@ class Straying:
         self.dice = dice
 
     def frame_ps(self, arrival_ps: i64, size_ps: i64, heads: bool) -> i64:
-        """When a frame arrives that would at `arrival_ps`; `size_ps` is its serialisation. What arrives is the
+        """When a frame arrives that would at `arrival_ps`; `size_ps` is its serialisation. It is the
         last bit, at least so long behind that of the frame before; or (`heads`) the head, behind the whole
         frame before.
         """
