@@ -1,4 +1,5 @@
-"""What an operator sees of a drifted configuration in series, while it lasts and once it is over.
+"""What an operator sees of a drifted configuration in series, while it lasts and once it is over; and how late
+a late link is.
 
 `test_kinds` looks at the configuration itself; here it has to do something. Each drift lasts from 20 us to
 60 us, as there, and its sign is a counter that stands still on the same fabric without it.
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.watched import Broken
+from tests.faults.watched import FLOWS, US, Broken
 
 INCAST: dict[str, Any] = {
     "kind": "flows",
@@ -137,3 +138,19 @@ def test_a_modular_spine_with_a_small_credit_window_sends_at_a_fraction_of_its_r
     # What was granted before the drift is sent still; 100 Gbit/s are 250,000 bytes in 20 us.
     assert sent[2] - sent[1] < 50_000
     assert sent[4] - sent[3] > 400_000
+
+
+@pytest.mark.parametrize("forwarding", ["store_and_forward", "cut_through"])
+def test_no_frame_is_later_than_what_was_added_whatever_its_size(forwarding: str) -> None:
+    both_ways = FLOWS | {"flows": [*FLOWS["flows"], {"src": 4, "dst": 0, "size": "2MiB"}]}
+    delay = {"kind": "delay", "target": "rtsw-0:ctsw-0", "added": "300ns"}
+    one = Broken(delay, workload=both_ways, switch={"forwarding": forwarding})
+    for us in (60, 90):
+        one.run.advance(us * US)  # What waits for its tail is in flight and received, so it is not counted.
+        for ends in (("rtsw-0", "ctsw-0"), ("ctsw-0", "rtsw-0")):
+            way = one.port(*ends).straying
+            assert way.late_frames > 20
+            assert int(way.latest_ps) == 300_000
+            # Once it is over those that follow catch up, where there is a gap between two.
+            exact = int(way.late_frames) * 300_000
+            assert way.late_ps == exact if us == 60 else way.late_ps <= exact
