@@ -58,7 +58,7 @@ Examples:
 @click.argument("kind")
 @click.argument("words", metavar="[TARGET] [KEY=VALUE]...", nargs=-1)
 def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
-    """Break something now: a fault of KIND, with the keys that faults have in a scenario (`emu fault kinds`)."""
+    """Break something now: a fault of KIND, with the keys of a scenario (`emu fault kinds`)."""
     fault: dict[str, Any] = {"kind": kind}
     for place, word in enumerate(words):
         if "=" in word:

@@ -1,5 +1,4 @@
-"""What an operator sees of a drifted configuration in series, while it lasts and once it is over; and how late
-a late link is.
+"""What an operator sees of a drifted configuration in series, while it lasts and once it is over.
 
 `test_kinds` looks at the configuration itself; here it has to do something. Each drift lasts from 20 us to
 60 us, as there, and its sign is a counter that stands still on the same fabric without it.
