@@ -20,6 +20,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.wire.frame",
     "emu.wire.telemetry",
     "emu.wire.batch",
+    "emu.wire.codec",
     "emu.kernel.mixing",
     "emu.kernel.queue",
     "emu.kernel.device",

@@ -113,16 +113,20 @@ class _Line:
         out = self.out
         while out:
             head = out[0]
-            try:
-                sent = self.socket.send(head)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                raise PeerGone(self.peer, error.strerror or str(error)) from None
-            if sent == len(head):
-                out.popleft()
-            else:
+            sent = self.pass_to_socket(head)
+            if sent < len(head):
                 out[0] = head[sent:]
+                return
+            out.popleft()
+
+    def pass_to_socket(self, data: memoryview) -> int:
+        """How many of these bytes the socket takes now."""
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise PeerGone(self.peer, error.strerror or str(error)) from None
 
     def pull(self) -> list[bytes]:
         """The bodies that have arrived by now."""
@@ -158,9 +162,13 @@ class SocketExchange:
     def send(self, peer: int, body: bytes) -> None:
         """Send a body to a worker, now or while `receive` waits."""
         line = self._lines[peer]
-        line.out.append(memoryview(framed(body)))
-        if len(line.out) == 1:
-            line.push()
+        frame = memoryview(framed(body))
+        if not line.out:
+            sent = line.pass_to_socket(frame)
+            if sent == len(frame):
+                return
+            frame = frame[sent:]
+        line.out.append(frame)
 
     def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
         """Wait until something has arrived; empty after the timeout. Raises PeerGone, or ProtocolError."""

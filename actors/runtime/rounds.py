@@ -1,12 +1,11 @@
 """What goes into a round of the window protocol, and what comes out of it?
 
 A contribution in, parcels to and from the other workers, a step out. The rules are in
-`actors.runtime.window`.
+`actors.runtime.window`. There is a round for each window, so these are plain classes: what a dataclass
+generates for itself is never compiled.
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 from actors.runtime.outcome import Ending
 from actors.runtime.sync import SyncPoint
@@ -14,46 +13,73 @@ from emu.wire.batch import Batch
 from emu.wire.event import NEVER_PS
 
 
-@dataclass(slots=True)
 class Parcel:
     """What one worker sends another in a round: integers of the reduction, packets, or both."""
 
-    kind: str
-    round: int
-    values: list[int]
-    batch: Batch | None
+    __slots__ = ("batch", "kind", "round", "values")
+
+    def __init__(self, kind: str, round_: int, values: list[int], batch: Batch | None) -> None:
+        self.kind = kind
+        self.round = round_
+        self.values = values
+        self.batch = batch
 
 
-@dataclass(slots=True)
 class Contribution:
-    """What a worker knows of itself when a round begins."""
+    """What a worker knows of itself when a round begins.
 
-    next_ps: int
-    """The time of its next event, or earlier."""
-    sent_ps: list[int]
-    """The earliest arrival in the batch for each worker; NEVER_PS where there is none."""
-    stop_ps: int = NEVER_PS
-    """The end of the run, if a device here has announced it."""
-    progress: int = 0
-    """The progress of its devices, if the machine wants totals."""
-    work: int = 0
-    """How much is pending besides upkeep, here and in the batches, if the machine wants totals."""
-    promises: int = 0
-    """How much of it says that something goes on by itself (`Partition.outlook`)."""
-    reached_ps: int = 0
-    """It has executed nothing at or after this time."""
-    busiest: int = NEVER_PS
-    """Who of those that live here has sent most, if the machine wants to aim; the least of all is taken."""
+    next_ps      the time of its next event, or earlier
+    sent_ps      the earliest arrival in the batch for each worker; NEVER_PS where there is none
+    stop_ps      the end of the run, if a device here has announced it
+    progress     the progress of its devices
+    work         how much is pending besides upkeep, here and in the batches
+    promises     how much of it says that something goes on by itself (`Partition.outlook`)
+    reached_ps   it has executed nothing at or after this time
+    busiest      who of those that live here has sent most; the least of all is taken
+
+    Progress, work and promises count if the machine wants totals, `busiest` if it wants to aim.
+    """
+
+    __slots__ = ("busiest", "next_ps", "progress", "promises", "reached_ps", "sent_ps", "stop_ps", "work")
+
+    def __init__(
+        self,
+        next_ps: int,
+        sent_ps: list[int],
+        stop_ps: int = NEVER_PS,
+        progress: int = 0,
+        work: int = 0,
+        promises: int = 0,
+        reached_ps: int = 0,
+        busiest: int = NEVER_PS,
+    ) -> None:
+        self.next_ps = next_ps
+        self.sent_ps = sent_ps
+        self.stop_ps = stop_ps
+        self.progress = progress
+        self.work = work
+        self.promises = promises
+        self.reached_ps = reached_ps
+        self.busiest = busiest
 
 
-@dataclass(slots=True)
 class Step:
-    """What a worker does after a round: take the batches, act at a sync point, then run or end."""
+    """What a worker does after a round: take the batches, act at a sync point, then execute everything before
+    `until_ps`; or end, at `virtual_ps`.
+    """
 
-    batches: list[tuple[int, Batch]]
-    sync: SyncPoint | None
-    until_ps: int
-    """Execute everything before this time, once it has acted."""
-    ending: Ending | None = None
-    virtual_ps: int = 0
-    """With an ending: the virtual time at which the run ended."""
+    __slots__ = ("batches", "ending", "sync", "until_ps", "virtual_ps")
+
+    def __init__(
+        self,
+        batches: list[tuple[int, Batch]],
+        sync: SyncPoint | None,
+        until_ps: int,
+        ending: Ending | None = None,
+        virtual_ps: int = 0,
+    ) -> None:
+        self.batches = batches
+        self.sync = sync
+        self.until_ps = until_ps
+        self.ending = ending
+        self.virtual_ps = virtual_ps

@@ -36,8 +36,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from operator import add
 from typing import Final
 
 from actors.runtime.outcome import Ending
@@ -56,16 +54,18 @@ EXTRA_MINIMA: Final = 4
 TOTALS: Final = 4
 
 
-@dataclass(slots=True)
 class _Round:
     """What has arrived of one round."""
 
-    values: list[int] | None = None
-    """The reduction over the contributions that have arrived."""
-    heard: list[int] = field(default_factory=list)
-    """Whose contributions these are: peers, or children in the tree."""
-    batches: dict[int, Batch | None] = field(default_factory=dict)
-    result: list[int] | None = None
+    __slots__ = ("batches", "heard", "result", "values")
+
+    def __init__(self) -> None:
+        self.values: list[int] = []
+        """The reduction over the contributions that have arrived."""
+        self.heard: list[int] = []
+        """Whose contributions these are: peers, or children in the tree."""
+        self.batches: dict[int, Batch | None] = {}
+        self.result: list[int] | None = None
 
 
 class WindowMachine:
@@ -91,6 +91,7 @@ class WindowMachine:
         self._grid = grid
         self._lookahead = [list(row) for row in lookahead]
         self._towards_me = [row[index] for row in lookahead]
+        self._max_time_ps = grid.max_time_ps
         self._next_sample_ps, self._next_stall_check_ps = grid.first()
         self._aims_ps = list(grid.aims_ps)
         self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
@@ -149,6 +150,11 @@ class WindowMachine:
         at = bisect_right(self._aims_ps, self.sync_ps)
         return self._aims_ps[at] if at < len(self._aims_ps) else NEVER_PS
 
+    @property
+    def _grid_ps(self) -> int:
+        """The next sync point that was known from the start."""
+        return min(self._next_sample_ps, self._next_stall_check_ps)
+
     def request_sync(self, not_before_ps: int) -> None:
         """Ask everyone to stop at the first possible time from `not_before_ps` on; worker 0 only.
 
@@ -201,12 +207,11 @@ class WindowMachine:
             self._request_ps = min(self._request_ps, change_ps)
         if self._end_wished and self._end_ps == NEVER_PS:
             self._end_ps = max(self._furthest_ps(mine.reached_ps), self.sync_ps, 1)
-        values = list(mine.sent_ps)
+        values = mine.sent_ps[:]
         values[self.index] = min(values[self.index], mine.next_ps)
-        stop_ps = min(mine.stop_ps, self._end_ps)
-        values += (stop_ps, self._request_ps, self._cap_ps, mine.busiest)
         changes = self._coming if self._request_ps >= self._coming_ps else self._changes
-        values += (mine.progress, mine.work, mine.promises, changes)
+        values += [min(mine.stop_ps, self._end_ps), self._request_ps, self._cap_ps, mine.busiest]
+        values += [mine.progress, mine.work, mine.promises, changes]
         shown = values if self._star else []
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
@@ -234,7 +239,7 @@ class WindowMachine:
         if parcel.kind == GATHER and not self._star:
             return self._reduce(peer, parcel.values)
         if parcel.kind == SPREAD and peer == self._parent and now.result is None:
-            self._check_length(peer, parcel.values)
+            self._check(peer, parcel.values)
             return self._settle(parcel.values)
         raise ProtocolError(
             f"worker {peer} sent a {parcel.kind} parcel that is not due in round {self.round}"
@@ -266,21 +271,28 @@ class WindowMachine:
         ]
         workers = self.workers
         next_ps = result[:workers]
-        announced_ps, request_ps, cap_ps, busiest, *totals = result[workers:]
-        progress, work, promises, changes = totals
-        earliest_ps = self.earliest_ps = min(next_ps)
-        stop_ps = self.stop_ps = min(announced_ps, self._grid.max_time_ps)
-        due_ps = min(self._next_sample_ps, self._next_stall_check_ps, request_ps)
+        announced_ps, request_ps = result[workers], result[workers + 1]
+        cap_ps, busiest = result[workers + 2], result[workers + 3]
+        earliest_ps = bound_ps = NEVER_PS
+        for worker in range(workers):
+            at_ps = next_ps[worker]
+            if at_ps < NEVER_PS:
+                earliest_ps = min(earliest_ps, at_ps)
+                bound_ps = min(bound_ps, at_ps + self._towards_me[worker])
+        self.earliest_ps = earliest_ps
+        stop_ps = self.stop_ps = min(announced_ps, self._max_time_ps)
+        due_ps = min(self._grid_ps, request_ps)
         sync: SyncPoint | None = None
         if earliest_ps >= stop_ps and stop_ps <= min(due_ps, cap_ps):
             return self._end(batches, stop_ps, announced_ps)
         if earliest_ps >= due_ps and due_ps <= cap_ps:
-            sync = self._pass(due_ps, earliest_ps, request_ps, changes, busiest)
+            sync = self._pass(due_ps, earliest_ps, request_ps, result[-1], busiest)
             if sync.stall_check:
+                progress, work, promises = result[workers + EXTRA_MINIMA :][:3]
                 if work == 0 or (progress == self._last_progress and promises == 0):
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
                 self._last_progress = progress
-        limit_ps = min(self._next_sample_ps, self._next_stall_check_ps, stop_ps)
+        limit_ps = min(self._grid_ps, stop_ps)
         if sync is not None and (sync.requested or sync.busiest < NEVER_PS):
             limit_ps = due_ps
         elif request_ps > self.sync_ps:
@@ -289,7 +301,6 @@ class WindowMachine:
             limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
         limit_ps = min(limit_ps, cap_ps)
         self._next_ps, self._limit_ps = next_ps, limit_ps
-        bound_ps = min(map(add, next_ps, self._towards_me))
         return Step(batches, sync, min(bound_ps, limit_ps))
 
     def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
@@ -339,12 +350,14 @@ class WindowMachine:
         now = self._now
         if peer in now.heard or peer not in self._talkers:
             raise ProtocolError(f"worker {peer} contributed out of turn in round {self.round}")
-        self._check_length(peer, values)
+        self._check(peer, values)
         now.heard.append(peer)
-        mine = now.values
-        assert mine is not None
         minima = self.workers + EXTRA_MINIMA
-        now.values = [*map(min, mine[:minima], values[:minima]), *map(add, mine[minima:], values[minima:])]
+        reduced: list[int] = []
+        for at, mine in enumerate(now.values):
+            theirs = values[at]
+            reduced.append(mine + theirs if at >= minima else min(mine, theirs))
+        now.values = reduced
         return self._pass_on()
 
     def _pass_on(self) -> list[tuple[int, Parcel]]:
@@ -352,7 +365,6 @@ class WindowMachine:
         now = self._now
         if len(now.heard) < len(self._talkers):
             return []
-        assert now.values is not None
         if self._parent >= 0:
             return [(self._parent, Parcel(GATHER, self.round, now.values, None))]
         return self._settle(now.values)
@@ -363,12 +375,13 @@ class WindowMachine:
             return []
         return [(child, Parcel(SPREAD, self.round, values, None)) for child in self._children]
 
-    def _check_length(self, peer: int, values: list[int]) -> None:
+    def _check(self, peer: int, values: list[int]) -> None:
         due = self.workers + EXTRA_MINIMA + TOTALS
         if len(values) != due:
             raise ProtocolError(f"worker {peer} contributed {len(values)} integers, not {due}")
-        if min(values) < 0:
-            raise ProtocolError(f"worker {peer} contributed {min(values)}, which is no time or total")
+        for value in values:
+            if value < 0:
+                raise ProtocolError(f"worker {peer} contributed {value}, which is no time or total")
 
     def save(self) -> list[int]:
         """Where the sync points stand; call it at a sync point."""

@@ -15,11 +15,11 @@ bounded by whoever reads the socket, before it is read.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Final, cast
 
 import msgpack  # type: ignore[import-untyped]  # it ships no types
+from librt.strings import BytesWriter, read_i64_le, write_i64_le
 
 from emu.errors import ProtocolError
 
@@ -115,15 +115,18 @@ def _fault(record: dict[str, object]) -> str:
 
 def pack_integers(values: Sequence[int]) -> bytes:
     """Signed 64-bit integers as little-endian bytes."""
-    return struct.pack(f"<{len(values)}q", *values)
+    writer = BytesWriter()
+    for value in values:
+        write_i64_le(writer, value)
+    return writer.getvalue()
 
 
 def unpack_integers(packed: bytes) -> list[int]:
     """The integers that `pack_integers` packed. Raises ProtocolError."""
-    count, rest = divmod(len(packed), 8)
-    if rest or count > MOST_INTEGERS:
-        raise ProtocolError(f"{len(packed)} bytes are not at most {MOST_INTEGERS} integers of 8 bytes")
-    return [*struct.unpack(f"<{count}q", packed)]
+    size = len(packed)
+    if size % 8 or size > 8 * MOST_INTEGERS:
+        raise ProtocolError(f"{size} bytes are not at most {MOST_INTEGERS} integers of 8 bytes")
+    return [read_i64_le(packed, at) for at in range(0, size, 8)]
 
 
 def text_of(value: Field) -> str:
