@@ -61,6 +61,28 @@ def test_as_shipped_2048_ranks_take_what_megascale_reports() -> None:
     assert ordered_s < 5
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("store", "barriers", "rounds", "lanes"),
+    [("serial", "quadratic", 2049, 1), ("concurrent", "quadratic", 2049, 3), ("concurrent", "linear", 2, 3)],
+)
+def test_2048_ranks_take_it_when_they_are_run(store: str, barriers: str, rounds: int, lanes: int) -> None:
+    scenario = given(2, {"store": store, "barriers": barriers})
+    scenario["topology"] = {
+        "kind": "ai_zone",
+        "racks": 32,
+        "hosts_per_rack": 8,
+        "gpus_per_host": 8,
+        "spines": 4,
+    }
+    scenario["run"] = {"sample_every": "400s", "max_time": "2000s"}
+    exchange = {"kind": "collective", "op": "sendrecv", "sizes": ("4KiB",)}
+    scenario["jobs"] = ({"name": "bench", "workload": exchange},)
+    found = run(scenario, local=True).summary.jobs["bench"].init
+    assert found is not None
+    assert found.time_ps == rounds * (2 * FLIGHT_PS + math.ceil(2048 / lanes) * 250 * US)
+
+
 def test_without_a_store_the_first_operation_begins_at_once() -> None:
     result = run(given(2, {}), local=True)
     assert result.summary.jobs["bench"].init is None
