@@ -30,6 +30,7 @@ from emu.units import format_size, format_time
 
 WORST: Final = 5
 GROUPS_PER_LINE: Final = 3
+MOST_GROUPS: Final = 24
 LONGEST_EXACT: Final = 10
 """Signs of a time that is shown to the last digit."""
 MOST_CAUSES: Final = 3
@@ -142,18 +143,23 @@ def most_paused_links(links: Sequence[Link]) -> list[Link]:
 
 
 def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
-    """The imbalance of groups of equal ports, several to a line."""
+    """The imbalance of groups of equal ports, several to a line; the worst of them where there are many."""
     used = [row for row in groups if row.max_over_mean is not None]
     if not used:
         return []
-    cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in used]
+    ranked = sorted(range(len(used)), key=lambda at: (-(used[at].max_over_mean or 0.0), at))
+    shown = [used[at] for at in sorted(ranked[:MOST_GROUPS])]
+    cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in shown]
     cells += [""] * (-len(cells) % GROUPS_PER_LINE)
     width = max(len(cell) for cell in cells)
     lines = [
         "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + GROUPS_PER_LINE]).rstrip()
         for at in range(0, len(cells), GROUPS_PER_LINE)
     ]
-    worst = max(used, key=lambda row: row.max_over_mean or 0.0)
+    if len(used) > len(shown):
+        most = used[ranked[MOST_GROUPS]].max_over_mean or 0.0
+        lines.append(f"  {len(used) - len(shown)} more at {most:.2f} or below; all are in summary.json")
+    worst = used[ranked[0]]
     members = sorted(range(worst.members), key=lambda at: (-worst.loads[at], at))
     ends = [f"{worst.towards[at]} {about_size(worst.loads[at])}" for at in (members[0], members[-1])]
     lines.append(f"  most uneven {worst.switch}: most to {ends[0]}, least to {ends[1]}")

@@ -5,6 +5,7 @@ from emu.measure.report import (
     about_size,
     about_time,
     aligned,
+    balance_lines,
     busiest_links,
     closing_lines,
     expectation_line,
@@ -12,7 +13,7 @@ from emu.measure.report import (
     flow_lines,
     most_paused_links,
 )
-from emu.measure.summary import Expectation, FaultEffect, Flow
+from emu.measure.summary import Expectation, FaultEffect, Flow, GroupLoad
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}
@@ -111,6 +112,27 @@ def test_flows_are_one_line_a_job() -> None:
     flows = [flow(0, 10**6), flow(1, 3 * 10**6), flow(2, 2 * 10**6), flow(3, None)]
     assert flow_lines("bench", flows) == [
         "# bench: 3 of 4 flows delivered, 1MiB each; first at 1us, median 2us, last 3us"
+    ]
+
+
+def test_of_many_groups_the_most_uneven_are_shown_and_the_others_counted() -> None:
+    def group(at: int) -> GroupLoad:
+        return GroupLoad(
+            switch=f"rtsw-{at}",
+            members=2,
+            idle=0,
+            data_bytes=200,
+            max_over_mean=1 + at / 100,
+            towards=["a", "b"],
+            loads=[100 + at, 100 - at],
+        )
+
+    lines = balance_lines("uplinks", [group(at) for at in range(40)])
+    assert lines[1].split("   ")[0].strip() == "rtsw-16 1.16 (0 of 2 idle)"
+    assert lines[8].endswith("rtsw-39 1.39 (0 of 2 idle)")
+    assert lines[9:] == [
+        "  16 more at 1.15 or below; all are in summary.json",
+        "  most uneven rtsw-39: most to a 139B, least to b 61B",
     ]
 
 
