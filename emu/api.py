@@ -25,9 +25,9 @@ from typing import Any, Final
 import emu
 from actors.ncclx.listing import job_plans
 from actors.runtime.crew import session
-from actors.runtime.fabric import shared_pool_bytes
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
+from actors.runtime.own_classes import check_made
 from actors.runtime.plan import blueprint_of, spread
 from actors.runtime.steering import Steering
 from actors.runtime.stepping import Stepped
@@ -178,8 +178,7 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         topology = build_topology(scenario)
         blueprint = blueprint_of(scenario, topology)
         check_devices(scenario, topology)
-        for switch in topology.switches:
-            shared_pool_bytes(scenario, topology, switch)
+        check_made(scenario, topology)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     return Prepared(

@@ -329,8 +329,9 @@ def _flows(
     for index, flow in enumerate(job.flows):
         source = topology.nics_of_gpu(job.gpus[flow.src])[0]
         destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
+        priority = _data_priority(scenario, number) if flow.priority is None else flow.priority
         pairs = tuple(
-            book.connect(source, destination, _data_priority(scenario, number), number, log_deliveries=True)
+            book.connect(source, destination, priority, number, log_deliveries=True)
             for _ in range(workload.qps)
         )
         works.append(

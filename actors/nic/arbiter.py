@@ -27,6 +27,7 @@ from actors.link import PRIORITIES, Wire
 from actors.nic.port import NicPort
 from actors.nic.queue_pair import QueuePair
 from actors.nic.recovery import Recovery
+from emu.errors import RuntimeFailure
 from emu.kernel.device import Device, Plain
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
 from emu.vectors import vec
@@ -131,7 +132,8 @@ class ArbitratedPort(NicPort):
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:
                 priority: i64 = self.arbiter.choose_class(ready, now)
-                assert 0 <= priority < 8 and (ready >> priority) & 1, (self.number, priority, ready)
+                if priority < 0 or priority > 7 or (ready >> priority) & 1 == 0:
+                    raise RuntimeFailure(f"{self._said()} class {priority}, of {ready:#04x} that are ready")
                 if self._frames[priority] is None:
                     first = self._round[priority]
                     assert first is not None, (self.number, priority)
@@ -146,6 +148,9 @@ class ArbitratedPort(NicPort):
         if (self.waiting & ~self.blocked) != 0 or self.control_pending:
             self.arm()
 
+    def _said(self) -> str:
+        return f"arbiter {type(self.arbiter).__name__} of NIC {self.owner.number} chose"
+
     def _bring_forward(self, priority: i64, chosen: QueuePair) -> None:
         """Make the chosen queue pair the first of its round."""
         before = self._round[priority]
@@ -154,7 +159,8 @@ class ArbitratedPort(NicPort):
         assert before is not None, (self.number, priority)
         following = before.active_next
         while following is not chosen:
-            assert following is not None, (self.number, chosen.index)
+            if following is None:
+                raise RuntimeFailure(f"{self._said()} queue pair {chosen.index}, which does not wait")
             before = following
             following = before.active_next
         before.active_next = chosen.active_next

@@ -12,6 +12,7 @@ from actors.nic.readiness import ACCESS_READ, ACCESS_WRITE
 from actors.nic.receive import ReceiveBuffer, ReceiveGroup
 from actors.nic.recovery import Recovery
 from actors.nic.schemes import RECOVERIES
+from emu.scenario.congestion import CongestionSection
 from emu.scenario.nic import GoBackN, ReceiveSection, SelectiveRepeat, TransportSection
 from emu.wire.frame import ECN_CAPABLE
 
@@ -54,9 +55,8 @@ def give_receives(nic: Nic, transport: TransportSection) -> None:
         pair.receives = section.depth
 
 
-def give_control(nic: Nic, transport: TransportSection, line_bps: int) -> None:
+def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes: int) -> None:
     """Give the queue pairs of a NIC, complete with ports, what paces them."""
-    section = transport.congestion_control
     if section.algorithm == "none":
         return
     nic.controlled = True
@@ -65,7 +65,7 @@ def give_control(nic: Nic, transport: TransportSection, line_bps: int) -> None:
     if section.collects:
         nic.telemetry_bytes = section.telemetry_bytes
     for pair in nic.pairs:
-        control = control_of(section, line_bps, transport.mtu_bytes)
+        control = control_of(section, line_bps, mtu_bytes)
         assert control is not None, section.algorithm
         pair.control = control
         if control.ecn_capable:

@@ -61,14 +61,16 @@ def _hybrid(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> Congesti
 
 def _hpcc(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
     assert isinstance(knobs, knobs_of.Hpcc), knobs
+    base_rtt_ps = knobs.base_rtt_ps
+    assert base_rtt_ps is not None, "auto is worked out by who knows the fabric"
     packet_bytes = int(wire_size(WRITE_MIDDLE, mtu_bytes)) + knobs.int_bytes
     additive = knobs.additive_bytes
     if additive is None:
-        spare = (1 - knobs.eta) * line_bps * knobs.base_rtt_ps
+        spare = (1 - knobs.eta) * line_bps * base_rtt_ps
         additive = max(spare // (8 * 10**12 * knobs.flows), 1)
     eta = int(knobs.eta * int(ONE))
     return Hpcc(
-        line_bps, mtu_bytes, packet_bytes, knobs.int_bytes, knobs.base_rtt_ps, eta, knobs.max_stage, additive
+        line_bps, mtu_bytes, packet_bytes, knobs.int_bytes, base_rtt_ps, eta, knobs.max_stage, additive
     )
 
 

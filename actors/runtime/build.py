@@ -24,11 +24,10 @@ from actors.runtime.fabric import (
     OutboxFor,
     build_switch,
     cuts_through,
-    ingress_latency_ps,
-    pause_response_ps,
 )
 from actors.runtime.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from actors.runtime.nics import build_nic
+from actors.runtime.sizing import ingress_latency_ps, pause_response_ps
 from emu.faults.events import all_events
 from emu.kernel.device import Device
 from emu.kernel.kernel import Kernel

@@ -20,6 +20,7 @@ from actors.runtime.keeper import Keeper
 from actors.runtime.leading import LocalLead
 from actors.runtime.local import InProcess
 from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from actors.runtime.own_classes import blaming
 from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.placement import PLACEMENTS
@@ -47,7 +48,8 @@ def run_scenario(
     check_options(options)
     check_unattended(scenario)
     if options.local:
-        return run_local(scenario, topology, options, observer or Observer())
+        with blaming(scenario):
+            return run_local(scenario, topology, options, observer or Observer())
     from actors.runtime.coordinator import run_on_ray  # noqa: PLC0415  Ray only where it is needed
 
     return run_on_ray(scenario, topology, options, observer or Observer())

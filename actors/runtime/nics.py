@@ -35,11 +35,11 @@ from actors.runtime.fabric import (
     give_errors,
     give_pfc,
     has_pfc,
-    largest_frame_bytes,
-    needed_headroom_bytes,
     wire_of,
 )
 from actors.runtime.graph_reach import GraphReach
+from actors.runtime.round_trip import settled
+from actors.runtime.sizing import largest_frame_bytes, needed_headroom_bytes
 from emu.kernel.queue import EventQueue
 from emu.scenario.qos import SELECTED
 from emu.scenario.schema import Scenario
@@ -153,7 +153,7 @@ def build_nic(
         pair.max_reads = transport.max_rd_atomic
     give_receives(nic, transport)
     set_homes(nic, spread=scenario.nic.bond == "per_qp")
-    give_control(nic, transport, fabric[0].rate_bps)
+    give_control(nic, settled(scenario, topology), fabric[0].rate_bps, transport.mtu_bytes)
     receive = scenario.nic.receive
     classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]

@@ -19,6 +19,7 @@ from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
 from actors.runtime.partition import Partition
 from actors.runtime.placement import Assignment, Placement, assign, workers_of
 from actors.runtime.reach import check_connections
+from actors.runtime.round_trip import settled
 from actors.runtime.sync import SyncGrid
 from actors.runtime.window import WindowMachine
 from emu.scenario.expect_span import bounds_ps
@@ -104,6 +105,7 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     resolved = resolve(scenario, topology)
     plan = plan_jobs(scenario, topology, resolved)
     check_connections(scenario, topology, plan)
+    settled(scenario, topology)
     if scenario.payload == "real":
         check_payload(scenario, plan)
         check_programs(scenario, plan)

@@ -4,21 +4,28 @@ One shared pool per switch, accounted at ingress per port and priority group, in
 preamble and gap:
 
 * a *reserve* per group comes first and is never lent out;
-* then the *shared* pool. A group may hold up to a dynamic threshold, XOFF = alpha x (pool - used by all). A
-  lossy group's frame that would pass it, or the pool's end, is dropped. A lossless group's frame after which
-  the group holds more than that is still charged to the pool, and the group's sender is told to stop;
+* then the *shared* pool. A group may hold up to its threshold, XOFF: dynamic, alpha x (pool - used by all),
+  or static, so many bytes. A lossy group's frame that would pass it, or the pool's end, is dropped. A
+  lossless group's frame after which the group holds more than that is still charged to the pool, and the
+  group's sender is told to stop;
 * then, for a lossless group that has stopped its sender, *headroom*: what may still arrive before the sender
-  obeys. A frame beyond it is dropped and counted as headroom overrun: the one congestion loss of a lossless
+  obeys, of the group's own or up to so much of a pool of headroom that all groups share. A frame beyond it is
+  dropped and counted as headroom overrun: the one congestion loss of a lossless
   class, and a sign of misconfiguration.
 
 A frame is released when its transmission begins; headroom empties first, then the shared part, then the
-reserve. The sender may resume once headroom is empty and the shared part is `xon_offset` below the
-threshold of that moment (or empty, so that a threshold of nothing cannot stop a class for ever). A frame
-that leaves at the instant it arrived never occupies the buffer.
+reserve. The sender may resume once headroom is empty and the shared part is at XON or below: the larger of a
+static XON (0 if there is none, so that a threshold of nothing cannot stop a class for ever) and what lies
+`xon_offset` below the threshold of that moment. A frame that leaves at the instant it arrived never occupies
+the buffer.
 
-Sources: IEEE 802.1Qbb; dynamic thresholds after Choudhury and Hahne (1998), as shared-buffer switches do.
+What waits is accounted at egress too, per port and queue (`actors.switch.egress`), where lossy queues can
+have limits.
 
-Not modelled: cells, egress accounting, pools per service class.
+Sources: IEEE 802.1Qbb; dynamic thresholds after Choudhury and Hahne (1998), as shared-buffer switches do; XON
+as the larger of two after SAI's buffer profiles.
+
+Not modelled: cells, pools per service class.
 """
 
 from __future__ import annotations
@@ -40,6 +47,13 @@ ADMITTED: Final[i64] = 0
 NO_SHARED_ROOM: Final[i64] = 1
 HEADROOM_OVERRUN: Final[i64] = 2
 
+_FIELDS: Final = (
+    "shared_used_bytes",
+    "held_bytes",
+    "peak_bytes",
+    "headroom_used_bytes",
+    "headroom_pool_peak_bytes",
+)
 _GROUP_FIELDS: Final = (
     "held_bytes",
     "reserve_used_bytes",
@@ -61,6 +75,15 @@ class PriorityGroup:
         self.headroom_bytes: i64 = headroom_bytes
         self.built_lossless: bool = lossless
         self.built_headroom_bytes: i64 = headroom_bytes
+        self.alpha_fixed: i64 = -1
+        """Of a dynamic threshold; 0 for a static one, and -1 for the buffer's, until it is added there."""
+        self.built_alpha_fixed: i64 = -1
+        self.xoff_bytes: i64 = 0
+        """The static threshold; 0 for a dynamic one."""
+        self.xon_bytes: i64 = 0
+        """Static XON; 0 for none."""
+        self.xon_offset_bytes: i64 = 0
+        """How far below XOFF the other XON lies."""
         self.pfc: Pfc | None = None
         self.held_bytes: i64 = 0
         self.reserve_used_bytes: i64 = 0
@@ -69,6 +92,16 @@ class PriorityGroup:
         self.stopped: bool = False
         self.peak_bytes: i64 = 0
         self.headroom_peak_bytes: i64 = 0
+
+    def set_thresholds(
+        self, alpha_fixed: int, xoff_bytes: int, xon_bytes: int, xon_offset_bytes: int
+    ) -> None:
+        """Thresholds of its own: alpha of a dynamic one, or 0 and the bytes of a static one."""
+        assert alpha_fixed >= 0 and xoff_bytes >= 0 and xon_bytes >= 0, (alpha_fixed, xoff_bytes, xon_bytes)
+        self.alpha_fixed = self.built_alpha_fixed = alpha_fixed
+        self.xoff_bytes = xoff_bytes
+        self.xon_bytes = xon_bytes
+        self.xon_offset_bytes = xon_offset_bytes
 
 
 class Buffer:
@@ -80,13 +113,22 @@ class Buffer:
         self.alpha_fixed: i64 = alpha_fixed
         self.built_alpha_fixed: i64 = alpha_fixed
         self.xon_offset_bytes: i64 = xon_offset_bytes
+        self.headroom_pool_bytes: i64 = 0
+        """Headroom that all groups share; 0 where each has its own."""
+        self.headroom_used_bytes: i64 = 0
+        self.headroom_pool_peak_bytes: i64 = 0
         self.shared_used_bytes: i64 = 0
         self.held_bytes: i64 = 0
         self.peak_bytes: i64 = 0
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
 
     def add(self, group: PriorityGroup) -> None:
-        """The next group in the order of their numbers."""
+        """The next group in the order of their numbers. One without thresholds of its own has the
+        buffer's."""
+        if group.alpha_fixed < 0:
+            group.set_thresholds(self.alpha_fixed, 0, 0, self.xon_offset_bytes)
+        alpha = int(group.alpha_fixed)
+        assert int(self.pool_bytes) * alpha < 1 << 62, (self.pool_bytes, alpha)  # as above
         self.groups = append(self.groups, group)
 
     def group_at(self, number: int) -> PriorityGroup:
@@ -97,9 +139,23 @@ class Buffer:
         """The pools that it consists of, each with a threshold of its own: itself."""
         return [self]
 
-    def threshold_bytes(self) -> i64:
-        """XOFF now: alpha times what is left of the pool."""
-        return ((self.pool_bytes - self.shared_used_bytes) * self.alpha_fixed) >> ALPHA_BITS
+    def set_alpha(self, alpha_fixed: int) -> None:
+        """Another alpha for every dynamic threshold from now on; -1 for what each was built with."""
+        self.alpha_fixed = self.built_alpha_fixed
+        if alpha_fixed >= 0:
+            self.alpha_fixed = alpha_fixed
+        for group in self.groups:
+            group.alpha_fixed = group.built_alpha_fixed
+            if alpha_fixed >= 0 and group.xoff_bytes == 0:
+                group.alpha_fixed = alpha_fixed
+
+    def threshold_bytes(self, group: PriorityGroup) -> i64:
+        """XOFF of a group now: alpha times what is left of the pool, or its static threshold."""
+        return group.xoff_bytes + self.share_bytes(group.alpha_fixed)
+
+    def share_bytes(self, alpha_fixed: i64) -> i64:
+        """Alpha times what is left of the pool, now."""
+        return ((self.pool_bytes - self.shared_used_bytes) * alpha_fixed) >> ALPHA_BITS
 
     def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
         """Take a frame in: ADMITTED, or the reason why it is dropped."""
@@ -108,7 +164,7 @@ class Buffer:
             group.reserve_used_bytes += size_bytes
         elif not group.lossless:
             if (
-                group.shared_bytes + size_bytes > self.threshold_bytes()
+                group.shared_bytes + size_bytes > self.threshold_bytes(group)
                 or self.shared_used_bytes + size_bytes > self.pool_bytes  # alpha may be above 1
             ):
                 return NO_SHARED_ROOM
@@ -117,10 +173,15 @@ class Buffer:
         elif not group.stopped and self.shared_used_bytes + size_bytes <= self.pool_bytes:
             group.shared_bytes += size_bytes
             self.shared_used_bytes += size_bytes
-            if group.shared_bytes > self.threshold_bytes():
+            if group.shared_bytes > self.threshold_bytes(group):
                 self._stop(group, now)
-        elif group.headroom_used_bytes + size_bytes <= group.headroom_bytes:
+        elif group.headroom_used_bytes + size_bytes <= group.headroom_bytes and (
+            self.headroom_pool_bytes == 0 or self.headroom_used_bytes + size_bytes <= self.headroom_pool_bytes
+        ):
             group.headroom_used_bytes += size_bytes
+            self.headroom_used_bytes += size_bytes
+            if self.headroom_used_bytes > self.headroom_pool_peak_bytes:
+                self.headroom_pool_peak_bytes = self.headroom_used_bytes
             if group.headroom_used_bytes > group.headroom_peak_bytes:
                 group.headroom_peak_bytes = group.headroom_used_bytes
             if not group.stopped:
@@ -148,6 +209,7 @@ class Buffer:
             if part > left:
                 part = left
             group.headroom_used_bytes -= part
+            self.headroom_used_bytes -= part
             left -= part
         if left > 0 and group.shared_bytes > 0:
             shared: i64 = group.shared_bytes
@@ -159,9 +221,9 @@ class Buffer:
         group.reserve_used_bytes -= left
         assert group.reserve_used_bytes >= 0, (number, group.reserve_used_bytes, size_bytes)
         if group.stopped and group.headroom_used_bytes == 0:
-            limit: i64 = self.threshold_bytes() - self.xon_offset_bytes
-            if limit < 0:
-                limit = 0
+            limit: i64 = self.threshold_bytes(group) - group.xon_offset_bytes
+            if limit < group.xon_bytes:
+                limit = group.xon_bytes
             if group.shared_bytes <= limit:
                 group.stopped = False
                 pfc = group.pfc
@@ -177,13 +239,13 @@ class Buffer:
     def save(self) -> list[Plain]:
         """What is held, and where."""
         groups: list[Plain] = [save_fields(group, _GROUP_FIELDS) for group in self.groups]
-        return [self.shared_used_bytes, self.held_bytes, self.peak_bytes, groups]
+        return [save_fields(self, _FIELDS), groups]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        values = as_list(state)
-        load_fields(self, ("shared_used_bytes", "held_bytes", "peak_bytes"), values[:3])
-        for group, fields in zip(self.groups, as_list(values[3]), strict=True):
+        own, groups = as_list(state)
+        load_fields(self, _FIELDS, own)
+        for group, fields in zip(self.groups, as_list(groups), strict=True):
             load_fields(group, _GROUP_FIELDS, fields)
 
 

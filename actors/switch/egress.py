@@ -38,8 +38,12 @@ class SwitchPort(Port):
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
         self.discarding: i64 = 0
         """The priorities that a watchdog lets nobody wait for."""
+        self.limited: bool = False
+        """Whether lossy queues have limits of their own."""
         self.egress_limit_bytes: i64 = 0
-        """What a lossy queue may hold, in bytes on the wire; 0 for no limit of its own."""
+        """What a lossy queue may hold, in bytes on the wire; 0 for no such limit."""
+        self.egress_alpha_fixed: i64 = 0
+        """A lossy queue may hold this share of what is left of the shared pool; 0 for no such limit."""
         self.marking: i64 = 0
         """The priorities whose queues mark frames."""
         self.reds: list[Red] = []
@@ -60,6 +64,20 @@ class SwitchPort(Port):
             and self.up
             and not self.control_pending
         )
+
+    def set_limits(self, limit_bytes: int, alpha_fixed: int) -> None:
+        """Limits of lossy queues: so many bytes, and a share of the free pool; 0 for none."""
+        self.egress_limit_bytes, self.egress_alpha_fixed = limit_bytes, alpha_fixed
+        self.limited = limit_bytes > 0 or alpha_fixed > 0
+
+    def over_limit(self, frame: Frame) -> bool:
+        """Whether a frame would take its queue, a lossy one, over a limit."""
+        held: i64 = self.queued_bytes[frame.priority] + frame.wire_bytes
+        if self.egress_limit_bytes > 0 and held > self.egress_limit_bytes:
+            return True
+        if self.egress_alpha_fixed == 0:
+            return False
+        return held > self.buffer.share_bytes(self.egress_alpha_fixed)
 
     def enqueue(self, frame: Frame) -> None:
         """Append a frame that the buffer admitted to the queue of its priority."""

@@ -4,7 +4,8 @@ Besides its ports: routing takes links out of use, and its configuration drifts:
 thresholds, PFC of a port, the map of a DSCP, hash seed and fields, the credit window of a modular switch. A
 switch that crashes is all its ports without a signal: what it held is dropped as each goes down.
 
-A drift takes effect on the next frame; what is in the buffer stays where it was put.
+A drift takes effect on the next frame; what is in the buffer stays where it was put. Alpha is that of all
+dynamic thresholds; static ones have none that could drift.
 
 Not modelled: what a reboot costs the control plane, half-written configuration.
 """
@@ -80,7 +81,7 @@ def _carve(switch: Switch, place: int, values: list[int] | None) -> None:
 def _share(switch: Switch, values: list[int] | None) -> None:
     for part in switch.buffer.all_parts():
         buffer: Buffer = part
-        buffer.alpha_fixed = buffer.built_alpha_fixed if values is None else values[0]
+        buffer.set_alpha(-1 if values is None else values[0])
 
 
 def _mark(switch: Switch, place: int, values: list[int] | None) -> None:

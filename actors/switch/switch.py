@@ -34,6 +34,7 @@ from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Ro
 from actors.switch.hashing import choose, flow_hash
 from actors.switch.policy import RoutingPolicy
 from actors.switch.watchdog import PauseWatch
+from emu.errors import RuntimeFailure
 from emu.kernel.device import Device, Plain, Series, by_priority, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
@@ -151,8 +152,7 @@ class Switch(Device):
                     choice: i64 = choose(flow_hash(frame, self.policy, self.hash_seed), group.count)
                     exit_number = group.ports[choice]
                 else:
-                    exit_number = router.choose(frame, group, port_number, now)
-                    assert 0 <= exit_number < len(ports), (self.number, exit_number)
+                    exit_number = self._choice(router, frame, group, port_number, now)
         if exit_number < 0:
             port.dropped[NO_ROUTE] += 1
             return
@@ -177,6 +177,15 @@ class Switch(Device):
             return
         self._hold(frame, port, out, place, now)
 
+    def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
+        """The port that a policy chooses."""
+        chosen: i64 = router.choose(frame, group, ingress, now)
+        ports: i64 = len(self.ports)
+        if chosen < 0 or chosen >= ports:
+            who = f"routing policy {type(router).__name__}"
+            raise RuntimeFailure(f"{who} chose port {chosen} of switch {self.number}, of {ports}")
+        return chosen
+
     def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """A frame that cannot leave at once: into the buffer and its egress queue, or dropped."""
         priority: i64 = frame.priority
@@ -187,7 +196,7 @@ class Switch(Device):
             out.dropped[WATCHDOG_DROP] += 1
             return
         frame.ingress = place
-        if out.egress_limit_bytes > 0 and self._over_limit(out, frame):
+        if out.limited and not self.buffer.groups[place].lossless and out.over_limit(frame):
             port.dropped[EGRESS_LIMIT] += 1
             return
         verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
@@ -233,12 +242,6 @@ class Switch(Device):
             out.transmit(frame, now)
         else:
             self._hold(frame, port, out, place, now)
-
-    def _over_limit(self, out: SwitchPort, frame: Frame) -> bool:
-        """Whether a frame would take a lossy egress queue over its limit."""
-        if self.buffer.groups[frame.ingress].lossless:
-            return False
-        return out.queued_bytes[frame.priority] + frame.wire_bytes > out.egress_limit_bytes
 
     def on_pause(self, message: Message, port: i64) -> None:
         pfc = self.ports[port].pfc
@@ -301,7 +304,7 @@ class Switch(Device):
     def _reasons(self, port: SwitchPort) -> list[int]:
         """The reasons for which a port, as it is configured, can drop."""
         found = [1, 2, 3]
-        if port.egress_limit_bytes > 0:
+        if port.limited:
             found.append(4)
         if self.watches:
             found.append(5)
@@ -310,6 +313,8 @@ class Switch(Device):
 
     def series(self) -> list[Series]:
         rows = [series_of("buffer_used_bytes"), series_of("buffer_peak_bytes")]
+        if self.buffer.headroom_pool_bytes > 0:
+            rows.append(series_of("headroom_pool_peak_bytes"))
         if self.counts_moved:
             rows.append(series_of("qos_moved_frames"))
         if self.cuts_through:
@@ -337,6 +342,8 @@ class Switch(Device):
     def counters(self) -> list[int]:
         buffer = self.buffer
         values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
+        if buffer.headroom_pool_bytes > 0:
+            values.append(buffer.headroom_pool_peak_bytes)
         if self.counts_moved and self.classes is not None:
             values.append(self.classes.moved)
         if self.cuts_through:

@@ -4,13 +4,14 @@ Subcommands are a table of names and one-line helps, so that `emu --help` import
 click command called `command` in its own module. Exit status: 0 all expectations hold; 1 an expectation
 failed; 2 bad input; 3 the fabric stalled or a collective timed out; 4 the runtime failed; 130 interrupted.
 An `EmuError` is told on standard error, one line per problem, with its own status; anything else unexpected
-keeps its traceback.
+keeps its traceback and is a failure of the runtime.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -139,7 +140,11 @@ def command_line() -> None:
     Nothing is left to be done at exit, and freeing a large fabric piece by piece would take seconds that a
     user waits for after Ctrl-C. Ray, which was shut down, may crash while the interpreter ends.
     """
-    status = main()
+    try:
+        status = main()
+    except Exception:  # noqa: BLE001  its traceback is all there is to tell
+        traceback.print_exc()
+        status = EmuError.exit_status
     with suppress(BrokenPipeError):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 import emu
-from actors.runtime.fabric import headroom_warnings
 from actors.runtime.nics import control_warnings, receive_warnings
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from actors.runtime.sizing import headroom_warnings
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding, scenario_path

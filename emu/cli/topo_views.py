@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
+from emu.scenario.switch import GroupProfile
 from emu.topology.model import Attachment, Role, Topology, TopologyError, format_address
 from emu.topology.paths import count_paths, first_paths, path_text
 from emu.topology.render import about_rate, table
@@ -128,23 +129,29 @@ def _cpus(nodes: str) -> list[int]:
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
     from actors.runtime.deep_buffers import is_deep  # noqa: PLC0415 - see above
-    from actors.runtime.fabric import (  # noqa: PLC0415 - see above
+    from actors.runtime.sizing import (  # noqa: PLC0415 - see above
         port_headroom_bytes,
         port_pools_bytes,
         shared_pool_bytes,
     )
 
     nodes = topology.nodes
-    ports: dict[tuple[str, str, int, int, int], int] = {}
+    pfc = scenario.switch.pfc
+    lossless = list(pfc.priorities) if pfc.enabled else []
+    headroom_pool = scenario.switch.buffer.headroom_pool_bytes if lossless else None
+    ports: dict[tuple[str, str, int, int, tuple[int, ...], int], int] = {}
     pools: dict[tuple[str, int, int, int, bool], int] = {}
     for switch in topology.switches:
         held = 0
         modular = is_deep(scenario, topology, switch)
+        profiles = scenario.switch.buffer.profiles_of(nodes[switch].name)
         for end in topology.ports(switch):
-            headroom = port_headroom_bytes(scenario, topology, switch, end)
-            held += headroom
+            sizes = [port_headroom_bytes(scenario, topology, switch, end, profiles[p]) for p in lossless]
+            held += sum(sizes)
             kind = _kind(topology, switch, end)
-            ports[*kind, headroom] = ports.get((*kind, headroom), 0) + 1
+            for size in dict.fromkeys(sizes):
+                alike = tuple(p for p, other in zip(lossless, sizes, strict=True) if other == size)
+                ports[*kind, alike, size] = ports.get((*kind, alike, size), 0) + 1
         try:
             if modular:
                 shared = min(port_pools_bytes(scenario, topology, switch))
@@ -152,14 +159,23 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 shared = shared_pool_bytes(scenario, topology, switch)
         except ScenarioError:
             shared = 0
+        if headroom_pool is not None and not modular:
+            held = headroom_pool
         pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
         pools[pool] = pools.get(pool, 0) + 1
-    rows = [("port", "ports", "rate", "delay", "headroom per lossless priority")]
+    rows = [("port", "ports", "rate", "delay", "priorities", "headroom of each")]
     rows += [
-        (f"{model} - {peer}", str(count), about_rate(rate), format_time(delay), f"{headroom:,} B")
-        for (model, peer, rate, delay, headroom), count in ports.items()
+        (
+            f"{model} - {peer}",
+            str(count),
+            about_rate(rate),
+            format_time(delay),
+            ", ".join(map(str, alike)),
+            f"{size:,} B",
+        )
+        for (model, peer, rate, delay, alike, size), count in ports.items()
     ]
-    below = [("switch", "switches", "ports", "headroom of a priority", "shared pool")]
+    below = [("switch", "switches", "ports", "headroom in all", "shared pool")]
     below += [
         (
             model,
@@ -170,13 +186,17 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         )
         for (model, many, held, shared, modular), count in pools.items()
     ]
-    pfc = scenario.switch.pfc
-    lossless = ", ".join(str(priority) for priority in pfc.priorities) if pfc.enabled else "none"
     pool_text = format_size(scenario.switch.buffer.pool_bytes)
-    lines = [*table(rows), "", *table(below), "", f"pool {pool_text}, lossless priorities {lossless}"]
+    names = ", ".join(map(str, lossless)) or "none"
+    lines = [*table(rows), ""] if lossless else []
+    lines += [*table(below), "", *_thresholds(scenario), ""]
+    lines.append(f"pool {pool_text}, lossless priorities {names}")
+    if headroom_pool is not None:
+        lines.append(f"headroom is shared: {headroom_pool:,} B for all groups of a switch")
     if any(modular for _, _, _, _, modular in pools):
         port_text = format_size(scenario.switch.deep_buffer.port_buffer_bytes)
-        lines.append(f"modular switches: {port_text} for each port, nothing shared between ports")
+        share = scenario.switch.deep_buffer.alpha
+        lines.append(f"modular switches: {port_text} for each port, XOFF {share} x what is left of it")
     if scenario.credited:
         room_text = format_size(scenario.link.credits.buffer_bytes)
         lines = [f"links have credits: {room_text} per port and virtual lane; there is no headroom"]
@@ -187,10 +207,11 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 "peer": peer,
                 "rate_bps": rate,
                 "delay_ps": delay,
-                "headroom_bytes": headroom,
+                "priorities": list(alike),
+                "headroom_bytes": size,
                 "ports": count,
             }
-            for (model, peer, rate, delay, headroom), count in ports.items()
+            for (model, peer, rate, delay, alike, size), count in ports.items()
         ],
         "switches": [
             {
@@ -205,6 +226,22 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         ],
     }
     return View(value, "\n".join(lines))
+
+
+def _thresholds(scenario: Scenario) -> list[str]:
+    """What stops a priority group, one line for each profile."""
+    buffer = scenario.switch.buffer
+    lines = []
+    for profile in (buffer, *buffer.profiles):
+        who = "other groups" if buffer.profiles else "each group"
+        if isinstance(profile, GroupProfile):
+            who = f"groups {', '.join(map(str, profile.priorities))}"
+            who += f" of {', '.join(profile.switches)}" if profile.switches else ""
+        xoff = f"{profile.alpha} x (shared pool - used)"
+        if profile.xoff_bytes is not None:
+            xoff = f"{profile.xoff_bytes:,} B"
+        lines.append(f"{who}: reserve {profile.reserve_bytes:,} B, XOFF {xoff}")
+    return [*lines[1:], lines[0]]
 
 
 def _kind(topology: Topology, switch: int, end: Attachment) -> tuple[str, str, int, int]:

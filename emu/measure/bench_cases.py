@@ -88,17 +88,17 @@ def _short_of_receives() -> dict[str, Any]:
     return case
 
 
-def _feature(feature: str, title: str, sections: dict[str, Any]) -> Case:
-    """The permutation of 64 hosts with one feature on: what that feature costs by itself."""
+def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
+    """The permutation of 64 hosts with something switched on: compare with `permutation-64`."""
     workload = {"kind": "flows", "pattern": "permutation", "size": "8MiB"}
 
     def scenario() -> dict[str, Any]:
-        plain = _scenario(f"{feature}-64", 64, workload)
-        for name, section in sections.items():
-            plain[name] = {**plain.get(name, {}), **section}
-        return plain
+        made = _scenario(name, 64, workload)
+        for key, section in sections.items():
+            made[key] = made.get(key, {}) | section
+        return made
 
-    return Case(f"{feature}-64", f"the same over 64 hosts, {title}", scenario)
+    return Case(name, f"64-host permutation with {title}", scenario)
 
 
 def _ring(ranks: int, size: str = "16MiB") -> Case:
@@ -185,6 +185,20 @@ def _quickstart() -> dict[str, Any]:
     }
 
 
+def _bonded() -> dict[str, Any]:
+    made = _scenario("bond-64", 64, {"kind": "flows", "pattern": "permutation", "size": "8MiB"})
+    made["topology"] = {
+        "kind": "dcn_plus",
+        "pods": 1,
+        "segments_per_pod": 8,
+        "hosts_per_segment": 8,
+        "gpus_per_host": 1,
+        "aggs_per_pod": 8,
+        "links_per_tor_agg": 1,
+    }
+    return made
+
+
 _DIRTY: Final = [{"link": "rtsw-0:ctsw-0", "rate": "1/100000000"}]
 
 CASES: Final[dict[str, Case]] = {
@@ -196,11 +210,11 @@ CASES: Final[dict[str, Case]] = {
         _permutation(256, "8MiB"),
         _permutation(512, "8MiB"),
         _permutation(1024, "4MiB"),
-        _feature("cut-through", "cut-through switches", {"switch": {"forwarding": "cut_through"}}),
-        _feature("qos-maps", "DSCP maps on every switch", {"nic": {"dscp": {3: 26}}}),
-        _feature("bit-errors", "bit errors on one link", {"link": {"bit_errors": _DIRTY}}),
-        _feature("dwrr", "deficit round robin", {"switch": {"scheduling": {"strict": [6, 7]}}}),
-        _feature("deep-buffer", "modular spines", {"switch": {"deep_buffer": {"where": "spines"}}}),
+        _with("cut-through-64", "cut-through switches", {"switch": {"forwarding": "cut_through"}}),
+        _with("qos-maps-64", "DSCP maps on every switch", {"nic": {"dscp": {3: 26}}}),
+        _with("bit-errors-64", "bit errors on one link", {"link": {"bit_errors": _DIRTY}}),
+        _with("dwrr-64", "deficit round robin", {"switch": {"scheduling": {"strict": [6, 7]}}}),
+        _with("deep-buffer-64", "modular spines", {"switch": {"deep_buffer": {"where": "spines"}}}),
         Case("incast-16", "16:1 incast of 16MiB", _incast),
         _ring(64),
         _ring(128),
@@ -218,17 +232,7 @@ CASES: Final[dict[str, Case]] = {
 """By name, in the order in which they are run."""
 
 
-def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
-    """The permutation of 64 hosts with something switched on: compare with `permutation-64`."""
-    workload = {"kind": "flows", "pattern": "permutation", "size": "8MiB"}
-
-    def scenario() -> dict[str, Any]:
-        made = _scenario(name, 64, workload)
-        for key, section in sections.items():
-            made[key] = made.get(key, {}) | section
-        return made
-
-    return Case(name, f"64-host permutation with {title}", scenario)
+_STATIC: Final = {"priorities": [3], "xoff": "500KB", "xon": "400KB"}
 
 
 FEATURES: Final[dict[str, Case]] = {
@@ -259,6 +263,12 @@ FEATURES: Final[dict[str, Case]] = {
         ),
         _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
+        _with(
+            "with-profiles",
+            "static thresholds and limits of lossy queues",
+            {"switch": {"buffer": {"profiles": [_STATIC], "egress_limit": "2MB", "egress_alpha": "1/2"}}},
+        ),
+        _with("with-stamps", "a TTL of its own in every packet", {"nic": {"ttl": 63}}),
     )
 }
 """What a feature costs; run only by name (`--case`)."""
@@ -268,10 +278,13 @@ LONG: Final = Case(
 )
 """Long enough to be scraped many times."""
 
+BOND: Final = Case("bond-64", "64-host permutation of 8MiB, two ports of 200G a NIC, dual-ToR", _bonded)
+"""What two ports cost; on a fabric of its own."""
+
 LARGE: Final[dict[str, Case]] = {
-    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1), LONG)
+    case.name: case for case in (_all_to_all(512, "32MiB", warmup=0, iterations=1), LONG, BOND)
 }
-"""What takes minutes; run only by name."""
+"""What takes minutes, or compares with nothing; run only by name."""
 
 EVERY: Final = CASES | FEATURES | LARGE
 

@@ -21,6 +21,9 @@ from emu.measure.training import TrainingFacts
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
 
+BY_PRIORITY: Final = frozenset({"ingress_peak_bytes", "queue_marked_frames"})
+"""What is added up by priority as well."""
+
 Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
 
@@ -166,6 +169,8 @@ class Counts:
         """(metric, device, port): summed over priorities and reasons."""
         self.most_of_port: dict[tuple[str, int, int], int] = {}
         """(metric, device, port): the largest among priorities."""
+        self.of_priority: dict[tuple[str, int], int] = {}
+        """(metric, priority): of those in `BY_PRIORITY`."""
         self.of_reason: dict[str, int] = {}
         """Frames dropped."""
         self.lost_of_port: dict[tuple[int, int], int] = {}
@@ -182,7 +187,10 @@ class Counts:
         self.of_metric[metric] = self.of_metric.get(metric, 0) + value
         self.of_port[place] = self.of_port.get(place, 0) + value
         self.most_of_port[place] = max(self.most_of_port.get(place, 0), value)
-        if metric == "port_dropped_frames":
+        if metric in BY_PRIORITY:
+            key = (metric, series.priority)
+            self.of_priority[key] = self.of_priority.get(key, 0) + value
+        elif metric == "port_dropped_frames":
             assert series.reason in DROP_REASONS, (device, series.reason)
             self.of_reason[series.reason] = self.of_reason.get(series.reason, 0) + value
             if series.reason == LINK_DOWN:
@@ -191,6 +199,10 @@ class Counts:
     def total(self, metric: str) -> int:
         """Over all devices, ports and priorities; 0 if nothing counts it."""
         return self.of_metric.get(metric, 0)
+
+    def priorities(self, metric: str, priorities: Iterable[int]) -> int:
+        """Over all devices and ports, of these priorities."""
+        return sum(self.of_priority.get((metric, priority), 0) for priority in priorities)
 
     def port(self, metric: str, device: int, port: int) -> int:
         """Of one port (-1: of the device as a whole), over priorities and reasons."""

@@ -174,6 +174,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Largest use of the headroom of this port and priority.",
     ),
     _gauge("nic_receive_bytes", "nic_receive_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
+    _gauge("headroom_pool_peak_bytes", "headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
     _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
     _counter(
         "nic_pcie_wait_ps", "nic_pcie_wait_seconds", Unit.PS, DEVICE, "Time that ports waited for PCIe."

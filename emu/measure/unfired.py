@@ -65,9 +65,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
         reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)
-    headroom_bytes = scenario.switch.buffer.headroom_bytes
-    if headroom_bytes is not None and counts.total("headroom_peak_bytes") == 0:
-        yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
         peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
@@ -80,6 +78,29 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         reason = "no packet matched an entry of the controller"
         yield Unfired(feature="routing.policy", reason=reason)
     yield from _transport(scenario, fabric, counts)
+
+
+def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """Thresholds of the buffer, its headroom and its queues that nothing came near."""
+    buffer = scenario.switch.buffer
+    configured = [one.headroom_bytes for one in (buffer, *buffer.profiles)]
+    if any(size is not None for size in configured) and counts.total("headroom_peak_bytes") == 0:
+        yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    if buffer.headroom_pool_bytes is not None and counts.total("headroom_pool_peak_bytes") == 0:
+        yield Unfired(feature="switch.buffer.headroom_pool", reason="no frame went into headroom")
+    for at, profile in enumerate(buffer.profiles):
+        if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
+            reason = "nothing of its priority groups had to wait"
+            yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
+    if buffer.xoff_bytes is not None and fabric.pause_frames == fabric.drops.congestion == 0:
+        yield Unfired(feature="switch.buffer.xoff", reason="no group held so much")
+    if buffer.limited and fabric.drops.by_reason.get("egress_limit", 0) == 0:
+        key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
+        yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
+    for at, marking in enumerate(scenario.switch.ecn.profiles if scenario.switch.ecn.enabled else ()):
+        if counts.priorities("queue_marked_frames", marking.priorities) == 0:
+            reason = "no ECN-capable frame left one of its queues above Kmin"
+            yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
 
 
 def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:

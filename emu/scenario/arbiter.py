@@ -56,4 +56,5 @@ ARBITERS: Final = OneOfOrPlugin(
     default="round_robin",
     base=ArbiterSection,
     methods=("choose_class", "choose_pair", "on_sent"),
+    parent="actors.nic.arbiter.Arbiter",
 )

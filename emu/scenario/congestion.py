@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
     AutoPositiveSizeBytes,
+    AutoPositiveTimePs,
     PositiveFraction,
     PositiveSizeBytes,
     PositiveTimePs,
@@ -119,8 +120,12 @@ class Hpcc(CongestionSection):
 
     algorithm: Literal["hpcc"] = "hpcc"
     """HPCC."""
-    base_rtt_ps: PositiveTimePs = parse_time("12us")
-    """T: a little more than the longest unloaded round trip, 1 us to 100 us. The paper has 13 us at 100G."""
+    LONGEST_RTT_PS: ClassVar[int] = parse_time("100us")
+
+    base_rtt_ps: AutoPositiveTimePs = None
+    """T: a little more than the longest unloaded round trip, 1 us to 100 us. The paper has 13 us at 100G.
+    `auto`: that of the fabric, worked out from its links and latencies and rounded up to a whole
+    microsecond."""
     eta: PositiveFraction = Fraction(19, 20)
     """The utilisation to aim at (0.95)."""
     max_stage: Annotated[int, Field(ge=0, le=1000)] = 5
@@ -135,7 +140,7 @@ class Hpcc(CongestionSection):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse more than all of a link, and more INT than a packet holds."""
-        if not parse_time("1us") <= self.base_rtt_ps <= parse_time("100us"):
+        if self.base_rtt_ps is not None and not parse_time("1us") <= self.base_rtt_ps <= self.LONGEST_RTT_PS:
             yield Refusal(("base_rtt",), "is no round trip of a fabric", "1us to 100us")
         if self.eta > 1:
             yield Refusal(("eta",), "is more than a whole link", "at most 1")
@@ -159,6 +164,7 @@ CONTROLS: Final = OneOfOrPlugin(
     default="none",
     base=CongestionSection,
     methods=("on_send", "on_ack", "on_cnp"),
+    parent="actors.nic.congestion.CongestionControl",
 )
 
 

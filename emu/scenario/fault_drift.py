@@ -71,11 +71,18 @@ class AlphaDrift(SwitchDrift):
     kind: Literal["alpha_drift"] = "alpha_drift"
     """Too small and it pauses early, too large and one port takes the pool."""
     alpha: PositiveFraction
-    """Instead of `switch.buffer.alpha`."""
+    """Instead of `switch.buffer.alpha`, and of the alpha of profiles."""
 
     def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
         """The switch."""
         return Strike([Change(int(ALPHA), spot.node, 0, (int(self.alpha * (1 << ALPHA_BITS)), 0, 0))])
+
+    def lacking(self, scenario: Scenario) -> Objection | None:
+        """A dynamic threshold."""
+        buffer = scenario.switch.buffer
+        if all(one.xoff_bytes is not None for one in (buffer, *buffer.profiles)):
+            return Objection("kind", "every threshold is static", "switch.buffer.xoff: auto")
+        return None
 
 
 class EcnDrift(SwitchDrift):

@@ -15,7 +15,13 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.section import OneOf, Refusal, Section
-from emu.scenario.values import AutoPositiveSizeBytes, PositiveFraction, PositiveSizeBytes, TimePs
+from emu.scenario.values import (
+    AutoPositiveSizeBytes,
+    AutoPriority,
+    PositiveFraction,
+    PositiveSizeBytes,
+    TimePs,
+)
 
 LONGEST_MESSAGE_BYTES: Final = 2**31
 """What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
@@ -83,6 +89,8 @@ class OneFlow(Section):
     """Bytes."""
     start_ps: TimePs = 0
     """When it is posted, after the job's own start."""
+    priority: AutoPriority = None
+    """Traffic class of its queue pairs. `auto`: the job's `data_priority`."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a flow to itself."""

@@ -23,6 +23,7 @@ from emu.scenario.nccl_names import put_names_in_place
 from emu.scenario.overrides import Override, apply_override
 from emu.scenario.problems import problems_of
 from emu.scenario.schema import Scenario
+from emu.scenario.sonic import put_config_in_place
 from emu.scenario.source import Source, in_file_order
 from emu.scenario.spelling import shown
 from emu.scenario.topology_files import put_fabric_in_place
@@ -100,6 +101,7 @@ def _checked(
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file))
+    problems.extend(put_config_in_place(tree, directory, read_file))
     problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
     try:

@@ -44,7 +44,8 @@ def load_plugin(name: str) -> type[Any]:
 class OneOfOrPlugin(OneOf):
     """A table of kinds, and beside it whatever `module:Class` names.
 
-    The class has the model of its section, a subclass of `base`, in `knobs`, and the methods `methods`.
+    The class has the model of its section, a subclass of `base`, in `knobs`, and the methods `methods`, and
+    derives from `parent`, which is named as it would be and not imported: it is a device's.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class OneOfOrPlugin(OneOf):
         default: str,
         base: type[Section],
         methods: tuple[str, ...],
+        parent: str,
     ) -> None:
         super().__init__(key, table, default)
         self.base = base
         self.methods = methods
+        self.parent = parent
 
     def model(self, kind: str, value: object) -> type[Section] | None:
         """The model that reads `value` of the given kind; None if there is no such kind."""
@@ -81,9 +84,11 @@ class OneOfOrPlugin(OneOf):
             raise RefusedError(reason, f"a model of {self.base.__module__}")
         for method in self.methods:
             if not callable(getattr(found, method, None)):
-                raise RefusedError(
-                    f"{kind!r} does not load: it has no method `{method}`", self.base.__module__
-                )
+                reason = f"{kind!r} does not load: it has no method `{method}`"
+                raise RefusedError(reason, f"a subclass of {self.parent}")
+        if self.parent not in (f"{one.__module__}.{one.__qualname__}" for one in found.__mro__):
+            reason = f"{kind!r} does not load: it is no subclass of {self.parent}"
+            raise RefusedError(reason, f"a subclass of {self.parent}")
         return model
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

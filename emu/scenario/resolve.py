@@ -10,7 +10,7 @@ the same switches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from emu.errors import Problem, ScenarioError
@@ -20,18 +20,16 @@ from emu.scenario.fault_links import Miscabling
 from emu.scenario.fault_plan import scripted
 from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation, Poisson
 from emu.scenario.jobs import CollectiveWorkload, JobSection
+from emu.scenario.named import of_flaw, problem_at, unknown_names
 from emu.scenario.operations import BLOCKWISE, BY_SERVER
 from emu.scenario.schema import Scenario
 from emu.scenario.scripts import planned
 from emu.scenario.section import Location, Refusal, Section
-from emu.scenario.switch import OneWayPfc, StaticRoute
-from emu.scenario.tree import shown_location
 from emu.scenario.tuner import pick
 from emu.topology.cabling import swapped
 from emu.topology.domains import with_domains
 from emu.topology.generators import build
-from emu.topology.model import FABRIC, Role, Topology, TopologyError, prefix_of
-from emu.topology.model import Fault as Flaw
+from emu.topology.model import Topology, TopologyError, prefix_of
 from emu.wire.event import NEVER_PS
 from emu.workload.allocation import allocate
 from emu.workload.background import poisson
@@ -99,7 +97,7 @@ def build_topology(scenario: Scenario) -> Topology:
         if host.nvlink.enabled:
             topology = with_domains(topology, host.nvlink.rate_bps, host.nvlink.delay_ps)
     except TopologyError as error:
-        problems = [_of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
+        problems = [of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
     return _as_cabled(scenario, topology)
 
@@ -111,7 +109,7 @@ def _as_cabled(scenario: Scenario, topology: Topology) -> Topology:
             try:
                 topology = swapped(topology, *fault.pair(topology))
             except TopologyError as error:
-                problems = [_of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults]
+                problems = [of_flaw(scenario, ("faults", index, "target"), flaw) for flaw in error.faults]
                 raise ScenarioError(problems) from error
     return topology
 
@@ -132,107 +130,10 @@ def resolve(scenario: Scenario, topology: Topology) -> Resolved:
         faults = scripted(scenario, topology)
     except ScenarioError as error:
         problems.extend(error.problems)
-    problems.extend(_unknown_names(scenario, topology))
+    problems.extend(unknown_names(scenario, topology))
     if problems:
         raise ScenarioError(problems)
     return Resolved(tuple(jobs), faults)
-
-
-def _unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
-    """Links and devices that sections name and the fabric does not have."""
-    links = [
-        (("routing", "link_weights", at, "link"), one.link)
-        for at, one in enumerate(scenario.routing.link_weights)
-    ]
-    links += [
-        (("link", "bit_errors", at, "link"), one.link) for at, one in enumerate(scenario.link.bit_errors)
-    ]
-    for location, name in links:
-        yield from _flaws(scenario, location, topology.links_named, name)
-    for index, name in enumerate(scenario.switch.pfc.off):
-        yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
-    for index, name in enumerate(scenario.switch.deep_buffer.switches):
-        yield from _wrong_role(
-            scenario, topology, ("switch", "deep_buffer", "switches", index), name, Role.SWITCH
-        )
-    for index, half in enumerate(scenario.switch.pfc.one_way):
-        yield from _wrong_half(scenario, topology, index, half)
-    for index, maps in enumerate(scenario.switch.qos.exceptions):
-        for at, name in enumerate(maps.switches):
-            spot = ("switch", "qos", "exceptions", index, "switches", at)
-            yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
-    for index, name in enumerate(scenario.nic.receive.nics):
-        yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
-    for index, name in enumerate(scenario.host.pcie.nics):
-        yield from _wrong_role(scenario, topology, ("host", "pcie", "nics", index), name, Role.NIC)
-    for index, route in enumerate(scenario.switch.static_routes):
-        yield from _wrong_route(scenario, topology, index, route)
-
-
-def _flaws(
-    scenario: Scenario, location: Location, look_up: Callable[[str], object], name: str
-) -> Iterator[Problem]:
-    """What is wrong with a name, if it cannot be looked up."""
-    try:
-        look_up(name)
-    except TopologyError as error:
-        for flaw in error.faults:
-            yield _of_flaw(scenario, location, flaw)
-
-
-def _wrong_role(
-    scenario: Scenario, topology: Topology, location: Location, name: str, role: Role
-) -> Iterator[Problem]:
-    """What is wrong with a name that should be a device of this role."""
-    unknown = list(_flaws(scenario, location, topology.node_named, name))
-    yield from unknown
-    if not unknown:
-        node = topology.node_named(name)
-        if node.role is not role:
-            yield _problem(scenario, location, f"{name} is a {node.role.value}", f"a {role.value}")
-
-
-def _wrong_half(scenario: Scenario, topology: Topology, index: int, half: OneWayPfc) -> Iterator[Problem]:
-    """What of a port with half of PFC the fabric does not have."""
-    base: Location = ("switch", "pfc", "one_way", index)
-    wrong = list(_flaws(scenario, (*base, "device"), topology.node_named, half.device))
-    if half.peer is not None:
-        wrong += _flaws(scenario, (*base, "peer"), topology.node_named, half.peer)
-    yield from wrong
-    if not wrong and half.peer is not None:
-        yield from _no_link(scenario, topology, (*base, "peer"), half.device, half.peer)
-
-
-def _no_link(
-    scenario: Scenario, topology: Topology, location: Location, one: str, other: str
-) -> Iterator[Problem]:
-    """What is wrong with two devices that should be joined by a link of the fabric."""
-    peer = topology.node_named(other).number
-    ends = topology.ports(topology.node_named(one).number)
-    if not any(end.kind == FABRIC and end.peer == peer for end in ends):
-        yield _problem(scenario, location, f"{one} has no link to {other}", f"a neighbour of {one}")
-
-
-def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: StaticRoute) -> Iterator[Problem]:
-    """What of a static route the fabric does not have."""
-    base: Location = ("switch", "static_routes", index)
-    wrong = list(_wrong_role(scenario, topology, (*base, "switch"), route.switch, Role.SWITCH))
-    wrong += _wrong_role(scenario, topology, (*base, "destination"), route.destination, Role.NIC)
-    wrong += _flaws(scenario, (*base, "via"), topology.node_named, route.via)
-    yield from wrong
-    if not wrong:
-        yield from _no_link(scenario, topology, (*base, "via"), route.switch, route.via)
-
-
-def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
-    return Problem(scenario.name, 0, shown_location(location), reason, accepted)
-
-
-def _of_flaw(scenario: Scenario, base: Location, flaw: Flaw) -> Problem:
-    location = (*base, *flaw.path)
-    if flaw.accepted.startswith("did you mean"):
-        return _problem(scenario, location, f"{flaw.reason}; {flaw.accepted}", "")
-    return _problem(scenario, location, flaw.reason, flaw.accepted)
 
 
 def _racks(topology: Topology) -> list[int]:
@@ -272,7 +173,7 @@ def _job(
                 taken[gpu] = True
         chosen = place_ranks(racks, ranks, job.order)
     except PlacementError as error:
-        problem = _problem(scenario, ("jobs", index, error.key), error.reason, error.accepted)
+        problem = problem_at(scenario, ("jobs", index, error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
     rank_racks = tuple(racks[gpu] for gpu in chosen)
     gpus = tuple(topology.gpus[gpu] for gpu in chosen)
@@ -292,7 +193,7 @@ def _job(
         if longest > LONGEST_MESSAGE_BYTES:
             reason = f"a message of {longest} bytes is longer than a message can be"
             location = ("jobs", index, "workload", "message")
-            raise ScenarioError([_problem(scenario, location, reason, "at most 2GiB")])
+            raise ScenarioError([problem_at(scenario, location, reason, "at most 2GiB")])
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> str:
         placed = [[gpus[rank] for rank in group] for group in groups]
@@ -301,7 +202,7 @@ def _job(
     training = planned(job.workload, servers, picks, scenario.seed, index)
     if isinstance(training, Refusal):
         refused: Location = ("jobs", index, *training.location)
-        raise ScenarioError([_problem(scenario, refused, training.reason, training.accepted)])
+        raise ScenarioError([problem_at(scenario, refused, training.reason, training.accepted)])
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
 
@@ -315,7 +216,7 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
     for location, rank in named:
         if rank >= ranks:
             reason = f"there is no rank {rank} among {ranks}"
-            yield _problem(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
+            yield problem_at(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
 
 
 def _split(
@@ -325,11 +226,11 @@ def _split(
     where = ("jobs", index, "workload", "split")
     if len(workload.split) not in (0, len(servers)):
         reason = f"{len(workload.split)} colours for {len(servers)} ranks"
-        yield _problem(scenario, where, reason, f"{len(servers)} colours, or none")
+        yield problem_at(scenario, where, reason, f"{len(servers)} colours, or none")
         return
     groups = workload.groups(len(servers))
     if min(map(len, groups)) < 2:
-        yield _problem(scenario, where, "a colour has one rank", "at least 2 ranks of each colour")
+        yield problem_at(scenario, where, "a colour has one rank", "at least 2 ranks of each colour")
         return
     found = (_collective(scenario, index, workload, [servers[one] for one in group]) for group in groups)
     yield from dict.fromkeys(problem for problems in found for problem in problems)
@@ -345,26 +246,26 @@ def _collective(
     if workload.algorithm in BY_SERVER and min(counts) != max(counts):
         reason = f"a server has {min(counts)} ranks, another {max(counts)}"
         accepted = "another algorithm, or equally many ranks on each server"
-        yield _problem(scenario, (*where, "algorithm"), reason, accepted)
+        yield problem_at(scenario, (*where, "algorithm"), reason, accepted)
     if workload.root >= ranks:
         reason = f"there is no rank {workload.root} among {ranks}"
-        yield _problem(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")
+        yield problem_at(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")
     graph = workload.graph
     if graph is not None:
         if len(graph.steps) != ranks:
             reason = f"steps for {len(graph.steps)} ranks, and the job has {ranks}"
-            yield _problem(scenario, (*where, "graph", "steps"), reason, f"{ranks} lists")
+            yield problem_at(scenario, (*where, "graph", "steps"), reason, f"{ranks} lists")
         if workload.op in BLOCKWISE and graph.chunks % ranks:
             reason = f"{graph.chunks} chunks are no whole number for each of {ranks} ranks"
-            yield _problem(scenario, (*where, "graph", "chunks"), reason, f"a multiple of {ranks}")
+            yield problem_at(scenario, (*where, "graph", "chunks"), reason, f"a multiple of {ranks}")
     rows = len(workload.counts)
     if rows not in (0, 1, ranks):
         reason = f"{rows} rows for {ranks} ranks"
-        yield _problem(scenario, (*where, "counts"), reason, f"one row, or {ranks}")
+        yield problem_at(scenario, (*where, "counts"), reason, f"one row, or {ranks}")
     for at, row in enumerate(workload.counts):
         if len(row) != ranks:
             reason = f"{len(row)} numbers for {ranks} ranks"
-            yield _problem(scenario, (*where, "counts", at), reason, f"{ranks} numbers")
+            yield problem_at(scenario, (*where, "counts", at), reason, f"{ranks} numbers")
 
 
 def _flows(
@@ -383,10 +284,12 @@ def _flows(
         if isinstance(workload, Incast):
             return incast(racks, workload.size_bytes, workload.fan_in, workload.destination, workload.racks)
     except PatternError as error:
-        problem = _problem(scenario, ("jobs", index, "workload", error.key), error.reason, error.accepted)
+        problem = problem_at(scenario, ("jobs", index, "workload", error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
     assert isinstance(workload, FlowList), workload.pattern
-    flows = [Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps) for flow in workload.flows]
+    flows = [
+        Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps, flow.priority) for flow in workload.flows
+    ]
     wrong = list(_beyond(scenario, index, flows, len(racks)))
     if wrong:
         raise ScenarioError(wrong)
@@ -397,4 +300,4 @@ def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> It
     for flow, end, rank in check_ranks(flows, ranks):
         location = ("jobs", index, "workload", "flows", flow, end)
         reason = f"there is no rank {rank}: the job has {ranks}"
-        yield _problem(scenario, location, reason, f"a rank from 0 to {ranks - 1}")
+        yield problem_at(scenario, location, reason, f"a rank from 0 to {ranks - 1}")

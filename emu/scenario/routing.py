@@ -200,4 +200,5 @@ POLICIES: Final = OneOfOrPlugin(
     default="e_ecmp",
     base=RoutingSection,
     methods=("choose",),
+    parent="actors.switch.policy.RoutingPolicy",
 )

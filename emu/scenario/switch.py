@@ -17,6 +17,7 @@ from pydantic import Field
 from emu.scenario.qos import QosSection
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
+    AutoPositiveSizeBytes,
     AutoSizeBytes,
     AutoTimePs,
     DelayPs,
@@ -26,6 +27,7 @@ from emu.scenario.values import (
     PositiveTimePs,
     Priority,
     RateBps,
+    Share,
     SizeBytes,
     TimePs,
 )
@@ -49,31 +51,114 @@ def pause_response_ps(configured_ps: int | None, rate_bps: int) -> int:
     return serialisation_ps(quanta * QUANTUM_BYTES, rate_bps)
 
 
-class BufferSection(Section):
-    """One shared pool with a dynamic threshold."""
+class BufferProfile(Section):
+    """What a priority group gets of the buffer. SONiC: BUFFER_PROFILE."""
+
+    alpha: PositiveFraction = Fraction(1, 8)
+    """Dynamic XOFF threshold of a priority group = alpha x (shared pool - used). SONiC: `dynamic_th`, the
+    exponent of alpha to the base 2."""
+    xoff_bytes: AutoPositiveSizeBytes = None
+    """Static XOFF threshold: what a group may hold of the shared pool, whatever others hold. SONiC:
+    `static_th`. `auto`: the dynamic one."""
+    xon_bytes: AutoSizeBytes = None
+    """Static XON: a group that was stopped goes on when it holds no more than this of the shared pool. SONiC:
+    `xon`. `auto`: by `xon_offset` alone; with both, the higher of the two."""
+    xon_offset_bytes: AutoSizeBytes = None
+    """XON lies this far below XOFF. SONiC: `xon_offset`. `auto`: two largest frames, or nothing where `xon`
+    is given."""
+    reserve_bytes: SizeBytes = parse_size("4KiB")
+    """Guaranteed to each port's priority group before it takes from the shared pool. SONiC: `size`."""
+    headroom_bytes: AutoSizeBytes = None
+    """Per port and lossless priority, for what arrives after XOFF. SONiC: `xoff`. `auto`: 2 x propagation x
+    rate + 3 x largest frame + pause frame + (peer's response time + own ingress pipeline) x rate."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse thresholds in the wrong order."""
+        if self.xoff_bytes is not None and (self.xon_bytes or 0) > self.xoff_bytes:
+            yield Refusal(("xon",), "lies above xoff", "at most `xoff`")
+
+    def misfits(self, pool_bytes: int) -> Iterator[Refusal]:
+        """What of it is larger than the whole, and a threshold that is beyond counting."""
+        parts = (
+            ("reserve", self.reserve_bytes),
+            ("headroom", self.headroom_bytes),
+            ("xoff", self.xoff_bytes),
+        )
+        for key, part_bytes in parts:
+            if (part_bytes or 0) > pool_bytes:
+                yield Refusal((key,), "is larger than the pool", "less than `pool`")
+        if pool_bytes * self.alpha >= MOST_THRESHOLD_BYTES:
+            yield Refusal(("alpha",), "makes a threshold of more than 64 TB", "less `alpha`, or less `pool`")
+
+    def resumes_at(self, largest_frame_bytes: int) -> tuple[int, int]:
+        """Static XON, and how far below XOFF the other lies, in bytes."""
+        offset_bytes = self.xon_offset_bytes
+        if offset_bytes is None:
+            offset_bytes = 2 * largest_frame_bytes if self.xon_bytes is None else MOST_THRESHOLD_BYTES
+        return self.xon_bytes or 0, offset_bytes
+
+
+class GroupProfile(BufferProfile):
+    """A profile of some priority groups, complete: what it leaves out has the default. SONiC: BUFFER_PG."""
+
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
+    """Which groups."""
+    switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """Of which switches; none listed: of all."""
+
+
+class BufferSection(BufferProfile):
+    """One shared pool, and what each priority group gets of it."""
 
     pool_bytes: PositiveSizeBytes = parse_size("64MB")
-    """The whole buffer: reserves, headroom and what is shared."""
-    alpha: PositiveFraction = Fraction(1, 8)
-    """XOFF threshold of a priority group = alpha x (shared pool - used)."""
-    reserve_bytes: SizeBytes = parse_size("4KiB")
-    """Guaranteed to each port's priority group before it takes from the shared pool."""
-    headroom_bytes: AutoSizeBytes = None
-    """Per port and lossless priority, for what arrives after XOFF. `auto`: 2 x propagation x rate + 2 x
-    largest frame + pause frame + peer's response time x rate."""
-    xon_offset_bytes: AutoSizeBytes = None
-    """XON lies this far below XOFF. `auto`: two largest frames."""
-
+    """The whole buffer: reserves, headroom and what is shared. SONiC: the `size` of BUFFER_POOL."""
+    headroom_pool_bytes: AutoPositiveSizeBytes = None
+    """Headroom that all priority groups of a switch share, each up to its own `headroom`; less than their sum
+    is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own. Not for modular
+    switches."""
+    profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
+    """Groups with other thresholds, reserve and headroom; the first that names a group counts."""
     egress_limit_bytes: SizeBytes = 0
-    """What a lossy egress queue may hold, with preamble and gap; 0: no limit but the shared pool's."""
+    """What a lossy egress queue may hold, with preamble and gap; 0: no such limit. SONiC: `static_th` of a
+    profile in BUFFER_QUEUE."""
+    egress_alpha: Share = Fraction(0)
+    """A lossy egress queue may hold egress_alpha x (shared pool - used); 0: no such limit. SONiC:
+    `dynamic_th` of a profile in BUFFER_QUEUE."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse parts larger than the whole."""
-        for key, part_bytes in (("reserve", self.reserve_bytes), ("headroom", self.headroom_bytes or 0)):
-            if part_bytes > self.pool_bytes:
-                yield Refusal((key,), "is larger than the pool", "less than `pool`")
-        if self.pool_bytes * self.alpha >= MOST_THRESHOLD_BYTES:
-            yield Refusal(("alpha",), "makes a threshold of more than 64 TB", "less `alpha`, or less `pool`")
+        yield from super().check()
+        yield from self.misfits(self.pool_bytes)
+        if (self.headroom_pool_bytes or 0) > self.pool_bytes:
+            yield Refusal(("headroom_pool",), "is larger than the pool", "less than `pool`")
+        for at, profile in enumerate(self.profiles):
+            for refusal in profile.misfits(self.pool_bytes):
+                yield refusal._replace(location=("profiles", at, *refusal.location))
+            if len(dict.fromkeys(profile.priorities)) != len(profile.priorities):
+                where = ("profiles", at, "priorities")
+                yield Refusal(where, "a priority is listed twice", "each priority once")
+        if self.pool_bytes * self.egress_alpha >= MOST_THRESHOLD_BYTES:
+            reason = "makes a limit of more than 64 TB"
+            yield Refusal(("egress_alpha",), reason, "less `egress_alpha`, or less `pool`")
+
+    @property
+    def limited(self) -> bool:
+        """Whether lossy egress queues have limits."""
+        return self.egress_limit_bytes > 0 or self.egress_alpha > 0
+
+    def key_of(self, profile: BufferProfile) -> str:
+        """Where a profile of `profiles_of` stands in the scenario."""
+        places = [f".profiles[{at}]" for at, one in enumerate(self.profiles) if one is profile]
+        return "".join(["switch.buffer", *places])
+
+    def profiles_of(self, switch: str) -> list[BufferProfile]:
+        """The profile of each priority of a switch by name."""
+        found: list[BufferProfile] = [self] * 8
+        for profile in reversed(self.profiles):
+            if not profile.switches or switch in profile.switches:
+                for priority in profile.priorities:
+                    found[priority] = profile
+        return found
 
 
 class WatchdogSection(Section):
@@ -137,25 +222,17 @@ class PfcSection(Section):
         return pause_response_ps(self.response_ps, rate_bps)
 
 
-class EcnSection(Section):
-    """Explicit congestion notification: RED on egress queues, at dequeue."""
+class MarkingProfile(Section):
+    """Thresholds of RED. SONiC: WRED_PROFILE."""
 
-    enabled: bool = False
-    """Whether queues mark."""
     kmin_bytes: SizeBytes = parse_size("800KB")
-    """Up to here nothing is marked, at the reference rate. What simulators of 400G fabrics use (DCQCN at 40G:
-    5
-    KB)."""
+    """Up to here nothing is marked, at the reference rate. SONiC: `green_min_threshold`. What simulators of
+    400G fabrics use (DCQCN at 40G: 5 KB)."""
     kmax_bytes: PositiveSizeBytes = parse_size("3200KB")
-    """From here on everything is marked. At the reference rate (DCQCN at 40G: 200 KB)."""
+    """From here on everything is marked. At the reference rate (DCQCN at 40G: 200 KB). SONiC:
+    `green_max_threshold`."""
     pmax: PositiveFraction = Fraction(1, 5)
-    """Probability just below Kmax (DCQCN at 40G: 1/100)."""
-    reference_bps: RateBps = parse_rate("400G")
-    """Rate for which the thresholds hold."""
-    scaled: bool = True
-    """Whether thresholds scale with the rate of the port."""
-    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)] = (3,)
-    """Whose queues mark."""
+    """Probability just below Kmax (DCQCN at 40G: 1/100). SONiC: `green_drop_probability`, in percent."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse thresholds in the wrong order, and more than certainty."""
@@ -166,14 +243,50 @@ class EcnSection(Section):
         if self.kmax_bytes >= 2**30:
             yield Refusal(("kmax",), "is too large", "less than 1GiB")
 
-    def thresholds_at(self, rate_bps: int) -> tuple[int, int]:
-        """Kmin and Kmax in bytes of a port of this rate."""
+
+class QueueMarking(MarkingProfile):
+    """A profile of some queues, complete: what it leaves out has the default."""
+
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
+    """Which queues."""
+    switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """Of which switches; none listed: of all."""
+
+
+class EcnSection(MarkingProfile):
+    """Explicit congestion notification: RED on egress queues, at dequeue."""
+
+    enabled: bool = False
+    """Whether queues mark."""
+    reference_bps: RateBps = parse_rate("400G")
+    """Rate for which the thresholds hold."""
+    scaled: bool = True
+    """Whether thresholds scale with the rate of the port."""
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)] = (3,)
+    """Whose queues mark, besides those that have a profile."""
+    profiles: Annotated[tuple[QueueMarking, ...], Field(max_length=1024)] = ()
+    """Queues with thresholds of their own; the first that names a queue counts."""
+
+    def thresholds_at(self, rate_bps: int, profile: MarkingProfile | None = None) -> tuple[int, int]:
+        """Kmin and Kmax in bytes of a port of this rate; of a profile, or the section's own."""
+        of = profile or self
         if not self.scaled:
-            return self.kmin_bytes, self.kmax_bytes
+            return of.kmin_bytes, of.kmax_bytes
         return (
-            self.kmin_bytes * rate_bps // self.reference_bps,
-            self.kmax_bytes * rate_bps // self.reference_bps,
+            of.kmin_bytes * rate_bps // self.reference_bps,
+            of.kmax_bytes * rate_bps // self.reference_bps,
         )
+
+    def profiles_of(self, switch: str) -> list[MarkingProfile | None]:
+        """What each queue of a switch by name marks by; None where it does not mark."""
+        found: list[MarkingProfile | None] = [None] * 8
+        for priority in self.priorities:
+            found[priority] = self
+        for profile in reversed(self.profiles):
+            if not profile.switches or switch in profile.switches:
+                for priority in profile.priorities:
+                    found[priority] = profile
+        return found
 
 
 class SchedulingSection(Section):
@@ -253,6 +366,9 @@ class DeepBufferSection(Section):
 class SwitchSection(Section):
     """Every switch of the fabric."""
 
+    config_db: Annotated[str, Field(max_length=4096)] = ""
+    """A SONiC switch's own configuration (config_db.json), relative to the scenario's directory. Loading
+    turns it into the keys below, where the scenario does not have them itself."""
     latency_ps: TimePs = parse_time("300ns")
     """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
     forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"

@@ -126,6 +126,11 @@ def _read_positive_fraction(value: object) -> Fraction:
     return result
 
 
+def _read_share(value: object) -> Fraction:
+    zero = isinstance(value, int) and not isinstance(value, bool) and value == 0
+    return Fraction(0) if zero else _read_positive_fraction(value)
+
+
 def _read_mtu(value: object) -> int:
     """The payload of a packet in bytes. A number without a unit is how every NIC shows it, and no guess."""
     accepted = "256, 512, 1024, 2048 or 4096 (bytes)"
@@ -182,6 +187,16 @@ PositiveFraction = Annotated[
         units.FRACTION_ACCEPTED,
         {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
         "fraction",
+    ),
+]
+Share = Annotated[
+    Fraction,
+    Reading(
+        _read_share,
+        _show_fraction,
+        f"{units.FRACTION_ACCEPTED}, or 0",
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction, or 0",
     ),
 ]
 MtuBytes = Annotated[

@@ -34,6 +34,8 @@ class Flow(NamedTuple):
     dst: int
     size_bytes: int
     start_ps: int = 0
+    priority: int | None = None
+    """Of its queue pairs; None for the job's."""
 
 
 class PatternError(KnobError):

@@ -66,7 +66,31 @@ def test_buffers_show_headroom_for_each_kind_of_port_and_what_is_left(capsys: Ca
     ]
     assert {port["headroom_bytes"] for port in shown["ports"]} == {100_000}
     text = told(capsys, small, "--buffers")[1]
-    assert text[-1] == "pool 64MB, lossless priorities 3, 6"
+    assert text[-3:] == [
+        "each group: reserve 4,096 B, XOFF 1/8 x (shared pool - used)",
+        "",
+        "pool 64MB, lossless priorities 3, 6",
+    ]
+
+
+def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: str) -> None:
+    text = Path(small).read_text(encoding="utf-8")
+    profile = "{priorities: [6], headroom: 50KB, reserve: 0, xoff: 200KB}"
+    text = text.replace("headroom: 100KB}", f"headroom: 100KB, profiles: [{profile}]}}")
+    Path(small).write_text(text, encoding="utf-8")
+    shown = json.loads("\n".join(told(capsys, small, "--buffers", "--json")[1]))
+    assert [(port["priorities"], port["headroom_bytes"]) for port in shown["ports"][:2]] == [
+        ([3], 100_000),
+        ([6], 50_000),
+    ]
+    # A spine has two ports: 7 reserves of 4 KiB and headroom for 3 and 6 each.
+    assert [row["shared_bytes"] for row in shown["switches"] if row["switch"] == "ctsw"] == [
+        64_000_000 - 2 * (7 * 4096 + 150_000)
+    ]
+    assert told(capsys, small, "--buffers")[1][-4:-2] == [
+        "groups 6: reserve 0 B, XOFF 200,000 B",
+        "other groups: reserve 4,096 B, XOFF 1/8 x (shared pool - used)",
+    ]
 
 
 def test_several_views_are_shown_one_after_the_other(capsys: Captured, small: str) -> None:
@@ -106,4 +130,4 @@ def test_buffers_of_a_modular_switch_are_shown_by_port(capsys: Captured, small: 
     assert [row["per_port"] for row in shown] == [False, True]
     lines = told(capsys, small, "--buffers")[1]
     assert any(line.endswith("31,767,232 B a port") for line in lines)
-    assert lines[-1] == "modular switches: 32MB for each port, nothing shared between ports"
+    assert lines[-1] == "modular switches: 32MB for each port, XOFF 1 x what is left of it"

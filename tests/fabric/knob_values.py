@@ -8,9 +8,22 @@ tag (`policy: spray`) is tried against another kind.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from tests.fabric.knobs import FLAP, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
+from tests.fabric.knobs import FLAP, LONG, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
+
+SCENARIOS: Final = Path(__file__).parents[2] / "scenarios"
+
+
+BOX: Final[Overrides] = {
+    **LONG,
+    "switch.buffer.pool": "20MB",
+    "nic.dscp": {3: 26, 6: 48},
+    "transport.congestion_control.algorithm": "dcqcn",
+}
+"""What a SONiC box's configuration needs to matter: room for it, the DSCPs of its maps, somebody who heeds
+its marks."""
 
 
 class After(dict[str, Any]):
@@ -37,6 +50,14 @@ _MAPS: Final[Mapping[str, Try]] = {
     "tc_to_queue": ({3: 7}, {}),
     "tc_to_priority_group": ({3: 6}, {}),
     "pfc_priority_to_queue": ({3: 4, 4: 3}, {}),
+}
+_SHARE: Final[Mapping[str, Try]] = {
+    "alpha": ("1/64", {}),
+    "xoff": ("20KB", {}),
+    "xon": ("5KB", {}),
+    "xon_offset": (0, {}),
+    "reserve": ("1KiB", {}),
+    "headroom": ("60KB", {}),
 }
 _DCQCN: Final[Mapping[str, Try]] = {
     "algorithm": ("", {}),
@@ -81,14 +102,22 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "hysteresis": ("1", {}),
     },
     **{f"routing (policy: {name}).link_weights[]": _WEIGHT for name in POLICIES},
-    "switch": {"latency": ("400ns", {}), "forwarding": ("cut_through", {})},
+    "switch": {
+        "config_db": (str(SCENARIOS / "sonic_config_db.json"), BOX),
+        "latency": ("400ns", {}),
+        "forwarding": ("cut_through", {}),
+    },
     "switch.buffer": {
+        **_SHARE,
         "pool": ("2MB", {}),
-        "alpha": ("1/64", {}),
-        "reserve": ("1KiB", {}),
-        "headroom": ("60KB", {}),
-        "xon_offset": (0, {}),
+        "headroom_pool": ("100KB", {}),
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
+        "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
+    },
+    "switch.buffer.profiles[]": {
+        **_SHARE,
+        "priorities": ([6], {}),
+        "switches": (["ctsw-0"], {}),
     },
     "switch.deep_buffer": {
         "where": ("none", {}),
@@ -130,6 +159,13 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "reference": ("100G", {}),
         "scaled": (False, {}),
         "priorities": ([6], {}),
+    },
+    "switch.ecn.profiles[]": {
+        "kmin": (0, {}),
+        "kmax": ("60KB", {}),
+        "pmax": ("1", {}),
+        "priorities": ([6], {}),
+        "switches": (["ctsw-1"], {}),
     },
     "switch.scheduling": {"strict": ([3], {}), "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {})},
     "switch.qos": _MAPS,

@@ -154,6 +154,9 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     },
     "switch": {},
     "switch.buffer": {},
+    "switch.buffer.profiles[]": {
+        "switch.buffer.profiles": [{"priorities": [3], "alpha": "1/32", "xon_offset": "3KB"}]
+    },
     "switch.deep_buffer": SPINES,
     "switch.pfc": {},
     "switch.pfc.watchdog": STORM,
@@ -162,6 +165,11 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         "switch.buffer.alpha": "1/64",
     },
     "switch.ecn": {**MARKS, "transport.congestion_control.algorithm": "dcqcn"},
+    "switch.ecn.profiles[]": {
+        **MARKS,
+        "switch.ecn.profiles": [{"priorities": [3], "kmin": "8KB", "kmax": "30KB"}],
+        "transport.congestion_control.algorithm": "dcqcn",
+    },
     "switch.scheduling": {"switch.scheduling.strict": [7]},
     "switch.qos": {},
     "switch.qos.exceptions[]": _RULE,

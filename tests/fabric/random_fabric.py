@@ -1,7 +1,8 @@
 """What does a fabric that nobody would think of look like?
 
-From a seed: a topology with odd rates and lengths, thresholds from tight to generous, and traffic. Headroom
-is by the formula, the pool is what reserves and headroom need and a little to share, so that it is used up.
+From a seed: a topology with odd rates and lengths, thresholds from tight to generous, dynamic and static, and
+traffic. Headroom is by the formula, the pool is what reserves and headroom need and a little to share, so
+that it is used up.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from actors.runtime.fabric import shared_pool_bytes
+from actors.runtime.sizing import shared_pool_bytes
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone
@@ -63,6 +64,22 @@ def random_switch(random: Random) -> dict[str, Any]:
             "response": random.choice((0, "auto", "100ns", "1us")),
         },
     }
+
+
+def random_thresholds(random: Random, reserve: object, pool_bytes: int) -> dict[str, Any]:
+    """Static thresholds for all groups or for one, or another alpha for one; for most fabrics nothing."""
+    static = {
+        "xoff": f"{max(1, pool_bytes // random.choice((1, 2, 10, 1000)))}B",
+        "xon": random.choice(("auto", 0, "1B")),
+    }
+    alpha = {"alpha": random.choice(("1/64", "1/2", "8"))}
+    kind = random.randrange(8)
+    if kind == 0:
+        return static
+    if kind > 2:
+        return {}
+    one = {"priorities": [random.choice((3, 6))], "reserve": reserve}
+    return {"profiles": [{**one, **(static if kind == 1 else alpha)}]}
 
 
 def random_ways(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -121,6 +138,8 @@ def random_fabric(
     needed = max(GENEROUS_BYTES - shared_pool_bytes(trial, wired, node) for node in wired.switches)
     shared = random.choice((5_000, 10_000, 50_000, 50_000, 500_000))
     switch["buffer"]["pool"] = f"{needed + shared}B"
+    reserve = switch["buffer"]["reserve"]
+    switch["buffer"] |= random_thresholds(Random(seed + 4_000_000), reserve, needed + shared)
     connections = []
     for _ in range(random.randint(1, 12)):
         src, dst = random.sample(range(nics), 2)

@@ -23,11 +23,13 @@ def test_headroom_formula_by_hand() -> None:
     assert headroom_bytes(3 * 10**9, 1_000, 0, 0, 0) == 85
 
 
-def congested(offset_ps: int, pool: str, headroom: str, full_pool: bool) -> Fabric:
+def congested(
+    offset_ps: int, pool: str, headroom: str, full_pool: bool, response: str = "auto", ended: bool = True
+) -> Fabric:
     """The worst case described above; with `full_pool` another port's frame holds all there is to share."""
     buffer: Section = {"alpha": "1/65536", "reserve": 0, "headroom": headroom, "pool": pool}
     switch: Section = {"latency": "300ns", "buffer": buffer, "pfc": {"response": "1us"}}
-    nic: Section = {"pfc_response": "auto"}
+    nic: Section = {"pfc_response": response}
     transport: Section = {"timeout": 0, "ack_every": 4096}  # acknowledgements would take room from the stream
     fabric = Fabric(
         scenario(star(4, {2: "1G"}), switch=switch, nic=nic, transport=transport), [(0, 2), (1, 2), (3, 0)]
@@ -36,7 +38,8 @@ def congested(offset_ps: int, pool: str, headroom: str, full_pool: bool) -> Fabr
         fabric.post(0, 1, 2 * 4096)
     fabric.post(1_000_000, 0, 300_000)
     fabric.post(offset_ps, 2, 200_000)
-    fabric.run()
+    if ended:
+        fabric.run()
     return fabric
 
 
@@ -73,6 +76,49 @@ def test_headroom_by_the_formula_survives_the_worst_case_and_is_nearly_used_up(
         assert group.headroom_bytes == 135_538
         peak = max(peak, group.headroom_peak_bytes)
     assert peak == worst_bytes
+
+
+FRAME_PS = 83_560
+"""A packet in the middle of a message: 4,178 B on the wire at 400G."""
+RESPONSE_PS = 1_038_020
+"""With it the window of 2 x 500 ns, this and 300 ns is 116,901 B: with the pause frame one byte more than 28
+frames."""
+BOUND_BYTES = 116_901 + 84 + 3 * 4178
+SLOW_PORT_BYTES = 293 + 84 + 3 * 4178
+"""The same at 1G."""
+WORST_FRAMES = 31
+"""28 that begin in the window and one in its last byte, one while the pause waits for a whole frame, and the
+one that crosses. In the buffer each counts without preamble and gap, and the first has a RETH."""
+WORST_BYTES = WORST_FRAMES * 4158 + 16
+
+
+def worst_of_all(headroom: str, pool: str) -> Fabric:
+    """The pause is due 10 ps after the frame began that is in its way: less than a byte is left over."""
+    response = f"{RESPONSE_PS}ps"
+    trial = congested(0, pool, headroom, full_pool=True, response=response, ended=False)
+    group = trial.switches[0].buffer.groups[3]
+    pfc = group.pfc
+    assert pfc is not None
+    while not group.stopped:
+        assert trial.run_events(1)
+    due_ps = int(trial.queue.now_ps)
+    while pfc.sent[3] == 0:
+        assert trial.run_events(1)
+    waited_ps = int(trial.queue.now_ps) - due_ps
+    later_ps = (FRAME_PS - 10 - waited_ps) % FRAME_PS  # what is in the way ends so much later
+    return congested(later_ps, pool, headroom, full_pool=True, response=response)
+
+
+def test_the_bound_is_reached_to_the_frame_and_with_a_frame_less_of_headroom_one_is_dropped() -> None:
+    assert BOUND_BYTES == WORST_FRAMES * 4178 + 1
+    fabric = worst_of_all("auto", pool_with(3 * BOUND_BYTES + SLOW_PORT_BYTES, 4_200))
+    group = fabric.switches[0].buffer.groups[3]
+    assert group.headroom_bytes == BOUND_BYTES
+    assert group.headroom_peak_bytes == WORST_BYTES
+    assert fabric.broken(at_rest=True, lossless=True) == []
+    for given_bytes, lost in ((BOUND_BYTES - 4178, 1), (WORST_BYTES - 1, 1), (WORST_BYTES, 0)):
+        fabric = worst_of_all(f"{given_bytes}B", pool_with(4 * given_bytes, 4_200))
+        assert fabric.total("port_dropped_frames", "headroom_overrun") == lost, given_bytes
 
 
 def test_headroom_a_tenth_too_small_overruns_and_says_so() -> None:

@@ -103,6 +103,33 @@ def test_knob_that_is_not_the_default_and_did_nothing_is_named() -> None:
     assert unfired(switch={"buffer": {"headroom": "100KB"}}) == ["switch.buffer.headroom"]
 
 
+def test_profile_of_groups_and_queues_that_nothing_came_near_is_named() -> None:
+    group, queue = [{"priorities": [5]}], [{"priorities": [5]}]
+    switch = {"buffer": {"profiles": group}, "ecn": {"enabled": True, "profiles": queue}}
+    assert unfired(switch=switch) == ["switch.ecn", "switch.buffer.profiles[0]", "switch.ecn.profiles[0]"]
+    topology = fabric()
+    used = [
+        ("port_sent_data_bytes", 2, -1, "", 1),
+        ("pfc_sent_frames", 0, 3, "", 1),
+        ("ingress_peak_bytes", 0, 5, "", 4158),
+        ("queue_marked_frames", 2, 5, "", 1),
+    ]
+    records = [record(topology, "controller", results=DONE), record(topology, "rtsw-0", used)]
+    assert summary(records, [all_reduce_plan()], MS_PS, switch=switch).never_fired == []
+
+
+def test_limit_of_lossy_queues_and_static_threshold_that_nothing_reached_are_named() -> None:
+    assert unfired(switch={"buffer": {"egress_limit": "1MB"}}) == ["switch.buffer.egress_limit"]
+    assert unfired(switch={"buffer": {"egress_alpha": 1}}) == ["switch.buffer.egress_alpha"]
+    assert unfired(switch={"buffer": {"xoff": "1MB"}}) == []  # a pause was sent
+    quiet = summary(
+        [record(fabric(), "controller", results=DONE)],
+        [all_reduce_plan()],
+        switch={"buffer": {"xoff": "1MB"}},
+    )
+    assert "switch.buffer.xoff" in [one.feature for one in quiet.never_fired]
+
+
 def test_nvlink_that_nobody_sent_over_is_named() -> None:
     assert unfired(host={"nvlink": {"rate": "7200G"}}) == ["host.nvlink"]
     assert unfired(host={"nvlink": {"enabled": False}}) == []

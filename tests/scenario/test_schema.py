@@ -99,6 +99,8 @@ def test_every_section_is_reached_and_documented() -> None:
         "ArbiterSection",
         "CongestionSection",
         "QosMaps",
+        "BufferProfile",
+        "MarkingProfile",
         "TraceWorkload",
     }
     declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}

@@ -24,6 +24,8 @@ from emu.kernel.queue import EventQueue
 
 ONE = 1 << 16
 """Alpha 1 as a fixed-point number."""
+Own = tuple[int, int, int, int] | None
+"""A group's own alpha, static XOFF (0: none), static XON and distance from XOFF to XON, or the buffer's."""
 
 
 def lone_port(queue: EventQueue) -> Port:
@@ -141,6 +143,97 @@ def test_a_threshold_that_would_not_fit_native_integers_is_refused() -> None:
         Buffer(1 << 42, 1 << 20, 0)
 
 
+def own(buffer: Buffer, number: int, alpha: Fraction, xoff: int, xon: int, offset: int) -> PriorityGroup:
+    """Give a group thresholds of its own."""
+    group = buffer.groups[number]
+    group.set_thresholds(int(alpha * ONE), xoff, xon, offset)
+    return group
+
+
+def test_a_static_threshold_is_the_same_whatever_others_hold() -> None:
+    for others in (0, 6_000):
+        buffer = buffer_of(9_000, Fraction(1, 2), 0, {"headroom": 1000}, {"headroom": 1000})
+        group = own(buffer, 0, Fraction(0), 2_000, 0, 0)
+        if others:
+            assert buffer.admit(1, others, 0) == ADMITTED
+        assert buffer.admit(0, 2_000, 0) == ADMITTED
+        assert not is_stopped(group)
+        assert buffer.admit(0, 1, 0) == ADMITTED
+        assert is_stopped(group)
+
+
+def test_a_static_threshold_larger_than_what_is_left_goes_to_headroom_and_stops_at_the_end_of_the_pool() -> (
+    None
+):
+    buffer = buffer_of(5_000, Fraction(1, 2), 0, {"headroom": 1000}, {"headroom": 4000})
+    group = own(buffer, 0, Fraction(0), 4_000, 0, 0)
+    assert buffer.admit(1, 3_000, 0) == ADMITTED
+    assert buffer.admit(0, 2_000, 0) == ADMITTED
+    assert not is_stopped(group)
+    assert buffer.admit(0, 600, 0) == ADMITTED  # not in the pool, which is full
+    assert (group.shared_bytes, group.headroom_used_bytes, group.stopped) == (2_000, 600, True)
+    assert buffer.admit(0, 401, 0) == HEADROOM_OVERRUN
+
+
+def test_a_lossy_group_drops_beyond_its_static_threshold() -> None:
+    buffer = buffer_of(9_000, Fraction(1, 2), 0, {"reserve": 100})
+    own(buffer, 0, Fraction(0), 2_000, 0, 0)
+    assert buffer.admit(0, 2_000, 0) == ADMITTED
+    assert buffer.admit(0, 101, 0) == NO_SHARED_ROOM
+    assert buffer.admit(0, 100, 0) == ADMITTED
+
+
+@pytest.mark.parametrize(
+    ("xon", "offset", "resumed_at"),
+    # Static XON alone; offset alone, 1,000 below XOFF at 4,000; with both, the higher counts.
+    [(500, 1 << 40, 500), (0, 1_000, 3_000), (500, 1_000, 3_000), (3_500, 1_000, 3_500)],
+)
+def test_a_sender_resumes_at_the_higher_of_static_xon_and_the_offset(
+    xon: int, offset: int, resumed_at: int
+) -> None:
+    buffer = buffer_of(9_000, Fraction(1, 2), 0, {"headroom": 1000})
+    group = own(buffer, 0, Fraction(0), 4_000, xon, offset)
+    assert buffer.admit(0, 4_001, 0) == ADMITTED
+    assert buffer.admit(0, 500, 0) == ADMITTED
+    buffer.release(0, 500, 0)  # headroom
+    buffer.release(0, 4_001 - resumed_at - 1, 0)
+    assert (group.stopped, group.shared_bytes) == (True, resumed_at + 1)
+    buffer.release(0, 1, 0)
+    assert (group.stopped, group.shared_bytes) == (False, resumed_at)
+
+
+def test_groups_share_a_pool_of_headroom_each_up_to_its_own() -> None:
+    buffer = buffer_of(2_000, Fraction(1, ONE), 0, {"headroom": 900}, {"headroom": 900}, {"headroom": 900})
+    buffer.headroom_pool_bytes = 1_500
+    for number in range(3):
+        assert buffer.admit(number, 600, 0) == ADMITTED
+        assert is_stopped(buffer.groups[number])
+    assert buffer.admit(0, 900, 0) == ADMITTED
+    assert buffer.admit(0, 1, 0) == HEADROOM_OVERRUN  # its own is full
+    assert buffer.admit(1, 600, 0) == ADMITTED
+    assert buffer.admit(2, 1, 0) == HEADROOM_OVERRUN  # everybody's is
+    buffer.release(0, 500, 0)
+    assert buffer.admit(2, 500, 0) == ADMITTED
+    assert (buffer.headroom_used_bytes, buffer.headroom_pool_peak_bytes) == (1_500, 1_500)
+    other = buffer_of(2_000, Fraction(1, ONE), 0, {"headroom": 900}, {"headroom": 900}, {"headroom": 900})
+    other.headroom_pool_bytes = 1_500
+    other.load(buffer.save())
+    assert other.admit(1, 1, 0) == HEADROOM_OVERRUN
+    assert other.save() == buffer.save()
+
+
+def test_another_alpha_is_that_of_dynamic_thresholds_and_ends() -> None:
+    buffer = buffer_of(8_000, Fraction(1, 2), 0, {}, {}, {})
+    own(buffer, 1, Fraction(1, 4), 0, 0, 0)
+    own(buffer, 2, Fraction(0), 3_000, 0, 0)
+    thresholds = [4_000, 2_000, 3_000]
+    assert [buffer.threshold_bytes(group) for group in buffer.groups] == thresholds
+    buffer.set_alpha(ONE // 8)
+    assert [buffer.threshold_bytes(group) for group in buffer.groups] == [1_000, 1_000, 3_000]
+    buffer.set_alpha(-1)
+    assert [buffer.threshold_bytes(group) for group in buffer.groups] == thresholds
+
+
 class Books(RuleBasedStateMachine):
     """Frames of any size come and go; a second set of books is kept by the rules of the module."""
 
@@ -149,37 +242,59 @@ class Books(RuleBasedStateMachine):
         alpha=st.sampled_from([1, 1024, ONE // 8, ONE // 2, ONE, 8 * ONE]),
         offset=st.sampled_from([0, 500, 8_000]),
         groups=st.lists(
-            st.tuples(st.booleans(), st.sampled_from([0, 100, 4096]), st.sampled_from([0, 3000, 12_000])),
+            st.tuples(
+                st.booleans(),
+                st.sampled_from([0, 100, 4096]),
+                st.sampled_from([0, 3000, 12_000]),
+                st.sampled_from(
+                    [None, (ONE // 4, 0, 0, 500), (0, 5_000, 1_000, 1 << 40), (0, 9_000, 0, 400)]
+                ),
+            ),
             min_size=1,
             max_size=6,
         ),
+        together=st.sampled_from([0, 0, 4_000, 13_000]),
     )
-    def build(self, pool: int, alpha: int, offset: int, groups: list[tuple[bool, int, int]]) -> None:
+    def build(
+        self, pool: int, alpha: int, offset: int, groups: list[tuple[bool, int, int, Own]], together: int
+    ) -> None:
         self.buffer = Buffer(pool, alpha, offset)
-        self.pool, self.alpha, self.offset = pool, alpha, offset
+        self.buffer.headroom_pool_bytes = together
+        self.together = together or 10**9
+        self.pool = pool
         queue = EventQueue()
-        for number, (lossless, reserve, headroom) in enumerate(groups):
+        self.thresholds: list[tuple[int, int, int, int]] = []
+        for number, (lossless, reserve, headroom, thresholds) in enumerate(groups):
             group = PriorityGroup(number, lossless, reserve, headroom)
             group.pfc = lone_port(queue).pfc
+            if thresholds is not None:
+                group.set_thresholds(*thresholds)
+            self.thresholds.append(thresholds or (alpha, 0, 0, offset))
             self.buffer.add(group)
         self.frames: list[tuple[int, int]] = []
         self.now_ps = 0
 
-    def threshold(self) -> int:
+    def threshold(self, number: int) -> int:
         used = sum(group.shared_bytes for group in self.buffer.groups)
-        return (self.pool - used) * self.alpha // ONE
+        alpha, static, _, _ = self.thresholds[number]
+        return static or (self.pool - used) * alpha // ONE
+
+    def xon(self, number: int) -> int:
+        _, _, static, offset = self.thresholds[number]
+        return max(static, self.threshold(number) - offset)
 
     @rule(pick=st.integers(0, 5), size=st.integers(44, 4178))
     def arrive(self, pick: int, size: int) -> None:
         self.now_ps += 1000
         number = pick % len(self.buffer.groups)
         group = self.buffer.groups[number]
-        before = self.threshold()
+        before = self.threshold(number)
         fits_reserve = group.reserve_used_bytes + size <= group.reserve_bytes
         fits_threshold = group.shared_bytes + size <= before
         # An alpha above 1 must not lend out what is not there.
         fits_pool = sum(g.shared_bytes for g in self.buffer.groups) + size <= self.pool
         fits_headroom = group.headroom_used_bytes + size <= group.headroom_bytes
+        fits_headroom &= sum(g.headroom_used_bytes for g in self.buffer.groups) + size <= self.together
         parts = [group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes]
         stopped = bool(group.stopped)
         verdict = self.buffer.admit(number, size, self.now_ps)
@@ -197,7 +312,9 @@ class Books(RuleBasedStateMachine):
             parts[place] += size
             self.frames.append((number, size))
         assert parts == [group.reserve_used_bytes, group.shared_bytes, group.headroom_used_bytes]
-        crossed = place == 2 or (place == 1 and group.lossless and group.shared_bytes > self.threshold())
+        crossed = place == 2 or (
+            place == 1 and group.lossless and group.shared_bytes > self.threshold(number)
+        )
         assert group.stopped == (stopped or (crossed and group.held_bytes > 0))
 
     @rule(pick=st.integers(0, 1000))
@@ -218,7 +335,7 @@ class Books(RuleBasedStateMachine):
             group.shared_bytes,
             group.headroom_used_bytes,
         ]
-        may_resume = headroom == 0 and shared <= max(0, self.threshold() - self.offset)
+        may_resume = headroom == 0 and shared <= self.xon(number)
         assert group.stopped == (stopped and not may_resume)
 
     @invariant()
@@ -239,6 +356,8 @@ class Books(RuleBasedStateMachine):
             assert group.pfc.stopping == (1 << group.priority if group.stopped else 0)
         assert buffer.shared_used_bytes == sum(group.shared_bytes for group in buffer.groups)
         assert 0 <= buffer.shared_used_bytes <= self.pool
+        headroom = sum(group.headroom_used_bytes for group in buffer.groups)
+        assert buffer.headroom_used_bytes == headroom <= min(buffer.headroom_pool_peak_bytes, self.together)
         assert buffer.held_bytes == sum(size for _, size in self.frames)
 
     def teardown(self) -> None:

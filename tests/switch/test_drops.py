@@ -114,6 +114,29 @@ def test_a_full_lossy_queue_a_dead_link_and_a_route_to_nowhere_have_reasons_of_t
     assert dropped(fabric) == {"egress_limit": 3, "link_down": 1, "no_route": 1}
 
 
+def test_a_lossy_queue_may_hold_its_share_of_the_free_pool_and_a_lossless_one_more() -> None:
+    # 33,552 B are shared. A frame is admitted while its queue, with it, is within half of what is free.
+    ports, headroom_bytes = 4, 200_000
+    pool_bytes = 33_552 + ports * 2 * headroom_bytes
+    buffer = {
+        "pool": f"{pool_bytes}B",
+        "alpha": 8,
+        "reserve": 0,
+        "headroom": f"{headroom_bytes}B",
+        "egress_alpha": "1/2",
+    }
+    counts = []
+    for priority in (0, 3):
+        fabric = Fabric(scenario(star(ports), switch={"buffer": buffer}))
+        for turn in range(8):
+            frame_arrives(fabric, 1_000_000 + turn, turn % 3, 3, priority=priority)
+        fabric.run()
+        counts.append(dropped(fabric))
+    # One leaves at once. Of those behind it, 4,194 B on the wire and 4,174 B in the buffer, three may wait:
+    # 4,194 of 16,776, 8,388 of 14,689 and 12,582 of 12,602 B; the next would make 16,776 of 10,515.
+    assert counts == [{"egress_limit": 8 - 1 - 3}, {}]
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [

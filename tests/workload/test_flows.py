@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.runtime.plan import blueprint_of
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
 
 KIB = 1024
@@ -106,3 +109,19 @@ def test_flows_of_ranks_that_do_not_exist_are_found() -> None:
         (1, "dst", 5),
         (2, "src", 9),
     ]
+
+
+def test_a_flow_of_a_list_has_the_traffic_class_that_it_names_or_that_of_its_job() -> None:
+    flows = [{"src": 0, "dst": 1, "size": "1KiB"}, {"src": 0, "dst": 1, "size": "1KiB", "priority": 5}]
+    workload = {"kind": "flows", "pattern": "list", "qps": 2, "flows": flows}
+    for own, expected in (({}, [3, 3, 5, 5]), ({"data_priority": 4}, [4, 4, 5, 5])):
+        mapping = {
+            "name": "classes",
+            "topology": {"kind": "star", "hosts": 2, "gpus_per_host": 1},
+            "jobs": [{"name": "a", "workload": workload, **own}],
+        }
+        one = load_mapping(mapping).scenario
+        topology = build_topology(one)
+        plan = blueprint_of(one, topology).plan
+        for nic in topology.nics:
+            assert [pair.priority for pair in plan.pairs[nic]] == expected

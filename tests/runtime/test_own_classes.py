@@ -1,0 +1,201 @@
+"""Are classes of the user's own loaded as the pages say, and told by name where they do not work?"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu import api
+from emu.errors import RuntimeFailure, ScenarioError
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario, star
+
+ROOT = Path(__file__).parents[2]
+US = 1_000_000
+Place = Callable[[str, str], None]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    """Write a module that can be imported from now on."""
+    placed: list[str] = []
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        placed.append(name)
+
+    monkeypatch.syspath_prepend(tmp_path)
+    yield write
+    for name in placed:
+        sys.modules.pop(name, None)
+
+
+def example(page: str) -> str:
+    """The one piece of Python on a page."""
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    return str(code)
+
+
+def test_the_congestion_control_of_the_page_paces(place: Place) -> None:
+    place("half", example("docs/congestion_control.md"))
+    control = {"algorithm": "half:Half"}
+    fabric = Fabric(scenario(star(2), transport={"mtu": 1024, "congestion_control": control}), [(0, 1)])
+    fabric.post(0, 0, 2**20)
+    fabric.run(10 * US)
+    before = fabric.total("nic_delivered_bytes")
+    fabric.run(30 * US)
+    goodput = (fabric.total("nic_delivered_bytes") - before) * 8e12 / (20 * US)
+    assert goodput == pytest.approx(200e9 * 1024 / 1106, rel=0.02)
+
+
+def test_the_arbiter_of_the_page_sends_the_shortest_first(place: Place) -> None:
+    place("shortest", example("docs/nic.md"))
+    sizes = [300 * 1024, 100 * 1024, 200 * 1024]
+    last: dict[str, list[int]] = {}
+    for policy in ("round_robin", "shortest:ShortestFirst"):
+        one = scenario(star(2), nic={"arbiter": {"policy": policy}}, transport={"mtu": 1024})
+        fabric = Fabric(one, [(0, 1)] * 3)
+        for connection, size in enumerate(sizes):
+            fabric.post(0, connection, size)
+        fabric.run()
+        last[policy] = [fabric.deliveries(connection)[0].time_ps for connection in range(3)]
+    mine = last["shortest:ShortestFirst"]
+    assert mine[1] < mine[2] < mine[0]
+    # 100 packets of 1,106 B, a few of the first queue pair that were under way, and two links.
+    assert mine[1] < 110 * 1_106 * 20 + 2 * 500_000
+    assert last["round_robin"][1] > 2 * 100 * 1_106 * 20
+
+
+FLOWS: dict[str, Any] = {
+    "name": "own",
+    "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 2},
+    "jobs": [
+        {
+            "name": "a",
+            "workload": {"kind": "flows", "pattern": "permutation", "size": "8KiB", "racks": "distinct"},
+        }
+    ],
+}
+MINE = """
+from actors.nic.arbiter import Arbiter
+from actors.nic.congestion import CongestionControl
+from actors.switch.policy import RoutingPolicy
+from emu.errors import EmuError
+
+
+class Stranger:
+    def choose(self, frame, group, ingress, now): ...
+    def on_send(self, wire_bytes, now): ...
+    def on_ack(self, packets, rtt_ps, now): ...
+    def on_cnp(self, now): ...
+    def choose_class(self, ready, now): ...
+    def choose_pair(self, first, now): ...
+    def on_sent(self, priority, wire_bytes, now): ...
+
+
+class Raises(RoutingPolicy):
+    def __init__(self, switch, knobs):
+        raise ValueError("of two\\nlines")
+
+
+class TwoArguments(CongestionControl):
+    def __init__(self, line_bps, mtu_bytes): ...
+
+
+class NoKnobs(Arbiter):
+    knobs = EmuError
+
+
+class Fails(RoutingPolicy):
+    def choose(self, frame, group, ingress, now):
+        return 1 // 0
+
+
+class PortNine(RoutingPolicy):
+    def choose(self, frame, group, ingress, now):
+        return 9
+
+
+class WrongClass(Arbiter):
+    def choose_class(self, ready, now):
+        return 5
+"""
+POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algorithm", "nic.arbiter.policy"
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        (POLICY, "Stranger", "does not load: it is no subclass of actors.switch.policy.RoutingPolicy"),
+        (CONTROL, "Stranger", "does not load: it is no subclass of actors.nic.congestion.CongestionControl"),
+        (ARBITER, "Stranger", "does not load: it is no subclass of actors.nic.arbiter.Arbiter"),
+        (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),
+        (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),
+        (CONTROL, "TwoArguments", "cannot be made: TypeError: "),
+    ],
+)
+def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, name: str, said: str) -> None:
+    place("mine", MINE)
+    with pytest.raises(ScenarioError) as caught:
+        api.prepare(FLOWS, {key: f"mine:{name}"})
+    (line,) = str(caught.value).splitlines()
+    assert f"{key}: 'mine:{name}' {said}" in line
+
+
+@pytest.mark.parametrize(
+    ("key", "name", "said"),
+    [
+        (
+            POLICY,
+            "Fails",
+            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:33 in choose"],
+        ),
+        (POLICY, "PortNine", [r"routing policy PortNine chose port 9 of switch \d+, of 4"]),
+        (ARBITER, "WrongClass", [r"arbiter WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),
+    ],
+)
+def test_a_class_that_fails_in_the_run_is_told_with_its_place(
+    place: Place, key: str, name: str, said: list[str]
+) -> None:
+    place("mine", MINE)
+    with pytest.raises(RuntimeFailure) as caught:
+        api.run(FLOWS, overrides={key: f"mine:{name}"}, local=True)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == len(said)
+    assert all(re.fullmatch(pattern, line) for pattern, line in zip(said, lines, strict=True)), lines
+    assert caught.value.exit_status == 4
+
+
+NOBODY = """
+from actors.nic.arbiter import Arbiter
+
+
+class Nobody(Arbiter):
+    def choose_pair(self, first, now):
+        return None
+"""
+
+
+def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "nobody.py").write_text(NOBODY, encoding="utf-8")
+    own = {**FLOWS, "nic": {"arbiter": {"policy": "nobody:Nobody"}}}
+    (tmp_path / "own.yaml").write_text(json.dumps(own), encoding="utf-8")
+    told = subprocess.run(
+        [sys.executable, "-m", "emu.cli.main", "run", "own.yaml", "--local"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.returncode == 4
+    assert told.stderr.splitlines()[-1].startswith(("TypeError: ", "AttributeError: "))

@@ -1,0 +1,257 @@
+"""Does a SONiC switch's own configuration become the keys that mean the same, and is the rest refused by its
+line?"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
+from emu.scenario.load import load, load_text
+from emu.scenario.switch import SwitchSection
+
+ROOT = Path(__file__).parents[2]
+TEXT = """
+name: box
+topology: {kind: star, hosts: 2, gpus_per_host: 1}
+jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
+transport: {data_priority: 3}
+switch:
+  config_db: config_db.json
+"""
+
+
+def switch(directory: Path, config: object, more: str = "") -> SwitchSection:
+    """The section that a file makes."""
+    (directory / "config_db.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
+    return load_text(TEXT + more, "box.yaml", directory).scenario.switch
+
+
+def told(directory: Path, config: object) -> list[str]:
+    """What it is refused for."""
+    with pytest.raises(ScenarioError) as caught:
+        switch(directory, config)
+    return [str(problem).replace(f"{directory}/", "") for problem in caught.value.problems]
+
+
+PROFILES = {
+    "short": {"size": "1248", "dynamic_th": "-3", "xoff": "50000", "xon": "18432", "xon_offset": "2496"},
+    "long": {"size": "4096", "dynamic_th": "-3", "xoff": "90000", "xon": "18432", "xon_offset": "2496"},
+    "lossy": {"size": "0", "static_th": "300000"},
+    "queue": {"size": "0", "dynamic_th": "3"},
+}
+
+
+def test_profiles_of_groups_become_profiles_and_the_longest_cable_counts(tmp_path: Path) -> None:
+    groups = {
+        "Ethernet0|3-4": {"profile": "[BUFFER_PROFILE|short]"},
+        "Ethernet4,Ethernet8|3-4": {"profile": "long"},
+        "Ethernet0|0": {"profile": "lossy"},
+        "Ethernet4|7": {"profile": "NULL"},
+    }
+    made = switch(tmp_path, {"BUFFER_PROFILE": PROFILES, "BUFFER_PG": groups}).buffer
+    lossy, lossless = made.profiles
+    assert (lossy.priorities, lossy.xoff_bytes, lossy.reserve_bytes, lossy.headroom_bytes) == (
+        (0,),
+        300_000,
+        0,
+        None,
+    )
+    assert lossless.priorities == (3, 4)
+    assert (float(lossless.alpha), lossless.xoff_bytes) == (0.125, None)
+    assert (lossless.headroom_bytes, lossless.reserve_bytes) == (90_000, 4_096)
+    assert lossless.resumes_at(4178) == (18_432, 2_496)
+
+
+def test_without_an_offset_a_sender_goes_on_at_the_limit_as_on_the_box(tmp_path: Path) -> None:
+    profiles = {"plain": {"size": "0", "dynamic_th": "0", "xoff": "50000"}}
+    groups = {"Ethernet0|3": {"profile": "plain"}}
+    (made,) = switch(tmp_path, {"BUFFER_PROFILE": profiles, "BUFFER_PG": groups}).buffer.profiles
+    assert (float(made.alpha), made.resumes_at(4178)) == (1.0, (0, 0))
+
+
+def test_pool_shared_headroom_and_limits_of_lossy_queues(tmp_path: Path) -> None:
+    pools = {
+        "ingress_lossless_pool": {"type": "ingress", "size": "33554432", "xoff": "4194304"},
+        "egress_lossless_pool": {"type": "egress", "size": "1"},
+    }
+    queues = {"Ethernet0|0-2": {"profile": "queue"}, "Ethernet0|3": {"profile": "lossy"}}
+    ports = {"Ethernet0": {"pfc_enable": "3"}, "global": {"pfc_enable": "7"}}
+    config = {"BUFFER_POOL": pools, "BUFFER_PROFILE": PROFILES, "BUFFER_QUEUE": queues, "PORT_QOS_MAP": ports}
+    made = switch(tmp_path, config)
+    assert (made.buffer.pool_bytes, made.buffer.headroom_pool_bytes) == (33_554_432, 4_194_304)
+    assert (float(made.buffer.egress_alpha), made.buffer.egress_limit_bytes) == (8.0, 0)
+    assert made.pfc.priorities == (3,)
+
+
+def test_maps_that_ports_use_are_complete(tmp_path: Path) -> None:
+    config = {
+        "PORT_QOS_MAP": {
+            "Ethernet0": {"dscp_to_tc_map": "A", "tc_to_pg_map": "[TC_TO_PRIORITY_GROUP_MAP|B]"}
+        },
+        "DSCP_TO_TC_MAP": {"A": {"26": "3", "48": "6"}, "unused": {"0": "7"}},
+        "TC_TO_PRIORITY_GROUP_MAP": {"B": {"3": "4"}},
+    }
+    qos = switch(tmp_path, config).qos
+    assert [(at, tc) for at, tc in enumerate(qos.dscp_to_tc) if tc] == [(26, 3), (48, 6)]
+    assert qos.tc_to_priority_group == (0, 0, 0, 4, 0, 0, 0, 0)
+    assert qos.tc_to_queue == (0, 1, 2, 3, 4, 5, 6, 7)
+
+
+def test_wred_schedulers_and_the_watchdog(tmp_path: Path) -> None:
+    red = {"green_min_threshold": "100", "green_max_threshold": "4000", "green_drop_probability": "5"}
+    config = {
+        "WRED_PROFILE": {"mark": {"ecn": "ecn_all", **red}, "drop": {"ecn": "ecn_none", **red}},
+        "SCHEDULER": {"s": {"type": "STRICT"}, "w": {"type": "DWRR", "weight": "20"}},
+        "QUEUE": {
+            "Ethernet0|3-4": {"wred_profile": "mark", "scheduler": "w"},
+            "Ethernet0|5": {"wred_profile": "drop", "scheduler": "s"},
+        },
+        "PFC_WD": {
+            "GLOBAL": {"POLL_INTERVAL": "100"},
+            "Ethernet0": {"detection_time": "250", "restoration_time": "400", "action": "forward"},
+        },
+    }
+    made = switch(tmp_path, config)
+    (profile,) = made.ecn.profiles
+    assert (made.ecn.enabled, made.ecn.scaled, made.ecn.priorities) == (True, False, (3, 4))
+    assert (profile.priorities, profile.kmin_bytes, profile.kmax_bytes, float(profile.pmax)) == (
+        (3, 4),
+        100,
+        4000,
+        0.05,
+    )
+    assert made.scheduling.strict == (0, 1, 2, 5, 6, 7)
+    assert made.scheduling.weights == (1, 1, 1, 20, 20, 1, 1, 1)
+    dog = made.pfc.watchdog
+    assert (dog.enabled, dog.detection_ps, dog.restoration_ps, dog.action) == (
+        True,
+        25 * 10**10,
+        4 * 10**11,
+        "forward",
+    )
+
+
+def test_what_the_scenario_says_itself_goes_before_and_the_effective_scenario_needs_no_file(
+    tmp_path: Path,
+) -> None:
+    config = {
+        "BUFFER_POOL": {"ingress_lossless_pool": {"size": "33554432"}},
+        "PFC_WD": {"Ethernet0": {"detection_time": "250", "action": "drop"}},
+    }
+    more = "  buffer: {pool: 20MB}\n  pfc: {watchdog: {detection: 3ms}}\n"
+    made = switch(tmp_path, config, more)
+    assert (made.buffer.pool_bytes, made.pfc.watchdog.detection_ps) == (20_000_000, 3 * 10**9)
+    assert made.pfc.watchdog.enabled
+    scenario = load_text(TEXT + more, "box.yaml", tmp_path).scenario
+    assert load_text(to_yaml(scenario)).scenario == scenario
+
+
+DIFFER = {"Ethernet0": {"pfc_enable": "3,4"}, "Ethernet4": {"pfc_enable": "3"}}
+
+
+@pytest.mark.parametrize(
+    ("config", "line", "said"),
+    [
+        ([], 1, "switch.config_db: is no mapping of tables; accepted: CONFIG_DB as JSON"),
+        (
+            {"PORT_QOS_MAP": DIFFER},
+            7,
+            "switch.config_db: PORT_QOS_MAP|Ethernet4|pfc_enable: '3', and '3,4' on Ethernet0",
+        ),
+        (
+            {"BUFFER_PROFILE": {"p": {"dynamic_th": "99"}}, "BUFFER_PG": {"Ethernet0|3": {"profile": "p"}}},
+            4,
+            "switch.config_db: BUFFER_PROFILE|dynamic_th: '99' is out of range; accepted: -10 to 10",
+        ),
+        (
+            {"BUFFER_PG": {"Ethernet0|3": {"profile": "p"}}},
+            4,
+            "switch.config_db: BUFFER_PG|Ethernet0|3: BUFFER_PROFILE has no 'p'; accepted: a name",
+        ),
+        (
+            {
+                "BUFFER_PROFILE": PROFILES,
+                "BUFFER_PG": {"Ethernet0|3": {"profile": "short"}, "Ethernet4|3": {"profile": "queue"}},
+            },
+            31,
+            "switch.config_db: BUFFER_PG|Ethernet4|3: queue and short (on Ethernet0) differ in dynamic_th",
+        ),
+        (
+            {"PFC_WD": {"Ethernet0": {"detection_time": "200", "action": "alert"}}},
+            5,
+            "switch.config_db: PFC_WD|action: 'alert' is not modelled; accepted: drop or forward",
+        ),
+        ({"PFC_WD": 7}, 2, "switch.config_db: PFC_WD: is no mapping of entries; accepted: CONFIG_DB as JSON"),
+        (
+            {"QUEUE": {"Ethernet0|x": {"scheduler": "s"}}, "SCHEDULER": {"s": {}}},
+            4,
+            "switch.config_db: QUEUE|Ethernet0|x: has no number at its end; accepted: Ethernet0|3-4",
+        ),
+        (
+            {"PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "A"}}},
+            4,
+            "switch.config_db: PORT_QOS_MAP|dscp_to_tc_map: DSCP_TO_TC_MAP has no such map",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_file_and_line(
+    tmp_path: Path, config: object, line: int, said: str
+) -> None:
+    first = told(tmp_path, config)[0]
+    assert first.startswith(f"config_db.json:{line}: {said}"), first
+
+
+def test_a_file_that_is_not_there_or_no_json_is_refused_where_it_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        load_text(TEXT, "box.yaml", tmp_path)
+    (missing,) = caught.value.problems
+    assert (missing.file, missing.line, missing.key) == ("box.yaml", 7, "switch.config_db")
+    assert "there is no such file" in missing.reason
+    (tmp_path / "config_db.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"box.yaml:7: switch.config_db: .*not YAML"):
+        load_text(TEXT, "box.yaml", tmp_path)
+
+
+WORDS = st.sampled_from(
+    ["", "3", "3-4", "-1", "NULL", "short", "[A|short]", "Ethernet0", "Ethernet0|3-4", "99999999999999999"]
+)
+VALUES = st.recursive(
+    st.one_of(WORDS, st.integers(-5, 5), st.none(), st.booleans()),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(WORDS, inner, max_size=3)),
+    max_leaves=6,
+)
+TABLES = st.sampled_from(
+    [
+        "BUFFER_POOL",
+        "BUFFER_PROFILE",
+        "BUFFER_PG",
+        "BUFFER_QUEUE",
+        "PORT_QOS_MAP",
+        "PFC_WD",
+        "QUEUE",
+        "SCHEDULER",
+    ]
+)
+
+
+@given(st.dictionaries(TABLES, VALUES, max_size=5))
+def test_whatever_a_file_holds_is_read_or_refused(tmp_path_factory: Any, config: dict[str, object]) -> None:
+    directory = tmp_path_factory.getbasetemp()
+    with suppress(ScenarioError):
+        assert switch(directory, config).config_db == ""
+
+
+def test_the_example_is_what_its_page_says() -> None:
+    made = load(ROOT / "scenarios/sonic.yaml").scenario.switch
+    assert (made.buffer.pool_bytes, made.buffer.headroom_pool_bytes) == (16_000_000, 2_100_000)
+    assert [profile.priorities for profile in made.buffer.profiles] == [(0,), (3, 4)]
+    assert made.buffer.profiles[1].headroom_bytes == 170_000
+    assert made.config_db == ""
