@@ -21,7 +21,7 @@ watchdog names it.
 Source: CUDA C Programming Guide, streams and events (a wait is for the last record before it); NCCL,
 `ncclCommSplit`, `ncclConfig_t.trafficClass`.
 
-Not modelled: launching costs, kernels of several streams that share a GPU's SMs, host threads that wait.
+Not modelled: launching costs, computing of several streams that shares a GPU's SMs, host threads that wait.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ Source: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2;
 section 3.3.2; MegaScale (NSDI'24), section 3.2.
 
 Not modelled: uneven expert loads, experts' gradients reduced over fewer ranks than the rest's, recomputation,
-the optimizer's step, the first embedding's gradient, memory, and SMs that communication takes from computing.
+the optimizer's step, the first embedding's gradient, memory.
 """
 
 from __future__ import annotations
