@@ -226,16 +226,22 @@ class _Job:
         if not run:
             least = 16 * ranks
             raise UsageError(f"no size has an element for each of {ranks} ranks; accepted: -e from {least}")
-        return prepare(self._loaded(scenario, run, overrides)), rows
+        return prepare(self._loaded(scenario, run, overrides, ranks)), rows
 
-    def _loaded(self, scenario: str | None, sizes: Sequence[int], overrides: list[Override]) -> Loaded:
+    def _loaded(
+        self, scenario: str | None, sizes: Sequence[int], overrides: list[Override], ranks: int = 0
+    ) -> Loaded:
+        """What is to be run; with all_to_allv, an exchange of equal parts as long as ranks are not known."""
+        unequal = self._operation == "all_to_allv"
         workload: dict[str, object] = {
             "kind": "collective",
-            "op": self._operation,
+            "op": "all_to_all" if unequal and not ranks else self._operation,
             "sizes": [f"{size}B" for size in sizes],
             "iterations": self._iterations,
             "warmup": self._warmup,
         }
+        if unequal and ranks:
+            workload["counts"] = [[1] * ranks]
         if self._operation in ROOTED and self._root:
             workload["root"] = self._root
         if self._checked is not None:

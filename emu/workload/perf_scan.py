@@ -36,7 +36,7 @@ TYPES: Final = {
 }
 """Data type -> bytes of an element."""
 REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg", "mulsum")
-IN_BLOCKS: Final = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+IN_BLOCKS: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter")
 """Operations whose buffer is one block for each rank."""
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
 TESTS: Final = {
@@ -44,6 +44,7 @@ TESTS: Final = {
     "all_gather": "all_gather",
     "reduce_scatter": "reduce_scatter",
     "alltoall": "all_to_all",
+    "alltoallv": "all_to_allv",
     "broadcast": "broadcast",
     "reduce": "reduce",
     "gather": "gather",

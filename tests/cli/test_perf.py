@@ -35,6 +35,7 @@ def test_each_size_is_a_row_of_thirteen_columns(capsys: Captured) -> None:
     ("test", "count", "root", "factor"),
     [
         ("alltoall", "1024", "-1", 3 / 4),
+        ("alltoallv", "1024", "-1", 3 / 4),
         ("broadcast", "4096", "2", 1),
         ("reduce_perf", "4096", "2", 1),
         ("gather", "1024", "2", 3 / 4),
