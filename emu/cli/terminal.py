@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TextIO
+from textwrap import fill
+from typing import Final, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemainingColumn
@@ -25,6 +26,8 @@ from emu.measure.jobs import planned_bytes
 from emu.measure.nccl_table import NcclTable
 from emu.measure.report import about_time, closing_lines
 from emu.measure.summary import Summary
+
+REPEAT: Final = "repeat with:"
 
 
 class _VirtualTime(ProgressColumn):
@@ -43,6 +46,24 @@ def _style(line: str) -> str:
     if line.startswith(("never fired", "#")):
         return "dim" if line.startswith("#") else "yellow"
     return ""
+
+
+def _wrapped(line: str, columns: int) -> str:
+    """A sentence that is longer than the terminal is wide goes on below, not in the middle of a word.
+
+    Rows of tables (more than one space between words) and the command to be copied stay as they are.
+    """
+    words = line.lstrip()
+    if len(line) <= columns or "  " in words or line.startswith(REPEAT):
+        return line
+    indent = " " * (len(line) - len(words) + 2)
+    return fill(
+        line,
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class Terminal(Observer):
@@ -117,7 +138,7 @@ class Terminal(Observer):
         self.close()
         self._lines(["", *closing_lines(summary), f"results in {directory}"])
         if summary.ending != "finished" or not summary.passed():
-            self._lines([f"repeat with: {repeat}"])
+            self._lines([f"{REPEAT} {repeat}"])
 
     def failed(self, message: str) -> None:
         """Why the run failed, on standard error."""
@@ -127,4 +148,5 @@ class Terminal(Observer):
     def _lines(self, lines: Iterable[str]) -> None:
         if not self._quiet:
             for line in lines:
-                self._console.print(Text(line, style=_style(line)))
+                text = _wrapped(line, self._console.width) if self._console.is_terminal else line
+                self._console.print(Text(text, style=_style(line)))

@@ -3,6 +3,8 @@
 import io
 from typing import Any
 
+import pytest
+
 from actors.runtime.outcome import Progress
 from emu.cli.terminal import Terminal
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
@@ -40,5 +42,34 @@ def test_quiet_terminal_shows_nothing() -> None:
     assert shown(quiet=True) == ""
 
 
-def test_long_lines_are_not_broken() -> None:
+def test_long_lines_are_not_broken_in_a_pipe() -> None:
     assert any(len(line) > 80 for line in shown().splitlines())
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_sentences_go_on_below_on_a_narrow_terminal_and_rows_and_commands_stay_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "dumb")  # 80 columns, and no colours
+    screen = Screen()
+    terminal = Terminal([], stream=screen)
+    sentence = (
+        "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0, peak buffer 28.93MiB"
+    )
+    row = f"  nic-14-0 -> rtsw-1  24MiB        22.3%   55.7%   {'and more ' * 5}"
+    repeat = "repeat with: emu run handmade.yaml --seed 5 --set jobs[0].workload.size=1MiB --set a=b"
+    terminal.begin("handmade", [sentence, row, repeat])
+    terminal.close()
+    assert screen.getvalue().splitlines()[:5] == [
+        "handmade",
+        "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0,",
+        "    peak buffer 9MiB",
+        row,
+        repeat,
+    ]
