@@ -69,7 +69,7 @@ def test_sentences_go_on_below_on_a_narrow_terminal_and_rows_and_commands_stay_w
     assert screen.getvalue().splitlines()[:5] == [
         "handmade",
         "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0,",
-        "    peak buffer 9MiB",
+        "    peak buffer 28.93MiB",
         row,
         repeat,
     ]
