@@ -308,6 +308,8 @@ class _Record(Observer):
         """What faults that hit the busiest were found to hit, by fault and occurrence."""
         if directory is not None and directory.resumed:
             self.aims = directory.aims()
+        if steering is not None:
+            steering.aims = self.aims
         follows = any(isinstance(one, SeriesExpectation) for one in prepared.scenario.expect)
         self._spool = SampleSpool() if directory is None and follows else None
         self.moves = Moves()

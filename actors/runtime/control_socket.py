@@ -135,13 +135,19 @@ def fault_list(steering: Steering) -> list[dict[str, Any]]:
             {
                 "fault": number,
                 "kind": fault.kind,
-                "target": str(getattr(fault, "target", "")),
+                "target": " ".join([fault.hits, *_found(steering, number)]).strip(),
                 "at": shown_time(fault.at_ps),
                 "until": "" if until_ps is None else shown_time(until_ps),
                 "state": state,
             }
         )
     return rows
+
+
+def _found(steering: Steering, number: int) -> list[str]:
+    """What a fault that hits the busiest hit the last time."""
+    hit = [name for (fault, _), name in sorted(steering.aims.items()) if fault == number]
+    return [f"({hit[-1]})"] if hit else []
 
 
 def ask(directory: Path, request: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,6 +66,8 @@ class Steering:
         self.virtual_ps = 0
         """How far the run is, about."""
         self.end_asked = False
+        self.aims: Mapping[tuple[int, int], str] = {}
+        """What faults that hit the busiest were found to hit, by fault and occurrence, as far as is known."""
         self.listener: Listener | None = None
         self._overdue_s = float("inf")
         self._topology = topology

@@ -60,11 +60,11 @@ Examples:
 def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
     """Break something now: a fault of KIND, with the keys of a scenario (`emu fault kinds`)."""
     fault: dict[str, Any] = {"kind": kind}
-    for place, word in enumerate(words):
+    for word in words:
         if "=" in word:
             override = parse_override(word, "emu fault inject")
             fault[str(override.path[0])] = override.value.plain()
-        elif place == 0:
+        elif "target" not in fault:
             fault["target"] = word
         else:
             raise UsageError(f"{word!r} is not understood; accepted: KEY=VALUE, like for=200us")

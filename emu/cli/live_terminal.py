@@ -63,10 +63,10 @@ class LiveTerminal(Terminal):
         """A line for what was done."""
         section = scenario.faults[fault]
         what = "injected" if "inject" in change else "cleared"
-        target = getattr(section, "target", "")
+        target = f" {section.hits}" if section.hits else ""
         until_ps = end_of(section)
         until = f" until {shown_time(until_ps)}" if until_ps is not None and "inject" in change else ""
-        self._lines([f"{what} fault {fault}: {section.kind} {target} at {shown_time(at_ps)}{until}"])
+        self._lines([f"{what} fault {fault}: {section.kind}{target} at {shown_time(at_ps)}{until}"])
 
     def close(self) -> None:
         """Take the status line away. May be called again."""

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from emu.errors import EmuError
 from emu.topology.indexing import link_names, links_at
@@ -167,6 +167,7 @@ class Topology:
         "_prefix_nics",
         "_prefix_switches",
         "_servers",
+        "derived",
         "gpus",
         "hosts",
         "kind",
@@ -194,6 +195,8 @@ class Topology:
         self.nics: tuple[int, ...] = self._in_server_order(Role.NIC)
         """NICs in the same order."""
         self._nics_of_gpu = self._matched()
+        self.derived: dict[str, Any] = {}
+        """What others have worked out of it and keep for as long as it lives, by what it is."""
         self._address_of: dict[int, int] = {}
         self._nic_at: dict[int, int] = {}
         self._prefix_switches: list[tuple[int, ...]] = []

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from emu.topology.model import FABRIC, INDEX_BITS, Role, Topology
 
@@ -225,7 +224,8 @@ class Routes:
         return tuple(groups)
 
 
-_RECENT: WeakKeyDictionary[Topology, dict[tuple[int, ...], Routes]] = WeakKeyDictionary()
+_RECENT = "routes"
+"""In `Topology.derived`: routes by the links that are down. They know the fabric, so they live with it."""
 _LEAST_KEPT = 4
 _MOST_KEPT = 256
 _KEPT_LINKS = 1 << 20
@@ -235,7 +235,7 @@ by one, and every switch asks for each of these sets in turn."""
 
 def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
     """The routes of a topology with these links down, shared between callers. The last few sets are kept."""
-    kept = _RECENT.setdefault(topology, {})
+    kept: dict[tuple[int, ...], Routes] = topology.derived.setdefault(_RECENT, {})
     # Links below the hosts carry no route: a host link that is down must not cost a search.
     relevant = frozenset(link for link in down if topology.links[link].kind == FABRIC)
     key = tuple(sorted(relevant))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from actors.runtime.aiming import MOST_BYTES, chosen
+from actors.runtime.control_socket import fault_list
 from emu import api
 from emu.errors import ScenarioError
 from emu.faults.targets import Candidate, Spot, candidates
@@ -180,6 +181,7 @@ def test_what_is_injected_is_aimed_just_after_and_replays(tmp_path: Path) -> Non
     (change,) = (one for one in entries if one["kind"] == "change")
     assert aim[0] == change["virtual_ps"] + 1 * US
     assert live.summary.faults[0].target == f"busiest uplink ({aim[2]})"
+    assert [row["target"] for row in fault_list(steering)] == [f"busiest uplink ({aim[2]})"]
     found = recorded(tmp_path / "live")
     again = api.run_prepared(
         api.prepare(api.as_loaded(found.scenario)),

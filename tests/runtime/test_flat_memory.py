@@ -1,5 +1,6 @@
 """A run that goes on takes no more memory after twenty-five million events than after ten."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,23 @@ class Watch(api.Observer):
         if progress.virtual_ps >= WARM_PS:
             self.warm_bytes = self.warm_bytes or resident_bytes()
             self.most_bytes = max(self.most_bytes, resident_bytes())
+
+
+def test_nothing_of_a_run_outlives_it() -> None:
+    def left() -> dict[str, int]:
+        gc.collect()
+        kinds = ("Topology", "Routes", "Partition", "Switch", "Nic", "Scenario")
+        names = [type(one).__name__ for one in gc.get_objects()]
+        return {kind: names.count(kind) for kind in kinds}
+
+    def run(seed: int) -> None:
+        api.run(ROOT / "scenarios" / "tiny_flap.yaml", overrides={"seed": seed, "expect": []}, local=True)
+
+    run(1)
+    before = left()
+    for seed in (2, 3, 4):
+        run(seed)
+    assert left() == before
 
 
 @pytest.mark.soak
