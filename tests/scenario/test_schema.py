@@ -89,6 +89,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "RoutingSection",
         "FlowsWorkload",
         "FaultSection",
+        "_OfSummary",
         "RecurringFault",
         "OneWayFault",
         "PortFault",
