@@ -19,6 +19,7 @@ from emu.measure.jobs import job_rows
 from emu.measure.series_verdict import History, judge_series
 from emu.measure.state_series import State
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
+from emu.measure.summary import Expectation as Verdict
 from emu.measure.summary_diagnosis import Diagnosed, Reference
 from emu.measure.unfired import never_fired
 from emu.measure.unfired_faults import idle_faults
@@ -141,23 +142,33 @@ def summarise(
         found, reference = diagnose(summary)
         summary = summary.model_copy(update={"diagnosis": found, "reference": reference})
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
-    series = iter(
-        judge_series(
-            [one for one in scenario.expect if isinstance(one, SeriesExpectation)],
-            history,
-            records,
-            topology,
-            State(
-                summary.jobs,
-                jobs,
-                [row for record in records for row in record.results.get("operations", ())],
-                scripted(scenario, topology, aims),
-                scenario.run.repeat,
-            ),
-            fault_times(scenario, scripted(scenario, topology)),
-            virtual_ps,
-            scenario.run.sample_every_ps,
-        )
-    )
+    series = iter(_judged_series(scenario, topology, jobs, records, summary, history, aims))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
     return summary.model_copy(update={"expectations": verdicts})
+
+
+def _judged_series(
+    scenario: Scenario,
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    records: Sequence[DeviceRecord],
+    summary: Summary,
+    history: History,
+    aims: Aims,
+) -> list[Verdict]:
+    """What came of the expectations on series, in order."""
+    asked = [one for one in scenario.expect if isinstance(one, SeriesExpectation)]
+    if not asked:
+        return []
+    faults = scripted(scenario, topology, aims)
+    operations = [row for record in records for row in record.results.get("operations", ())]
+    return judge_series(
+        asked,
+        history,
+        records,
+        topology,
+        State(summary.jobs, plans, operations, faults, scenario.run.repeat),
+        fault_times(scenario, faults),
+        summary.virtual_ps,
+        scenario.run.sample_every_ps,
+    )

@@ -57,7 +57,7 @@ def ended() -> Iterator[tuple[Up, list[int], str]]:
     try:
         at = str(run.out)
         statuses = [
-            main(["fault", "inject", at, "link_down", "rtsw-0:ctsw-1", "for=300us"]),
+            main(["fault", "inject", at, "link_down", "for=300us", "rtsw-0:ctsw-1"]),
             main(["fault", "inject", at, "link_down", "rtsw-0:ctsw-0"]),
             main(["fault", "list", at]),
             main(["fault", "clear", at, "1"]),
