@@ -22,7 +22,7 @@ from actors.ncclx.graph import Step
 from actors.ncclx.orders import Orders
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule
-from actors.ncclx.verifying import RankContents, aligned, cut_through
+from actors.ncclx.verifying import RankContents, aligned, cut_through, too_much
 from actors.ncclx.wiring import group_schedule
 from emu.errors import Problem, ScenarioError
 from emu.scenario.operations import REDUCING
@@ -115,8 +115,9 @@ def program_contents(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]
 
 
 def check_programs(scenario: Scenario, plan: Plan) -> None:
-    """Refuse programs whose collectives cut through elements that they reduce."""
+    """Refuse programs whose collectives cut through elements that they reduce, and more than fits memory."""
     problems: list[Problem] = []
+    held_bytes = 0
     parts = (
         part
         for job in plan.jobs
@@ -125,6 +126,7 @@ def check_programs(scenario: Scenario, plan: Plan) -> None:
         for part in _parts(scenario, job, work.rank)
     )
     for part in parts:
+        held_bytes += max(call.size_bytes for call in part.calls)
         schedule = part.schedule()
         for number, (one, call) in enumerate(zip(schedule.operations, part.calls, strict=True)):
             width = ELEMENT_BYTES[call.dtype]
@@ -132,5 +134,6 @@ def check_programs(scenario: Scenario, plan: Plan) -> None:
                 key = f"jobs[{part.job}].workload.operations[{call.label}].size"
                 accepted = f"a multiple of {width * len(part.group.members)}B"
                 problems.append(Problem(scenario.name, 0, key, cut_through(one, call.dtype), accepted))
+    problems += too_much(scenario, held_bytes)
     if problems:
         raise ScenarioError(list(dict.fromkeys(problems)))

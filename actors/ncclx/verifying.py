@@ -219,13 +219,18 @@ def check_payload(scenario: Scenario, plan: Plan) -> None:
                 least = width * max(map(len, job.schedule.groups))
                 problems.append(Problem(scenario.name, 0, key, reason, f"a multiple of {least}B"))
                 break
-    if held_bytes > MOST_HELD_BYTES:
-        reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"
-        problems.append(
-            Problem(scenario.name, 0, "payload", reason, f"sizes, or at most {format_size(MOST_HELD_BYTES)}")
-        )
+    problems += too_much(scenario, held_bytes)
     if problems:
         raise ScenarioError(problems)
+
+
+def too_much(scenario: Scenario, held_bytes: int) -> list[Problem]:
+    """What is wrong with so much payload, if anything is."""
+    if held_bytes <= MOST_HELD_BYTES:
+        return []
+    reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"
+    accepted = f"sizes, or at most {format_size(MOST_HELD_BYTES)}"
+    return [Problem(scenario.name, 0, "payload", reason, accepted)]
 
 
 def cut_through(one: Operation, dtype: str) -> str:

@@ -359,6 +359,15 @@ def test_a_bit_that_turns_over_in_a_program_is_found() -> None:
     assert (result.exit_status, result.wrong_jobs()) == (1, ["mixed"])
 
 
+def test_a_program_with_more_payload_than_fits_memory_is_refused() -> None:
+    program = Program(ranks=4)
+    program.main.all_gather("256MiB")
+    program.stream("side").all_gather("4KiB", on=program.communicator("small"))
+    given = program.scenario({"kind": "star", "hosts": 4}, payload="real")
+    with pytest.raises(ScenarioError, match=r"payload: real payload takes 1048592KiB of memory"):
+        api.prepare(api.load(given))
+
+
 def test_a_program_that_cuts_through_elements_is_refused() -> None:
     program = Program(ranks=4)
     program.main.all_reduce("6B")
