@@ -206,11 +206,14 @@ class ProgramWorkload(Section):
         for fault in faults(steps, communicators, ranks):
             return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
         groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
+        picked: dict[tuple[str, str, int], str] = {}
         for at, step in enumerate(steps):
             found = groups[step.communicator]
             if step.algorithm == AUTO:
-                chosen = picks(found, step.do, step.size_bytes) if found else by_default(step.do)
-                steps[at] = step._replace(algorithm=chosen)
+                call = (step.communicator, step.do, step.size_bytes)
+                if call not in picked:
+                    picked[call] = picks(found, step.do, step.size_bytes) if found else by_default(step.do)
+                steps[at] = step._replace(algorithm=picked[call])
             for group in found:
                 refusal = self._misfit(at, step, [servers[rank] for rank in group])
                 if refusal is not None:

@@ -38,6 +38,7 @@ Not modelled: protocols, correction factors of the tree's bandwidth, the time of
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -82,7 +83,7 @@ class Shape(NamedTuple):
 def shape_of(ncclx: NcclxSection, topology: Topology, gpus: Sequence[int]) -> Shape:
     """The shape of a communicator of these GPUs, in the order of its ranks."""
     domains = [topology.host_of(gpu) if topology.nvlink_end(gpu) is not None else -1 - gpu for gpu in gpus]
-    counts = [domains.count(one) for one in dict.fromkeys(domains)]
+    counts = list(Counter(domains).values())
     crossings = sum(one != domains[at - 1] for at, one in enumerate(domains))
     return Shape(
         len(gpus),

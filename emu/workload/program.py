@@ -27,6 +27,7 @@ Not modelled: launching costs, computing of several streams that shares a GPU's 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
@@ -44,7 +45,8 @@ RINGS: Final = ("all_reduce", "all_gather", "reduce_scatter")
 """Collectives that have a ring of their own (`actors.ncclx.ring`)."""
 
 
-class Communicator(NamedTuple):
+@dataclass
+class Communicator:
     """Groups of ranks that talk to one another; every rank is in one of them, or in none (colour None)."""
 
     name: str
@@ -52,9 +54,13 @@ class Communicator(NamedTuple):
     priority: int = 0
     data_priority: int | None = None
 
+    def __post_init__(self) -> None:
+        """Know everybody's group."""
+        self._of = {rank: group for group in self.groups for rank in group}
+
     def group_of(self, rank: int) -> tuple[int, ...]:
         """The group of a rank; empty if it is in none."""
-        return next((group for group in self.groups if rank in group), ())
+        return self._of.get(rank, ())
 
 
 class Step(NamedTuple):
