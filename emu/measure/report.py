@@ -33,6 +33,11 @@ GROUPS_PER_LINE: Final = 3
 MOST_GROUPS: Final = 24
 LONGEST_EXACT: Final = 10
 """Signs of a time that is shown to the last digit."""
+CUTS: Final = frozenset(
+    {"link_down", "link_flap", "port_down", "switch_crash", "switch_reboot", "nic_down", "nic_port_down"}
+    | {"nic_reset", "host_lost", "random"}
+)
+"""Kinds of fault that take links down, so that frames may be lost on them."""
 MOST_CAUSES: Final = 3
 """Of a diagnosis, how many causes are told."""
 
@@ -191,8 +196,9 @@ def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
             continue
         effect = "after the end of the run"
         if fault.happened:
-            often = f"{fault.times} times, " if fault.times > 1 else ""
-            effect = f"{often}{fault.frames_lost} frames lost"
+            often = [f"{fault.times} times"] if fault.times > 1 else []
+            lost = [f"{fault.frames_lost} frames lost"] if fault.frames_lost or fault.kind in CUTS else []
+            effect = ", ".join(often + lost) or "took effect"
         target = f" {fault.target}" if fault.target else ""
         lines.append(f"fault {at}: {fault.kind}{target} at {shown_time(fault.at_ps)}{until}: {effect}")
     return lines

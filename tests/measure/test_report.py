@@ -1,5 +1,7 @@
 """Does the end of a run tell what matters, and nothing that did not happen?"""
 
+import pytest
+
 from emu.measure.report import (
     about_rate,
     about_size,
@@ -76,6 +78,28 @@ def test_fault_says_what_it_did() -> None:
         "fault 0: link_down a:b at 1us to 3us: 4 frames lost",
         "fault 1: link_up a:b at 1ms: after the end of the run",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "times", "lost", "told"),
+    [
+        ("switch_crash", 1, 0, "0 frames lost"),
+        ("link_flap", 3, 7, "3 times, 7 frames lost"),
+        ("gpu_slow", 1, 0, "took effect"),
+        ("degrade", 2, 0, "2 times"),
+    ],
+)
+def test_frames_lost_are_told_of_what_takes_links_down(kind: str, times: int, lost: int, told: str) -> None:
+    effect = FaultEffect(
+        kind=kind,
+        target="x",
+        at_ps=634_155_860,
+        until_ps=None,
+        happened=True,
+        times=times,
+        frames_lost=lost,
+    )
+    assert fault_lines([effect]) == [f"fault 0: {kind} x at 634.2us: {told}"]
 
 
 def test_expectation_shows_the_value_in_the_unit_it_was_asked_in() -> None:
