@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, cast
 
-from actors.runtime.ensemble import START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
+from actors.runtime.ensemble import START, START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
 from actors.runtime.far_pages import FarPages
 from actors.runtime.homes import Homes, housed
@@ -224,7 +224,7 @@ class _RayRun:
     def _start(self, snapshot: Snapshot | None) -> None:
         ensemble = self._ensemble
         ensemble.hire()
-        self._places = ensemble.all(lambda _, actor: actor.where.remote(), "start")
+        self._places = ensemble.all(lambda _, actor: actor.where.remote(), START)
         if self._options.address is not None:
             ensemble.check_editions()
         shipped = b""

@@ -16,10 +16,14 @@ from actors.runtime.homes import Homes
 from actors.runtime.interruption import Interruption
 from actors.runtime.worker import Worker
 from emu.errors import EmuError, RuntimeFailure
+from emu.units import counted
 
 START_S: Final = 300.0
 """How long actors may take to start, to build, and to connect, each."""
 LOOK_S: Final = 0.2
+PATIENCE_S: Final = 10.0
+"""After so long without an actor it is told what it may wait for."""
+START: Final = "start"
 PROBE_S: Final = 2.0
 """How often the nodes of actors that do not answer are asked whether they are there."""
 ASK_S: Final = 5.0
@@ -115,13 +119,18 @@ class Ensemble:
         refs = [call(worker, actor) for worker, actor in enumerate(self.actors)]
         of = {ref: worker for worker, ref in enumerate(refs)}
         answers: dict[int, Any] = {}
-        deadline_s = time.monotonic() + START_S
+        told = what != START
+        begun_s = time.monotonic()
+        deadline_s = begun_s + START_S
         probe_s = time.monotonic() + PROBE_S
         waiting = list(refs)
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_S)
             for ref in done:
                 answers[of[ref]] = self.answer(of[ref], ref)
+            if waiting and not told and time.monotonic() > begun_s + PATIENCE_S:
+                told = True
+                self.homes.tell(_waiting(len(waiting)))
             if waiting and time.monotonic() > probe_s:
                 probe_s = time.monotonic() + PROBE_S
                 lost = self.homes.lost(of[ref] for ref in waiting)
@@ -202,6 +211,17 @@ class Ensemble:
                 ray.kill(actor)
         if crew is not None:
             crew.give_back([self.actors[worker] for worker in kept])
+
+
+def _waiting(workers: int) -> str:
+    """What workers that do not start wait for."""
+    import ray  # noqa: PLC0415  as above
+
+    free = int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    return (
+        f"{counted(workers, 'worker')} cannot start yet: {free} of {counted(cluster_cpus(), 'CPU')} of the "
+        "Ray cluster are free; accepted: patience, or fewer --workers"
+    )
 
 
 def without_errors(answers: list[Any]) -> list[Any]:

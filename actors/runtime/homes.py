@@ -35,7 +35,7 @@ class Homes:
     def __init__(self, of: Sequence[str], tell: Tell, interruption: Interruption) -> None:
         self.of = list(of)
         """The Ray node of each worker."""
-        self._tell = tell
+        self.tell = tell
         self._interruption = interruption
 
     def rehouse(self, workers: Iterable[int]) -> None:
@@ -49,7 +49,7 @@ class Homes:
             moved = [str(one) for one in wanted if self.of[one] == node.ident != before[one]]
             if moved:
                 name = f"{node.name} ({node.address})" if node.name else node.address
-                self._tell(f"a node is lost; its workers are started again on {name}: {', '.join(moved)}")
+                self.tell(f"a node is lost; its workers are started again on {name}: {', '.join(moved)}")
 
     def lost(self, workers: Iterable[int]) -> list[int]:
         """Those of these workers whose node is lost."""
@@ -70,7 +70,7 @@ class Homes:
                 raise RuntimeFailure(f"no node of the Ray cluster with a CPU came within {WAIT_S:.0f} s")
             if not told:
                 told = True
-                self._tell(f"no node with a CPU is left; the run waits up to {WAIT_S:.0f} s for one")
+                self.tell(f"no node with a CPU is left; the run waits up to {WAIT_S:.0f} s for one")
             time.sleep(LOOK_S)
 
 

@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from actors.runtime.grpc_probe import speaks_grpc
-from emu.errors import UsageError
+from emu.errors import RuntimeFailure, UsageError
 from emu.topology.model import Topology
 
 ANSWER_S: Final = 2.0
@@ -50,10 +50,36 @@ def pin_of(text: str) -> Pin:
     return Pin(devices, node)
 
 
-def cluster_nodes(idle: bool = False) -> list[Node]:
-    """The nodes that Ray believes to be alive and have CPUs, in order; with `idle` also those without."""
-    import ray  # noqa: PLC0415  Ray only where it is needed
+def check_head() -> None:
+    """Raises RuntimeFailure if the head of the cluster is gone.
 
+    Ray's own calls would wait for it, and end this process after a minute.
+    """
+    import ray  # noqa: PLC0415  Ray only where it is needed
+    from ray.util.client import ray as client  # noqa: PLC0415  as above
+
+    if client.is_connected():  # type: ignore[no-untyped-call]
+        return  # which is connected through the head
+    address = ray.get_runtime_context().gcs_address
+    host, _, port = address.rpartition(":")
+    try:
+        there = speaks_grpc(host, int(port), ANSWER_S)
+    except OSError:
+        there = False
+    if not there:
+        raise RuntimeFailure(
+            f"the head of the Ray cluster at {address} is gone; --resume goes on with the run elsewhere"
+        )
+
+
+def cluster_nodes(idle: bool = False) -> list[Node]:
+    """The nodes that Ray believes to be alive and have CPUs, in order; with `idle` also those without.
+
+    Raises RuntimeFailure if the head is gone.
+    """
+    import ray  # noqa: PLC0415  as above
+
+    check_head()
     found = [
         Node(
             str(node["NodeManagerAddress"]),

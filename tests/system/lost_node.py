@@ -6,6 +6,8 @@ without a CPU. Each is killed with every process that it started:
 * at a third of the run, the third; at the same time a share of each snapshot on disk is spoilt;
 * at two thirds, the second, which has the copies of the snapshots: then no node has a CPU, until the run says
   that it waits for one, and gets one.
+
+Then another run loses the head of the cluster, and a worker, which can be replaced no more.
 """
 
 import json
@@ -16,6 +18,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,7 @@ from ray.cluster_utils import Cluster
 
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
+from emu.errors import RuntimeFailure
 from emu.measure.collected import Sample
 from tests.runtime.spread_runs import plan_of
 
@@ -35,6 +39,7 @@ class Witness(Observer):
 
     def __init__(self, harms: Sequence[tuple[int, Callable[[], None]]], relief: Callable[[], object]) -> None:
         self.nodes: list[list[str]] = []
+        self.pids: list[int] = []
         self.samples: list[int] = []
         self.notes: list[str] = []
         self.took_s: list[float] = []
@@ -43,6 +48,7 @@ class Witness(Observer):
         self._harmed_s = 0.0
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
+        self.pids = [worker.pid for worker in workers]
         if ray.is_initialized():
             names = {one["NodeID"]: one["NodeName"] for one in ray.nodes()}  # type: ignore[no-untyped-call]
             self.nodes.append([names[worker.ray_node] for worker in workers])
@@ -125,6 +131,19 @@ def main() -> None:
             harms = [(end_ps // 3, first_harm), (end_ps * 2 // 3, lambda: kill(second))]
             witness = Witness(harms, lambda: add("fourth"))
             outcome = run_scenario(plan.scenario, plan.topology, options, witness)
+            lead: Any = cluster.head_node
+            (head,) = lead.all_processes["gcs_server"]
+
+            def behead() -> None:
+                os.kill(head.process.pid, signal.SIGKILL)
+                os.kill(last.pids[0], signal.SIGKILL)
+
+            last = Witness([(end_ps // 3, behead)], lambda: None)
+            headless = ""
+            try:
+                run_scenario(plan.scenario, plan.topology, replace(options, directory=None), last)
+            except RuntimeFailure as error:
+                headless = str(error)
         finally:
             cluster.shutdown()  # type: ignore[no-untyped-call]
     found = {
@@ -136,6 +155,7 @@ def main() -> None:
         "nodes": witness.nodes,
         "took_s": witness.took_s,
         "notes": witness.notes,
+        "headless": headless,
     }
     sys.stdout.write(json.dumps(found) + "\n")
 
