@@ -6,8 +6,7 @@
     print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
 
 `load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations. In a
-`with emu.session():` Ray and its workers are kept from one run to the next. A `Program` is a job of
-collectives, computing, streams and events, written in Python.
+`with emu.session():` Ray and its workers are kept from run to run. A `Program` is a job written in Python.
 
 Everything that a user can get wrong raises an `EmuError` that says what to do; for a scenario,
 `ScenarioError` with file, line and key. How a run ended is data: see `Result`.
