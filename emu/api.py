@@ -180,13 +180,8 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         check_made(scenario, topology)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
-    return Prepared(
-        scenario,
-        loaded.source,
-        topology,
-        blueprint.resolved,
-        job_plans(blueprint.plan, topology),
-    )
+    jobs = job_plans(blueprint.plan, topology)
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs)
 
 
 def as_loaded(scenario: Scenario) -> Loaded:

@@ -68,7 +68,8 @@ def command(
     elif shown:
         click.echo("\n\n".join(view.text for view in shown))
     elif svg is None:
-        click.echo(f"{to_text(describe(topology))}\n\n{outline(topology)}")
+        figures = [to_text(describe(topology)), *views.round_trip(loaded.scenario, topology)]
+        click.echo("\n".join([*figures, "", outline(topology)]))
 
 
 def _print_json(shown: list[views.View]) -> None:

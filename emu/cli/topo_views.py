@@ -38,6 +38,16 @@ def everything(topology: Topology) -> View:
     return View({"kind": topology.kind, "nodes": nodes, "links": listed_links}, "")
 
 
+def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line on the longest round trip of the empty fabric; none where no two NICs meet."""
+    from actors.runtime.round_trip import longest_round_trip_ps  # noqa: PLC0415 - see above
+
+    longest_ps = longest_round_trip_ps(scenario, topology)
+    if longest_ps == 0:
+        return []
+    return [f"longest unloaded round trip {longest_ps / 10**6:.2f}us, a full packet and its acknowledgement"]
+
+
 def paths(topology: Topology, source: str, target: str, most: int) -> View:
     """The devices on the first `most` shortest paths between two NICs; 0 for all."""
     ends = []

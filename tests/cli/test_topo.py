@@ -30,6 +30,8 @@ def told(capsys: Captured, *arguments: str) -> tuple[int, list[str], list[str]]:
 
 def test_the_outline_stands_below_the_figures(capsys: Captured, small: str) -> None:
     _, out, _ = told(capsys, small)
+    # 4 links of (4,194 + 86) x 20 ps and 2 x 500 ns, 3 switches and a NIC of 300 ns each way.
+    assert out[-5] == "longest unloaded round trip 6.74us, a full packet and its acknowledgement"
     assert out[-3:] == [
         "4 ctsw",
         "└─ 2 racks of 1 rtsw, each 4 x 400Gbps up",

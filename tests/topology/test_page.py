@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from emu.cli.topo_views import round_trip
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
 from emu.scenario.topology import TOPOLOGIES
@@ -28,8 +29,10 @@ def test_the_page_lists_every_kind() -> None:
 
 
 def test_the_figures_on_the_page_are_those_of_its_fabric() -> None:
-    fabric = build_topology(load_text(JOB + block("yaml")).scenario)
-    assert block("text-topo") == f"{to_text(describe(fabric))}\n\n{outline(fabric)}\n"
+    scenario = load_text(JOB + block("yaml")).scenario
+    fabric = build_topology(scenario)
+    (line,) = round_trip(scenario, fabric)
+    assert block("text-topo") == f"{to_text(describe(fabric))}\n{line}\n\n{outline(fabric)}\n"
 
 
 def test_the_file_on_the_page_is_read() -> None:
