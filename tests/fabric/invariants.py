@@ -196,6 +196,10 @@ def _buffer(switch: Switch, at_rest: bool) -> Iterator[str]:
             yield f"group {number} is stopped: {group.stopped}, its port wants to stop {group.pfc.wanted}"
         if at_rest and group.held_bytes:
             yield f"group {number} still holds {group.held_bytes}"
+    for part in buffer.all_parts():
+        headroom = sum(group.headroom_used_bytes for group in part.groups)
+        if headroom != part.headroom_used_bytes or headroom > part.headroom_pool_peak_bytes:
+            yield f"groups have {headroom} of headroom in use, the switch {part.headroom_used_bytes}"
     shared = sum(group.shared_bytes for group in buffer.groups)
     held = sum(group.held_bytes for group in buffer.groups)
     if shared != buffer.shared_used_bytes or held != buffer.held_bytes or shared > buffer.pool_bytes:
