@@ -129,7 +129,7 @@ def fault_list(steering: Steering) -> list[dict[str, Any]]:
         state = "over" if until_ps is not None and until_ps <= steering.virtual_ps else "active"
         if fault.at_ps > steering.virtual_ps:
             state = "to come"
-        elif "for_ps" not in type(fault).model_fields:
+        elif until_ps is None and "for_ps" not in type(fault).model_fields:
             state = "done"
         rows.append(
             {

@@ -124,6 +124,10 @@ class RandomFaults(FaultSection):
         if (self.table is None) == (not self.classes):
             yield Refusal((), "needs failure classes", "either table or classes")
 
+    def times_ps(self, end_ps: int) -> Iterator[tuple[int, int]]:
+        """For how long things break; what breaks may last longer."""
+        yield self.at_ps, self.at_ps + self.within_ps
+
     def failure_classes(self) -> list[FailureClass]:
         """What breaks how often, also where it is a table."""
         if self.table is None:

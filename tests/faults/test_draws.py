@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from actors.runtime.control_socket import fault_list
 from emu import api
 from emu.cli.main import main
 from emu.scenario.fault_draws import LLAMA3
@@ -51,6 +52,17 @@ def test_failures_come_as_often_as_the_table_and_the_acceleration_say() -> None:
         expected = count * years * 365 * 24 / HOURS * HERE[kind] / OF_TABLE[kind]
         assert abs(drawn.count(kind) - expected) < 4 * sqrt(expected) + 1, kind
     assert len(drawn) > 1000
+
+
+def test_failures_come_for_so_long_and_are_over_then() -> None:
+    prepared = api.prepare(scenario(acceleration=1, at="1ms"))
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    states = []
+    for now_us in (0, 2_000, 1_002_000):
+        steering.virtual_ps = now_us * 10**6
+        (row,) = fault_list(steering)
+        states.append((row["until"], row["state"]))
+    assert states == [("1.001s", "to come"), ("1.001s", "active"), ("1.001s", "over")]
 
 
 @pytest.mark.parametrize("command", [["run", "--local"], ["up", "--local", "--pace", "max"]])
