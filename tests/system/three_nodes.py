@@ -30,10 +30,14 @@ class Stumblers(Observer):
     def __init__(self) -> None:
         self.ended = ExitStack()
         self.stumbled: list[int] = []
+        self.notes: list[str] = []
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         pids = [worker.pid for worker in workers]
         self.stumbled = self.ended.enter_context(stumbling(pids, Stream(3, 1, 5)))
+
+    def noted(self, line: str) -> None:
+        self.notes.append(line)
 
 
 def refusals(cluster: Cluster, common: dict[str, Any], directory: str) -> list[str]:
@@ -74,7 +78,8 @@ def main() -> None:
                 address=cluster.address, sockets="tcp", metrics=False, pins=("nic-0-0=third",)
             )
             stumblers = Stumblers()
-            with stumblers.ended:
+            # What a run tells after 10 s without a worker, this one tells at once.
+            with stumblers.ended, patch("actors.runtime.ensemble.PATIENCE_S", 0.0):
                 outcome = run_scenario(plan.scenario, plan.topology, options, stumblers)
             alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
             refused = refusals(cluster, common, directory)
@@ -86,6 +91,7 @@ def main() -> None:
         "nodes": len({worker.ray_node for worker in outcome.workers}),
         "stumbled": len(set(stumblers.stumbled)),
         "refused": refused,
+        "notes": stumblers.notes,
         "workers": [[worker.compiled, list(worker.devices)] for worker in outcome.workers],
     }
     sys.stdout.write(json.dumps(found) + "\n")
