@@ -35,6 +35,8 @@ from emu.units import parse_rate, parse_size, parse_time, serialisation_ps
 
 MOST_THRESHOLD_BYTES: Final = 2**46
 """Thresholds are computed in 62 bits, 16 of them behind the point."""
+MOST_PORTS: Final = 2048
+"""A switch can have so many."""
 LEAST_CREDIT_BYTES: Final = 9000
 QUANTUM_BYTES: Final = 64
 """One PFC quantum is the time of 512 bits."""
@@ -359,6 +361,9 @@ class DeepBufferSection(Section):
             yield Refusal(("initial_credit",), "may hold less than two frames", "at least 9KB")
         if self.most_credit_bytes < self.initial_credit_bytes:
             yield Refusal(("most_credit",), "lies below initial_credit", "at least `initial_credit`")
+        if self.port_buffer_bytes * max(self.alpha, 1) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
+            reason = f"makes thresholds of more than 64 TB on {MOST_PORTS} ports"
+            yield Refusal(("port_buffer",), reason, "less of it, or less `alpha`")
         if (self.where == "listed") != bool(self.switches):
             yield Refusal(("switches",), "goes with `where: listed`", "both, or neither")
 

@@ -224,6 +224,10 @@ def test_spines_of_llama3_are_modular_and_others_are_not() -> None:
         ({"initial_credit": "8KB"}, "switch.deep_buffer.initial_credit: may hold less than two frames"),
         ({"most_credit": "10KB"}, "switch.deep_buffer.most_credit: lies below initial_credit"),
         ({"where": "listed"}, "switch.deep_buffer.switches: goes with `where: listed`"),
+        (
+            {"port_buffer": "1TB", "alpha": 1024},
+            "switch.deep_buffer.port_buffer: makes thresholds of more than 64 TB",
+        ),
         ({"port_buffer": "50KB"}, "switch.deep_buffer.port_buffer: reserves and headroom"),
     ],
 )
