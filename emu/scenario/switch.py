@@ -361,7 +361,7 @@ class DeepBufferSection(Section):
             yield Refusal(("initial_credit",), "may hold less than two frames", "at least 9KB")
         if self.most_credit_bytes < self.initial_credit_bytes:
             yield Refusal(("most_credit",), "lies below initial_credit", "at least `initial_credit`")
-        if self.port_buffer_bytes * max(self.alpha, 1) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
+        if self.port_buffer_bytes * max(self.alpha, Fraction(1)) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
             reason = f"makes thresholds of more than 64 TB on {MOST_PORTS} ports"
             yield Refusal(("port_buffer",), reason, "less of it, or less `alpha`")
         if (self.where == "listed") != bool(self.switches):
