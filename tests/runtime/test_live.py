@@ -82,21 +82,29 @@ class Operator(api.Observer):
 
 
 class Vandal(Operator):
-    """Kills a drawn worker after some of the samples, besides; sees that no sample is heard twice."""
+    """Kills a drawn worker twice, besides, each time the fourth sample was heard of workers that came up.
+
+    It sees that no sample is heard twice.
+    """
 
     def __init__(self, steering: api.Steering, seed: int) -> None:
         super().__init__(steering, seed)
         self.heard_ps: list[int] = []
         self._workers: tuple[WorkerRecord, ...] = ()
+        self._heard_of_them = 0
+        self._kills_left = 2
         self._kills = Stream(seed, 1, 8)
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         self._workers = workers
+        self._heard_of_them = 0
 
     def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
         super().sampled(sample, digests)
         self.heard_ps.append(sample.virtual_ps)
-        if len(self.heard_ps) in (4, 9):
+        self._heard_of_them += 1
+        if self._heard_of_them == 4 and self._kills_left:
+            self._kills_left -= 1
             os.kill(self._workers[self._kills.below(len(self._workers))].pid, signal.SIGKILL)
 
 
