@@ -62,6 +62,8 @@ class Ensemble:
         self._heard_s: dict[int, float] = {}
         """When each answered last."""
         self._interruption = interruption
+        self._takes_cpus = False
+        """Whether Ray counts CPUs for those that were hired last."""
 
     def hire(self) -> None:
         """Have an actor for every worker: new ones in place of those that are gone.
@@ -78,6 +80,7 @@ class Ensemble:
         fresh = not self.actors
         share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
         share = share if fresh else 0.0
+        self._takes_cpus = share > 0
         remote = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
 
         def begin(worker: int) -> Any:
@@ -119,7 +122,7 @@ class Ensemble:
         refs = [call(worker, actor) for worker, actor in enumerate(self.actors)]
         of = {ref: worker for worker, ref in enumerate(refs)}
         answers: dict[int, Any] = {}
-        told = what != START
+        told = what != START or not self._takes_cpus
         begun_s = time.monotonic()
         deadline_s = begun_s + START_S
         probe_s = time.monotonic() + PROBE_S
@@ -129,8 +132,10 @@ class Ensemble:
             for ref in done:
                 answers[of[ref]] = self.answer(of[ref], ref)
             if waiting and not told and time.monotonic() > begun_s + PATIENCE_S:
-                told = True
-                self.homes.tell(_waiting(len(waiting)))
+                lack = _lack_of_cpus(len(waiting))
+                told = bool(lack)
+                if lack:
+                    self.homes.tell(lack)
             if waiting and time.monotonic() > probe_s:
                 probe_s = time.monotonic() + PROBE_S
                 lost = self.homes.lost(of[ref] for ref in waiting)
@@ -213,11 +218,13 @@ class Ensemble:
             crew.give_back([self.actors[worker] for worker in kept])
 
 
-def _waiting(workers: int) -> str:
-    """What workers that do not start wait for."""
+def _lack_of_cpus(workers: int) -> str:
+    """What workers that do not start wait for; empty if there are CPUs for them, and they are only slow."""
     import ray  # noqa: PLC0415  as above
 
     free = int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    if free >= workers:
+        return ""
     return (
         f"{counted(workers, 'worker')} cannot start yet: {free} of {counted(cluster_cpus(), 'CPU')} of the "
         "Ray cluster are free; accepted: patience, or fewer --workers"
