@@ -20,7 +20,7 @@ from emu.errors import Problem, QuantityError
 from emu.scenario.operations import ALGORITHMS
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.spelling import did_you_mean, listed, shown
-from emu.scenario.tree import Node, Place, from_plain, shown_location
+from emu.scenario.tree import Node, Place, from_plain, opened, shown_location
 from emu.scenario.values import Reading
 from emu.units import parse_size
 
@@ -270,15 +270,9 @@ def _translate(
 
 def _set(tree: Node, location: Location, meant: object, place: Place) -> tuple[str, str]:
     """Write a key, unless it says something else already."""
-    node = tree
-    for step in location[:-1]:
-        assert isinstance(step, str) and isinstance(node.value, dict), location
-        if node.value.get(step) is None or node.value[step].value is None:
-            node.value[step] = Node({}, place)
-            node.keys[step] = place
-        node = node.value[step]
-        if not isinstance(node.value, dict):
-            return "", ""  # a section that is no mapping is refused for that
+    node = opened(tree, location[:-1], place)
+    if node is None:
+        return "", ""  # a section that is no mapping is refused for that
     last = str(location[-1])
     assert isinstance(node.value, dict), location
     there = node.value.get(last)

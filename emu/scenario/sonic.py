@@ -25,7 +25,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.document import decode, read_document
 from emu.scenario.section import Location
 from emu.scenario.spelling import shown
-from emu.scenario.tree import Node, Place, from_plain
+from emu.scenario.tree import Node, Place, from_plain, opened
 
 KEY: Final = "config_db"
 PORTS_ACCEPTED: Final = "the same on every port"
@@ -66,15 +66,9 @@ def put_config_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
 
 def _fill(section: Node, location: Location, value: object, place: Place) -> None:
     """Write a key of `switch`, unless the scenario has it."""
-    node = section
-    for step in location[:-1]:
-        assert isinstance(step, str) and isinstance(node.value, dict), location
-        if node.value.get(step) is None or node.value[step].value is None:
-            node.value[step] = Node({}, place)
-            node.keys[step] = place
-        node = node.value[step]
-        if not isinstance(node.value, dict):
-            return  # a section that is no mapping is refused for that
+    node = opened(section, location[:-1], place)
+    if node is None:
+        return  # a section that is no mapping is refused for that
     last = str(location[-1])
     assert isinstance(node.value, dict), location
     if last not in node.value:

@@ -91,6 +91,20 @@ def from_plain(value: object, place: Place) -> Node:
     raise TypeError(f"a scenario holds mappings, lists, texts and numbers, not {type(value).__name__}")
 
 
+def opened(tree: Node, location: Location, place: Place) -> Node | None:
+    """The section at a location below a mapping, made where it is absent; None if something else is there."""
+    node = tree
+    for step in location:
+        assert isinstance(step, str) and isinstance(node.value, dict), location
+        if node.value.get(step) is None or node.value[step].value is None:
+            node.value[step] = Node({}, place)
+            node.keys[step] = place
+        node = node.value[step]
+        if not isinstance(node.value, dict):
+            return None
+    return node
+
+
 def shown_location(location: Location) -> str:
     """`jobs[0].workload.size`, as a user would write it."""
     text = ""
