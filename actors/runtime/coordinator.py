@@ -18,6 +18,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -41,8 +42,7 @@ from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger
 from actors.runtime.simulation import Fault, Report
 from actors.runtime.snapshot import Snapshot, to_bytes
-from actors.runtime.snapshot_files import write_file
-from actors.runtime.vault import SecondCopy
+from actors.runtime.vault import SecondCopy, Steps, brought
 from actors.runtime.waiting import Wait
 from actors.runtime.worker import Place, Prepared, WorkerSpec, host_identity
 from actors.runtime.workers_file import write_workers
@@ -53,7 +53,9 @@ from emu.topology.model import Topology
 from emu.units import format_time
 
 GRACE_S: Final = 15.0
-"""How long the others may take to end once one has failed."""
+"""How long the others may take to end once one has failed, and copies of snapshots at the end of a run."""
+LOOKS: Final = 4
+"""A paced run waits for a coordinator that has not looked for so many of its intervals."""
 
 
 def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
@@ -117,6 +119,7 @@ class _RayRun:
         self._keeper = Keeper(plan.scenario, options, plan.workers, observer)
         self._keeper.spread = self._spread
         self._copy = SecondCopy(self._keeper.files)
+        self._keeper.copy = self._copy.put
         self._keeper.files.mend = self._copy.mend
         self._patience = Patience(options.recoveries)
         self._incarnation = 0
@@ -147,6 +150,8 @@ class _RayRun:
                 self._wall_s += time.perf_counter() - begin_s
                 records, peak_rss_bytes = self._collect()
                 self._look(self._ensemble.living)
+                if not self._ensemble.gone:
+                    self._keeper.finish(GRACE_S)
             except WorkerGone as error:
                 failure = error
             if not self._goes_back(reports):
@@ -253,6 +258,7 @@ class _RayRun:
                 changes=self._changes,
                 aims=self._aims,
                 pace_ps=self._options.pace_ps,
+                watch_s=self._options.progress_every_s * LOOKS,
                 live=self._options.steering is not None,
             )
             return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)
@@ -358,6 +364,7 @@ class _RayRun:
         for worker, (_, _, saved, _) in answers.items():
             for one in saved:
                 self._keeper.take(worker, one)
+        self._keeper.go_on()
         found = [progress for progress, *_ in answers.values()]
         self._refusals += [line for one in found for line in one.refusals]
         if len(found) == self._plan.workers:
@@ -373,16 +380,12 @@ class _RayRun:
             if self._keeper.due():
                 self._ensemble.actors[0].snapshot.remote()
 
-    def _spread(self, sync_ps: int, digests: Sequence[bytes]) -> None:
-        """Bring the shares here that were kept on other hosts, and a copy of all to another node.
-
-        Raises OSError.
-        """
+    def _spread(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
+        """Bring the shares here that were kept on other hosts, and a copy of all to another node."""
+        actors = self._ensemble.actors
         far = [worker for worker in self._ensemble.living if not self._is_near(worker)]
-        shares = self._ensemble.ask(lambda _, actor: actor.share.remote(sync_ps), far)
-        for worker, share in shares.items():
-            write_file(self._keeper.files.path_of(sync_ps, worker), share)
-        self._copy.put(sync_ps, digests)
+        shares = {worker: actors[worker].share.remote(sync_ps) for worker in far}
+        return chain(brought(self._keeper.files, sync_ps, shares), self._copy.put(sync_ps, digests))
 
     def _collect(self) -> tuple[list[DeviceRecord], int]:
         """What the devices of living workers leave behind, in device order; and the workers' peak memory."""

@@ -27,6 +27,9 @@ START: Final = "start"
 PROBE_S: Final = 2.0
 """How often the nodes of actors that do not answer are asked whether they are there."""
 ASK_S: Final = 5.0
+GO_BACK_S: Final = 20.0
+MISSED: Final = 2
+"""Who is silent has left so many questions in a row unanswered: one may be due to who asks."""
 SMALL_SHARE: Final = 0.001
 IN_CREATION: Final = "error raised in its creation task"
 """What Ray says of an actor whose class its process could not import; the same would happen again."""
@@ -61,6 +64,8 @@ class Ensemble:
         """Which actors are gone, and why."""
         self._heard_s: dict[int, float] = {}
         """When each answered last."""
+        self._missed: dict[int, int] = {}
+        """How many questions in a row each has left unanswered."""
         self._interruption = interruption
         self._takes_cpus = False
         """Whether Ray counts CPUs for those that were hired last."""
@@ -168,7 +173,7 @@ class Ensemble:
                 ) from None
             self.gone.setdefault(worker, _reason(error))
             return None
-        self._heard_s[worker] = time.monotonic()
+        self._answered(worker)
         return answer
 
     def ask(
@@ -188,21 +193,29 @@ class Ensemble:
                 answers[of[ref]] = ray.get(ref)
             except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
                 continue
-            self._heard_s[of[ref]] = time.monotonic()
+            self._answered(of[ref])
+        for worker in asked:
+            if worker not in answers:
+                self._missed[worker] = self._missed.get(worker, 0) + 1
         return dict(sorted(answers.items()))
+
+    def _answered(self, worker: int) -> None:
+        self._heard_s[worker] = time.monotonic()
+        self._missed[worker] = 0
 
     def note_silent(self, workers: Iterable[int], limit_s: float) -> None:
         """Note those of these workers as gone that were asked and gave no sign of life for so long."""
         for worker in workers:
-            if time.monotonic() - self._heard_s[worker] > limit_s:
+            silent_s = time.monotonic() - self._heard_s[worker]
+            if silent_s > limit_s and self._missed.get(worker, 0) >= MISSED:
                 self.gone.setdefault(worker, f"it gave no sign of life for {limit_s:.0f} s")
 
     def send_back(self) -> None:
         """Have the living forget their incarnation; who does not in time is ended, and gone."""
-        closed = self.ask(lambda _, actor: actor.close.remote(keep_page=True))
+        closed = self.ask(lambda _, actor: actor.close.remote(keep_page=True), within_s=GO_BACK_S)
         for worker in self.living:
             if worker not in closed:
-                self.gone[worker] = f"it did not go back within {ASK_S:.0f} s"
+                self.gone[worker] = f"it did not go back within {GO_BACK_S:.0f} s"
 
     def close(self, keep: bool) -> None:
         """End the actors, or leave them to the session if `keep`."""

@@ -8,13 +8,16 @@ as the disk does. A share that is no longer on disk as it was written is written
 When the vault's node is lost, another node gets a vault, which is given the snapshot that the run goes back
 to; when the cluster has no other node any more, one copy is enough, as it is on one node from the start.
 
-Bounded: a chunk, a generation, how many are kept, and how long an answer is waited for. The vault belongs to
-its run, and ends with the coordinator's process.
+Copying is done in steps, between which the coordinator goes on listening: a vault takes seconds to start, and
+a large snapshot seconds to send. Bounded: a chunk, a generation, how many are kept, and how long an answer is
+waited for. The vault belongs to its run, and ends with the coordinator's process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from actors.runtime.nodes import Node, answering, cluster_nodes
@@ -25,7 +28,10 @@ MOST_BYTES: Final = 1 << 32
 """Of a generation; a larger one is refused."""
 UNDER_WAY: Final = 4
 """How many chunks are sent before the first is waited for."""
-ANSWER_S: Final = 30.0
+ANSWER_S: Final = 60.0
+
+Steps = Iterator[None]
+"""What is done a step at a time; it has ended once all is done."""
 
 
 class Vault:
@@ -79,7 +85,7 @@ class SecondCopy:
         self._sent: list[int] = []
         """What it has."""
 
-    def put(self, sync_ps: int, digests: Sequence[bytes]) -> None:
+    def put(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
         """Have another node keep a generation that is on disk. Raises OSError if it could not.
 
         A vault that is gone is replaced, once.
@@ -92,7 +98,7 @@ class SecondCopy:
             if sync_ps in self._sent or (self._vault is None and not self._open()):
                 return
             try:
-                self._send(sync_ps, digests)
+                yield from self._send(sync_ps, digests)
             except (
                 ray.exceptions.RayActorError,
                 ray.exceptions.ActorUnschedulableError,
@@ -156,20 +162,51 @@ class SecondCopy:
         chunk: bytes = ray.get(self._vault.get.remote(sync_ps, worker, at), timeout=ANSWER_S)
         return chunk
 
-    def _send(self, sync_ps: int, digests: Sequence[bytes]) -> None:
-        import ray  # noqa: PLC0415  as above
-
+    def _send(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
         vault = self._vault
         under_way = [vault.begin.remote(sync_ps, len(digests))]
         for worker in range(len(digests)):
             with self._files.path_of(sync_ps, worker).open("rb") as file:
                 while chunk := file.read(CHUNK_BYTES):
                     if len(under_way) >= UNDER_WAY:
-                        ray.get(under_way.pop(0), timeout=ANSWER_S)
+                        yield from answered(under_way.pop(0))
                     under_way.append(vault.put.remote(sync_ps, worker, chunk))
-        ray.get(under_way, timeout=ANSWER_S)
-        if ray.get(vault.seal.remote(sync_ps), timeout=ANSWER_S) != list(digests):
+        for ref in under_way:
+            yield from answered(ref)
+        if (yield from answered(vault.seal.remote(sync_ps))) != list(digests):
             raise BrokenFile("not what the workers wrote")
+
+
+def brought(files: SnapshotFiles, sync_ps: int, shares: Mapping[int, Any]) -> Steps:
+    """Write what other hosts have of a generation, by worker, as it comes. Raises OSError.
+
+    Of who is gone nothing comes: the coordinator will notice, and go back to a generation that counts.
+    """
+    import ray  # noqa: PLC0415  as above
+
+    for worker, ref in shares.items():
+        try:
+            share: bytes = yield from answered(ref)
+        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
+            yield from repeat(None)
+            raise
+        except ray.exceptions.RayError as error:
+            raise OSError(0, f"share of worker {worker}: {_last_line(error)}") from None
+        if not share:
+            raise OSError(0, f"worker {worker} does not keep its share any more")
+        write_file(files.path_of(sync_ps, worker), share)
+
+
+def answered(ref: Any) -> Generator[None, None, Any]:
+    """An actor's answer, once it is there. Raises Ray's errors."""
+    import ray  # noqa: PLC0415  as above
+
+    deadline_s = time.monotonic() + ANSWER_S
+    while not ray.wait([ref], timeout=0)[0]:
+        if time.monotonic() > deadline_s:
+            raise ray.exceptions.GetTimeoutError
+        yield
+    return ray.get(ref)
 
 
 def _last_line(error: Exception) -> str:

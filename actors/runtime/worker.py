@@ -90,6 +90,8 @@ class WorkerSpec:
     """What faults that hit the busiest were found to hit so far."""
     pace_ps: int = 0
     """Virtual time a second of wall time at most; 0 for as fast as can be."""
+    watch_s: float = 0.0
+    """A paced run waits for a coordinator that has not looked for so long."""
     live: bool = False
     """Whether faults may be injected."""
 
@@ -148,6 +150,7 @@ class Worker:
         self._address: Address | None = None
         self._exchange: Exchange | None = None
         self._simulation: Simulation | None = None
+        self._pace: Pace | None = None
         self._page: Scrape | None = None
         """The metrics page of the incarnation before."""
 
@@ -209,10 +212,9 @@ class Worker:
         hosted = self._hosted
         assert hosted is not None, "prepare comes first"
         between = hosted.scrape.answer
-        pace: Pace | None = None
         if hosted.spec.pace_ps and hosted.spec.worker == 0:
-            pace = Pace(hosted.participant.machine, hosted.spec.pace_ps)
-        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, pace)
+            self._pace = Pace(hosted.participant.machine, hosted.spec.pace_ps, hosted.spec.watch_s)
+        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, self._pace)
         hosted.scrape.waited_ps = partial(getattr, self._simulation, "waited_ps")
         if hosted.spec.resume_ps < 0:
             hosted.partition.start()
@@ -223,6 +225,8 @@ class Worker:
         and when changes were made.
         """
         assert self._hosted is not None, "prepare comes first"
+        if self._pace is not None:
+            self._pace.watched()
         # In this order: whoever hears of a snapshot has then heard of every sample before it, and whoever
         # hears of a sample, of every change before that.
         saved = self._hosted.saver.drain()
@@ -310,7 +314,7 @@ class Worker:
             self._page = page
         elif page is not None:
             page.close()
-        self._hosted = self._peers = self._address = self._exchange = self._simulation = None
+        self._hosted = self._peers = self._address = self._exchange = self._simulation = self._pace = None
 
 
 def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:

@@ -3,7 +3,7 @@
 Run as a program by `test_lost_node`; prints a line of JSON: what was found. Three raylets, the coordinator's
 without a CPU. Each is killed with every process that it started:
 
-* at a third of the run, the third; at the same time a share of each snapshot on disk is spoilt;
+* at a third of the run, once a snapshot counts, the third; a share of each on disk is spoilt as well;
 * at two thirds, the second, which has the copies of the snapshots: then no node has a CPU, until the run says
   that it waits for one, and gets one.
 
@@ -32,12 +32,21 @@ from emu.measure.collected import Sample
 from tests.runtime.spread_runs import plan_of
 
 PACED_S = 4
+SLOWED_S = 0.5
 
 
 class Witness(Observer):
-    """Does harm at virtual times, and notes what is heard of the run."""
+    """Does harm at virtual times, and notes what is heard of the run.
 
-    def __init__(self, harms: Sequence[tuple[int, Callable[[], None]]], relief: Callable[[], object]) -> None:
+    Until it is `ripe` for harm that is due it looks rarely; the run, which waits for it, hardly moves then.
+    """
+
+    def __init__(
+        self,
+        harms: Sequence[tuple[int, Callable[[], None]]],
+        relief: Callable[[], object],
+        ripe: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.nodes: list[list[str]] = []
         self.pids: list[int] = []
         self.samples: list[int] = []
@@ -45,6 +54,7 @@ class Witness(Observer):
         self.took_s: list[float] = []
         self._harms = list(harms)
         self._relief = relief
+        self._ripe = ripe
         self._harmed_s = 0.0
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
@@ -56,7 +66,11 @@ class Witness(Observer):
             self.took_s.append(round(time.monotonic() - self._harmed_s, 1))
 
     def progressed(self, progress: Progress) -> None:
-        if self._harms and progress.virtual_ps >= self._harms[0][0]:
+        if not self._harms or progress.virtual_ps < self._harms[0][0]:
+            return
+        if not self._ripe():
+            time.sleep(SLOWED_S)
+        else:
             _, harm = self._harms.pop(0)
             self._harmed_s = time.monotonic()
             harm()
@@ -124,12 +138,14 @@ def main() -> None:
                 pace_ps=end_ps // PACED_S,
             )
 
+            snapshots = Path(directory) / "snapshots"
+
             def first_harm() -> None:
-                spoil(Path(directory) / "snapshots")
+                spoil(snapshots)
                 kill(third)
 
             harms = [(end_ps // 3, first_harm), (end_ps * 2 // 3, lambda: kill(second))]
-            witness = Witness(harms, lambda: add("fourth"))
+            witness = Witness(harms, lambda: add("fourth"), lambda: any(snapshots.glob("*/whole")))
             outcome = run_scenario(plan.scenario, plan.topology, options, witness)
             lead: Any = cluster.head_node
             (head,) = lead.all_processes["gcs_server"]
