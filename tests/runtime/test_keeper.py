@@ -46,7 +46,7 @@ def keeper_at(place: Path, notes: Notes, spread: Copying) -> Keeper:
 
 def save(keeper: Keeper, sync_ps: int) -> None:
     """A worker's share is on disk, and the keeper hears of it."""
-    share = encode_share(Snapshot(keeper.scenario, sync_ps, [], [{}]), 0, 1)
+    share = encode_share(Snapshot(keeper.scenario, sync_ps, [], [[]]), 0, 1)
     write_file(keeper.files.path_of(sync_ps, 0), share)
     keeper.take(0, Saved(sync_ps, digest_of(share), 0.0))
 
