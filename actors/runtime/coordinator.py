@@ -22,7 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
-from actors.runtime.ensemble import START, START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
+from actors.runtime.ensemble import ASK_S, START, START_S, Ensemble, WorkerGone, cluster_cpus, without_errors
 from actors.runtime.exporter import Discovery
 from actors.runtime.far_pages import FarPages
 from actors.runtime.homes import Homes, housed
@@ -52,7 +52,7 @@ from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
 from emu.units import format_time
 
-GRACE_S: Final = 15.0
+GRACE_S: Final = 30.0
 """How long the others may take to end once one has failed, and copies of snapshots at the end of a run."""
 LOOKS: Final = 4
 """A paced run waits for a coordinator that has not looked for so many of its intervals."""
@@ -149,7 +149,7 @@ class _RayRun:
                 reports = self._listen()
                 self._wall_s += time.perf_counter() - begin_s
                 records, peak_rss_bytes = self._collect()
-                self._look(self._ensemble.living)
+                self._look(self._ensemble.living, START_S)
                 if not self._ensemble.gone:
                     self._keeper.finish(GRACE_S)
             except WorkerGone as error:
@@ -189,7 +189,7 @@ class _RayRun:
         virtual_ps = max((report.virtual_ps for report in known), default=0)
         waits: list[Wait] = []
         if ending in UNFINISHED:
-            answers = self._ensemble.ask(lambda _, actor: actor.waits.remote())
+            answers = self._ensemble.ask(lambda _, actor: actor.waits.remote(), within_s=GRACE_S)
             waits = sorted(Wait(*one) for found in answers.values() for one in found)
         return outcome_of(
             self._plan, ending, virtual_ps, records, facts, self._records, self._build_s, message, waits
@@ -349,11 +349,11 @@ class _RayRun:
             done, _ = ray.wait(refs, timeout=LEAD_S if lead else self._options.progress_every_s)
         return done
 
-    def _look(self, workers: list[int]) -> None:
+    def _look(self, workers: list[int], within_s: float = ASK_S) -> None:
         """Ask workers how far they are and tell the observer; who does not answer in time is skipped."""
         heard_ps = self._heard_ps
         answers = self._ensemble.ask(
-            lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers
+            lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers, within_s
         )
         for worker, (_, shares, _, made_ps) in answers.items():
             if self._options.steering is not None:

@@ -116,7 +116,7 @@ class SecondCopy:
         """Write what is not on disk as it was counted once more. Whether the generation was to be had."""
         import ray  # noqa: PLC0415  as above
 
-        if self._vault is None:
+        if self._vault is None or self._node is None or not answering(self._node):
             return False
         try:
             for worker, digest in enumerate(digests):

@@ -126,7 +126,7 @@ def main() -> None:
 
         try:
             second, third = add("second"), add("third")
-            cluster.wait_for_nodes()
+            cluster.wait_for_nodes(timeout=300)
             os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "3"
             options = RunOptions(
                 address=cluster.address,
