@@ -232,16 +232,31 @@ class Ensemble:
 
 
 def _lack_of_cpus(workers: int) -> str:
-    """What workers that do not start wait for; empty if there are CPUs for them, and they are only slow."""
+    """What workers that do not start wait for; empty if Ray has CPUs for them, and they are only slow."""
     import ray  # noqa: PLC0415  as above
 
-    free = int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
-    if free >= workers:
+    if not _ray_is_short():
         return ""
+    free = int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
     return (
         f"{counted(workers, 'worker')} cannot start yet: {free} of {counted(cluster_cpus(), 'CPU')} of the "
         "Ray cluster are free; accepted: patience, or fewer --workers"
     )
+
+
+def _ray_is_short() -> bool:
+    """Whether somebody waits for what the cluster has not; never where Ray does not tell (`ray://`)."""
+    from ray._private import worker  # noqa: PLC0415  as above; there is no public way
+    from ray.core.generated import autoscaler_pb2  # noqa: PLC0415  as above
+
+    generated: Any = autoscaler_pb2
+    session: Any = worker.global_worker
+    reply = generated.GetClusterResourceStateReply()
+    try:
+        reply.ParseFromString(session.gcs_client.get_cluster_resource_state())
+    except AttributeError:
+        return False
+    return len(reply.cluster_resource_state.pending_resource_requests) > 0
 
 
 def without_errors(answers: list[Any]) -> list[Any]:

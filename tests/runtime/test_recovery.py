@@ -41,9 +41,9 @@ KILLS = 200 if SOAK else 5
 NAME = "incast"
 WORKERS = 2
 RECOVERED_WITHIN_S = 10.0 if SOAK else float("inf")
-PACED_S = 1
+PACED_S = 2
 """A disturbed run takes this long at least, and waits for who watches it, so that what is drawn hits it."""
-SLOWED_S = 0.2
+SLOWED_S = 0.5
 FULL_BYTES = 4096
 PIDFD_GETFD = 438
 """The number of the system call, on every architecture."""
