@@ -20,20 +20,24 @@ from emu.scenario.sweep import combinations, overrides_of, parse_axis
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*.*"))]
 SHOWN = re.compile(
-    r"^(?:#? {4,}|\$ |)(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?emu (.+)$|(?:-- |entrypoint: )emu ([^`\n]+)",
+    r"^(?:#? {4,}|\$ |)(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?emu (.+)$"
+    r"|(?:-- |entrypoint: )emu ([^`\n]+)"
+    r"|`(?:[A-Z_]+=\S+ )*emu ([a-z]+ [^`]+)`",
     re.MULTILINE,
 )
 OF_A_RUN = ("run", "up", "topo", "validate", "slowdown")
-PLACEHOLDERS = {"FILE", "RUN", "DIR", "S", "N"}
+PLACEHOLDERS = {"FILE", "RUN", "DIR", "S", "N", "SCENARIO"}
 
 
-def shown() -> list[tuple[str, str]]:
-    """(page, command line without `emu`) of every line that is a command."""
+def shown(in_prose: bool = False) -> list[tuple[str, str]]:
+    """(page, command line without `emu`) of every line that is a command, or of those within a sentence."""
     found = []
     for page in PAGES:
         if page.suffix in (".md", ".yaml", ".yml"):
             text = page.read_text("utf-8").replace("\\\n", " ")
-            found += [(page.name, own or other) for own, other in SHOWN.findall(text)]
+            for own, other, said in SHOWN.findall(text):
+                line = said.replace("\n", " ") if in_prose else own or other
+                found += [(page.name, line)] if line else []
     return found
 
 
@@ -72,7 +76,22 @@ def test_there_are_commands_to_read() -> None:
 @pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize(("page", "line"), shown(), ids=lambda value: value[:60])
 def test_a_command_that_is_shown_is_one_that_is_taken(page: str, line: str) -> None:
-    given = read(line)
+    check(read(line))
+
+
+@pytest.mark.usefixtures("checkout")
+@pytest.mark.parametrize(("page", "line"), shown(in_prose=True), ids=lambda value: value[:60])
+def test_a_command_within_a_sentence_is_one_that_is_taken(page: str, line: str) -> None:
+    try:
+        check(read(line))
+    except click.exceptions.Exit:
+        assert "--help" in line
+    except click.MissingParameter:
+        """A sentence may name a command and its options, and not what they are for."""
+
+
+def check(given: click.Context) -> None:
+    """The scenario that a command names is there, and has the keys that are set."""
     scenario = given.params.get("scenario")
     assignments = given.params.get("assignments", ())
     if scenario is None or scenario in PLACEHOLDERS:

@@ -94,10 +94,3 @@ def test_names_say_what_a_thing_does() -> None:
 def test_tests_are_in_the_room_they_test() -> None:
     stray = [name for name in python_files("tests") if name.count("/") < 2]
     assert stray == ["tests/conftest.py", "tests/regenerate.py"]
-
-
-def test_every_target_in_the_readme_exists() -> None:
-    targets = set(re.findall(r"^([a-z]+):", text_of("Makefile"), re.MULTILINE))
-    named = set(re.findall(r"`make ([a-z]+)", text_of("README.md")))
-    assert named, "the README names no target"
-    assert named <= targets
