@@ -27,9 +27,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.credits import credit_counters, credit_series
-from actors.link import PRIORITIES, Port
-from emu.kernel.device import Plain, Series, by_priority, series_of
+from actors.link import Port
+from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from emu.vectors import vec
 from emu.wire.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
@@ -334,65 +333,3 @@ class Pfc:
         self.told_since_ps, self.told_ps = load_integers(table[6]), load_integers(table[7])
         self.stops, self.pauses = load_integers(table[8]), load_integers(table[9])
         self.received_resumes = load_integers(table[10])
-
-
-PORT_METRICS: Final = (
-    "port_sent_frames",
-    "port_sent_bytes",
-    "port_sent_data_bytes",
-    "port_received_frames",
-    "port_received_bytes",
-)
-PFC_METRICS: Final = (
-    "pfc_sent_frames",
-    "pfc_resumed_frames",
-    "pfc_received_frames",
-    "pfc_received_resumes",
-    "pfc_stops",
-    "pfc_pauses",
-    "pfc_stopped_ps",
-    "pfc_paused_ps",
-)
-"""What is counted of each priority, in the order of `port_counters`."""
-
-
-def port_series(port: Port) -> list[Series]:
-    """The counters that every fabric port has, in the order of `port_counters`."""
-    number: int = port.number
-    rows = [series_of(metric, number) for metric in PORT_METRICS]
-    rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
-    rows += [series_of("port_up", number), series_of("port_downs", number)]
-    for metric in PFC_METRICS:
-        rows += by_priority(metric, number)
-    if port.credits is not None:
-        rows += credit_series(number)
-    return rows
-
-
-def port_is_steady(port: Port) -> bool:
-    """Whether none of these is a time that goes on."""
-    return port.blocked == 0 and (port.pfc is None or port.pfc.told == 0)
-
-
-def port_counters(port: Port, now: i64) -> list[int]:
-    """The values of `port_series` now."""
-    values: list[int] = [
-        port.sent_frames,
-        port.sent_bytes,
-        port.sent_data_bytes,
-        port.received_frames,
-        port.received_bytes,
-        port.lost_link_down,
-        port.corrupted,
-        1 if port.up else 0,
-        len(port.down_starts),
-    ]
-    pfc = port.pfc
-    if pfc is None:
-        values += [0] * (len(PFC_METRICS) * PRIORITIES)
-        lanes = port.credits
-        return values if lanes is None else values + credit_counters(lanes, now)
-    for table in (pfc.sent, pfc.resumed, pfc.received, pfc.received_resumes, pfc.stops, pfc.pauses):
-        values += list(table)
-    values += [pfc.told_time_ps(priority, now) for priority in range(PRIORITIES)]
-    return values + [pfc.paused_time_ps(priority, now) for priority in range(PRIORITIES)]

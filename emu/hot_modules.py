@@ -1,8 +1,8 @@
 """Which modules make up the packet path, in the order of the rooms.
 
 mypyc compiles exactly these, together, as one group, so that a call from one to another is a direct C call.
-A module belongs here when it runs once per event, or once per window in the thread that simulates; what runs
-once per run stays out.
+A module belongs here when it runs once per event, once per window in the thread that simulates, or once for
+each of the numbers of a scrape; what runs once per run stays out.
 A module in this list
 
 - is plain typed Python: no async, no pattern of types that only exists at run time, native integers where
@@ -23,9 +23,11 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.wire.codec",
     "emu.kernel.mixing",
     "emu.kernel.queue",
+    "emu.kernel.tally",
     "emu.kernel.device",
     "emu.kernel.kernel",
     "emu.kernel.state",
+    "emu.measure.lines",
     "actors.bit_errors",
     "actors.tap",
     "actors.outbox",
@@ -35,6 +37,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.pfc",
     "actors.port_faults",
     "actors.credits",
+    "actors.port_counting",
     "actors.switch.buffer",
     "actors.switch.ecn",
     "actors.switch.classes",
@@ -82,6 +85,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.route_change",
     "actors.nic.bond",
     "actors.nic.faults",
+    "actors.nic.counting",
     "actors.nic.nic",
     "actors.nic.credit_nic",
     "actors.gpu.nvlink",

@@ -37,6 +37,7 @@ from actors.link import Outbox
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.kernel.tally import Tally
 from emu.wire.event import COLLECTION, JOB, NEVER_PS, Message
 from emu.wire.message import (
     BEGIN,
@@ -225,9 +226,12 @@ class Controller(Device):
             return []
         return [Series("te_rounds"), Series("te_installs"), Series("te_unplaced_demands")]
 
-    def counters(self) -> list[int]:
+    def count(self, into: Tally) -> None:
         engineer = self.engineer
-        return [] if engineer is None else [engineer.rounds, engineer.installs, engineer.unplaced]
+        if engineer is not None:
+            into.add(engineer.rounds)
+            into.add(engineer.installs)
+            into.add(engineer.unplaced)
 
     def results(self) -> dict[str, list[list[int]]]:
         """Every operation that has ended: job, operation, start_ps, end_ps, status. Of jobs that meet at the

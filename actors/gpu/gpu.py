@@ -43,6 +43,7 @@ from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
+from emu.kernel.tally import Tally
 from emu.units import serialisation_ps
 from emu.wire.event import COPY_DONE, Message
 from emu.wire.fault import FLIP, HUNG, LOST, SLOW
@@ -233,13 +234,16 @@ class Gpu(Device):
             found += [series_of(name, NVLINK_PORT) for name in NVLINK_SERIES]
         return found + [series_of(name) for name in SERIES]
 
-    def counters(self) -> list[int]:
+    def count(self, into: Tally) -> None:
         domain = self.domain
-        found: list[int] = [self.overtaken] if self.prioritised else []
+        if self.prioritised:
+            into.add(self.overtaken)
         if domain is not None:
-            found += domain.link.counters()
-        found += [self.copies, self.progress, self.copy_ps, self._silent_ps()]
-        return found
+            domain.link.count(into)
+        into.add(self.copies)
+        into.add(self.progress)
+        into.add(self.copy_ps)
+        into.add(self._silent_ps())
 
     def steady(self) -> bool:
         return not self._waiting

@@ -32,6 +32,7 @@ from actors.outbox import Outbox
 from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.kernel.tally import Tally
 from emu.units import serialisation_ps
 from emu.wire.event import MESSAGE, Message, pack_key
 from emu.wire.message import (
@@ -109,9 +110,10 @@ class NvlinkPort:
             return least
         return end
 
-    def counters(self) -> list[int]:
-        """The values of `NVLINK_SERIES`."""
-        return [self.sent_bytes, self.sent_transfers]
+    def count(self, into: Tally) -> None:
+        """Write the values of `NVLINK_SERIES`."""
+        into.add(self.sent_bytes)
+        into.add(self.sent_transfers)
 
     def save(self) -> list[Plain]:
         """The link's state."""
@@ -198,8 +200,9 @@ class NvSwitch(Device):
     def series(self) -> list[Series]:
         return [series_of(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]
 
-    def counters(self) -> list[int]:
-        return [value for port in self.ports for value in port.counters()]
+    def count(self, into: Tally) -> None:
+        for port in self.ports:
+            port.count(into)
 
     def save(self) -> list[Plain]:
         """The switch's state."""

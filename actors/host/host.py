@@ -37,6 +37,7 @@ from actors.host_link import MessagePort
 from emu.kernel.device import Device, Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_event, save_event
+from emu.kernel.tally import Tally
 from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from emu.wire.fault import GPU_GONE, LOST, SLOW
 from emu.wire.message import (
@@ -325,7 +326,7 @@ class Host(Device):
             return []
         return [series_of(name) for name in LIBRARY_SERIES]
 
-    def counters(self) -> list[int]:
+    def count(self, into: Tally) -> None:
         total: list[int] = []
         for program in self.programs:
             more = program.counters()
@@ -335,7 +336,7 @@ class Host(Device):
                 peak = max(total[-1], more[-1])
                 total = [one + other for one, other in zip(total, more, strict=True)]
                 total[-1] = peak
-        return total
+        into.add_list(total)
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the

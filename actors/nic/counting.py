@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import i64
+
 from actors.link import PRIORITIES
-from actors.pfc import port_counters, port_is_steady, port_series
+from actors.port_counting import count_port, port_is_steady, port_series
 from emu.kernel.device import Series, by_priority, series_of
+from emu.kernel.tally import Tally
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
@@ -54,13 +57,30 @@ def _optional(nic: Nic) -> list[str]:
     return names
 
 
+def _count_optional(nic: Nic, into: Tally) -> None:
+    """Write their values, in the order of `_optional`."""
+    if nic.corrupt_every > 0:
+        into.add(nic.rx_icrc_encapsulated)
+    if nic.first_timeout_ps != nic.timeout_ps:
+        into.add(nic.roce_adp_retrans)
+    if len(nic.ports()) > 1:
+        into.add(nic.failovers)
+    if nic.controlled:
+        into.add(nic.np_cnp_sent)
+        into.add(nic.np_ecn_marked_roce_packets)
+        into.add(nic.rp_cnp_handled)
+    if nic.counted:
+        into.add(nic.rnr_nak_retry_err)
+        into.add(nic.out_of_buffer)
+
+
 def nic_is_steady(nic: Nic) -> bool:
     """Whether no counter of time is going on."""
     return all(port_is_steady(port) for port in nic.ports())
 
 
 def nic_series(nic: Nic) -> list[Series]:
-    """The counters of a NIC, in the order of `nic_counters`."""
+    """The counters of a NIC, in the order of `count_nic`."""
     rows = [series_of("nic_" + name) for name in PLAIN]
     rows.append(series_of("nic_retransmitted_frames"))
     rows += [series_of("nic_" + name) for name in _optional(nic)]
@@ -76,23 +96,35 @@ def nic_series(nic: Nic) -> list[Series]:
     return rows
 
 
-def nic_counters(nic: Nic) -> list[int]:
-    """Their values now."""
-    values: list[int] = [getattr(nic, name) for name in PLAIN]
-    values.append(sum([port.retransmitted for port in nic.ports()]))
-    values += [getattr(nic, name) for name in _optional(nic)]
+def count_nic(nic: Nic, into: Tally) -> None:
+    """Write their values, now."""
+    into.add(nic.out_of_sequence)
+    into.add(nic.packet_seq_err)
+    into.add(nic.local_ack_timeout_err)
+    into.add(nic.duplicate_request)
+    into.add(nic.acks_sent)
+    into.add(nic.naks_sent)
+    into.add(nic.delivered_bytes)
+    into.add(nic.posted_bytes)
+    into.add(nic.unknown_qpn)
+    retransmitted: i64 = 0
+    for port in nic.ports():
+        retransmitted += port.retransmitted
+    into.add(retransmitted)
+    _count_optional(nic, into)
     fetch = nic.ports()[0].fetch
     if fetch is not None:
-        values.append(fetch.wait_ps)
+        into.add(fetch.wait_ps)
     for port in nic.ports():
-        values += port_counters(port, nic.queue.now_ps)
+        count_port(into, port, nic.queue.now_ps)
         receive = nic.receive
         n: int = port.number
-        values.append(0 if receive is None else receive.dropped_at(n))
+        into.add(0 if receive is None else receive.dropped_at(n))
         if nic.counts_receive and receive is not None:
-            values += [receive.held_at(n, p) for p in range(PRIORITIES)]
-            values += [receive.peak_at(n, p) for p in range(PRIORITIES)]
-    return values
+            for priority in range(PRIORITIES):
+                into.add(receive.held_at(n, priority))
+            for priority in range(PRIORITIES):
+                into.add(receive.peak_at(n, priority))
 
 
 def pair_states(nic: Nic) -> list[int]:

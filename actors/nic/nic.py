@@ -5,9 +5,8 @@ order, logs when a message was *delivered* (its last byte is here), tells the ho
 and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
 completes work requests when acknowledged; after `retry_count` timeouts without progress the queue pair is in
 error, its requests are flushed, and the host is told. What is done about packets that are lost, doubled or
-out of order is the recovery scheme's (`actors.nic.recovery`).
-`corrupt_every` loses every so many-th data packet here, as if its ICRC were wrong. Not modelled: atomics,
-memory keys.
+out of order is the recovery scheme's (`actors.nic.recovery`). `corrupt_every` loses every so many-th data
+packet here, as if its ICRC were wrong. Not modelled: atomics, memory keys.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from mypy_extensions import i64
 
 from actors.host_link import MessagePort
 from actors.nic.bond import Bond, rebond, route_changed
-from actors.nic.counting import STATE, nic_counters, nic_is_steady, nic_series, pair_states
+from actors.nic.counting import STATE, count_nic, nic_is_steady, nic_series, pair_states
 from actors.nic.faults import afflict_nic, corrupts
 from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
 from actors.nic.numbers import slots_for
@@ -43,6 +42,7 @@ from actors.nic.timeout import fail, timed_out
 from emu.kernel.device import Device, Plain, Series
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from emu.kernel.tally import Tally
 from emu.vectors import vec
 from emu.wire.event import (
     CONFIGURATION,
@@ -357,8 +357,8 @@ class Nic(Device):
     def steady(self) -> bool:
         return nic_is_steady(self)
 
-    def counters(self) -> list[int]:
-        return nic_counters(self)
+    def count(self, into: Tally) -> None:
+        count_nic(self, into)
 
     def end_states(self) -> list[int]:
         """Of every queue pair: state, PSNs acknowledged and expected, messages received."""

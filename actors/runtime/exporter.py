@@ -12,7 +12,7 @@ Compiled code keeps the interpreter lock during a slice, and every blocking call
 it away (`actors.runtime.pages`). So `publish` waits until the answer is out, at most `COURTESY_S`: a scrape
 costs about two slices, and not one for each call.
 
-The series of devices are rendered from prebuilt lines (`emu.measure.exposition`); the worker's own few by
+The series of devices are written from prebuilt lines (`emu.measure.exposition`); the worker's own few by
 prometheus-client.
 
 Not here: OpenMetrics.
@@ -26,6 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from librt.strings import BytesWriter
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric as ClientMetric
@@ -34,6 +35,7 @@ from prometheus_client.registry import Collector
 from actors.runtime.pages import Discovery, PageServer
 from actors.runtime.state_reading import Rows
 from emu.kernel.device import Series
+from emu.kernel.tally import Tally
 from emu.measure.exposition import Exposition, StateText
 from emu.measure.metric import Kind, Metric, Unit
 from emu.measure.metrics import ENGINE_METRICS, METRIC_OF
@@ -54,7 +56,7 @@ class Snapshot(NamedTuple):
     """What a worker publishes: its virtual time, the counters of each device, and its own few."""
 
     virtual_ps: int
-    values: tuple[Sequence[int], ...]
+    tally: Tally
     engine: dict[str, int]
     state: Rows
 
@@ -82,7 +84,9 @@ class Exporter:
         self._devices = devices
         self._priorities = priorities
         self._exposition: Exposition | None = None
-        self._building = threading.Lock()
+        self._writing = threading.Lock()
+        self._page = BytesWriter()
+        """Kept, since a buffer of megabytes that is made anew costs a fault for each of its pages."""
         self._condition = threading.Condition()
         self._snapshot: Snapshot | None = None
         self._state = StateText()
@@ -100,17 +104,17 @@ class Exporter:
     def publish(
         self,
         virtual_ps: int,
-        values: Iterable[Sequence[int]],
+        tally: Tally,
         engine: Mapping[str, int] | None = None,
         state: Rows | None = None,
     ) -> None:
         """Hand over the counters of a sync point or of a slice's end; called by the worker's own thread.
 
-        The lists in `values` must not change afterwards (what `Device.counters()` returns does not).
+        The tally must not change afterwards.
         `engine` has values for the keys of `ENGINE_METRICS`; virtual time and memory are filled in here.
         Waits, at most `COURTESY_S`, until the scrapes that waited are answered.
         """
-        snapshot = Snapshot(virtual_ps, tuple(values), dict(engine or {}), state or {})
+        snapshot = Snapshot(virtual_ps, tally, dict(engine or {}), state or {})
         with self._condition:
             self._snapshot = snapshot
             self._generation += 1
@@ -127,18 +131,21 @@ class Exporter:
             self.wanted = True
             self._condition.wait_for(lambda: self._generation != generation, WAIT_S)
             snapshot = self._snapshot
-        text = ""
-        if snapshot is not None:
-            text = self._shown().render(snapshot.values) + self._state.render(snapshot.state)
-        return text.encode() + generate_latest(self._registry)
+        with self._writing:
+            page = self._page
+            page.truncate(0)
+            if snapshot is not None:
+                self._shown().write(page, snapshot.tally)
+                page.write(self._state.render(snapshot.state))
+            page.write(generate_latest(self._registry))
+            return page.getvalue()
 
     def _shown(self) -> Exposition:
         """The series, ready to be rendered."""
-        with self._building:
-            if self._exposition is None:
-                self._exposition = Exposition(self._devices, self._priorities)
-                self._devices = ()
-            return self._exposition
+        if self._exposition is None:
+            self._exposition = Exposition(self._devices, self._priorities)
+            self._devices = ()
+        return self._exposition
 
     def sent(self) -> None:
         """A scrape is answered."""

@@ -104,27 +104,30 @@ class PageServer:
         connection.settimeout(TIMEOUT_S)
         words = request.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            connection.sendall(_response("400 Bad Request", "text/plain", b"not HTTP/1\n"))
+            _send(connection, "400 Bad Request", "text/plain", b"not HTTP/1\n")
             return
         page = self.pages.get(words[1].split("?", 1)[0])
         if words[0] != "GET":
-            connection.sendall(_response("405 Method Not Allowed", "text/plain", b"only GET\n"))
+            _send(connection, "405 Method Not Allowed", "text/plain", b"only GET\n")
         elif page is None:
             known = "".join(f"{path}\n" for path in tuple(self.pages)).encode()
-            connection.sendall(_response("404 Not Found", "text/plain", b"there is:\n" + known))
+            _send(connection, "404 Not Found", "text/plain", b"there is:\n" + known)
         else:
             try:
-                connection.sendall(_response("200 OK", page.content_type, page.body()))
+                _send(connection, "200 OK", page.content_type, page.body())
             finally:
                 page.sent()
 
 
-def _response(status: str, content_type: str, body: bytes) -> bytes:
+def _send(connection: socket.socket, status: str, content_type: str, body: bytes) -> None:
+    """Answer; a page of megabytes is not copied to stand behind its head."""
     head = (
         f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
         "Connection: close\r\n\r\n"
-    )
-    return head.encode("ascii") + body
+    ).encode("ascii")
+    sent = connection.sendmsg([head, body])
+    for part in (head[sent:], memoryview(body)[max(sent - len(head), 0) :]):
+        connection.sendall(part)
 
 
 def target_list(run: str, targets: Iterable[tuple[int, str]]) -> str:

@@ -17,7 +17,8 @@ from actors.runtime.exporter import Exporter
 from actors.runtime.outcome import Made, Progress
 from actors.runtime.partition import Partition
 from actors.runtime.state_reading import Rows, StateReading
-from emu.kernel.device import Device
+from emu.kernel.device import Device, counts_of
+from emu.kernel.tally import Tally
 from emu.scenario.schema import Scenario
 from emu.topology.model import Role, Topology
 
@@ -33,7 +34,7 @@ class Scrape:
         self._address = ""
         self._served_ps = -1
         """The virtual time of the last snapshot that was published."""
-        self._values: list[list[int]] = []
+        self._tally = Tally()
         self._engine: dict[str, int] = {}
         self._windows_before = 0
         self.state: StateReading | None = None
@@ -102,11 +103,11 @@ class Scrape:
                 "windows": self._windows_before + self._windows(),
                 "window_wait_ps": self._waited_before_ps + self.waited_ps(),
             }
-            self._values = [device.counters() for device in self._devices]
+            self._tally = counts_of(self._devices)
             if self.state is not None:
                 self._rows = self.state.rows(virtual_ps)
         self._engine["refused_connections"] = self._refused_before + self.refused()
-        self._exporter.publish(self._served_ps, self._values, self._engine, self._rows)
+        self._exporter.publish(self._served_ps, self._tally, self._engine, self._rows)
 
     def page(self) -> tuple[int, bytes]:
         """The metrics page, and a virtual time that it is not beyond."""

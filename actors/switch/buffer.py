@@ -37,6 +37,7 @@ from mypy_extensions import i64
 from actors.pfc import Pfc
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
+from emu.kernel.tally import Tally
 from emu.vectors import append, vec
 from emu.wire.frame import PAUSE_WIRE_BYTES
 
@@ -235,6 +236,28 @@ class Buffer:
         pfc = group.pfc
         if pfc is not None:
             pfc.stop(group.priority, now)
+
+    def count(self, into: Tally) -> None:
+        """Write what the pool holds and the most that it held; of shared headroom the most too."""
+        into.add(self.held_bytes)
+        into.add(self.peak_bytes)
+        if self.headroom_pool_bytes > 0:
+            into.add(self.headroom_pool_peak_bytes)
+
+    def count_groups(self, into: Tally, first: i64, end: i64) -> None:
+        """Write what these groups hold, the most that they held, and the most of their headroom."""
+        at: i64 = first
+        while at < end:
+            into.add(self.groups[at].held_bytes)
+            at += 1
+        at = first
+        while at < end:
+            into.add(self.groups[at].peak_bytes)
+            at += 1
+        at = first
+        while at < end:
+            into.add(self.groups[at].headroom_peak_bytes)
+            at += 1
 
     def save(self) -> list[Plain]:
         """What is held, and where."""

@@ -31,6 +31,7 @@ from actors.switch.voq import Voq
 from emu.kernel.device import Plain, Series, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list, load_integers, save_integers
+from emu.kernel.tally import Tally
 from emu.vectors import append, vec
 from emu.wire.event import LINK_STATE, SERVE, WATCHDOG, Message
 from emu.wire.fault import CREDITS
@@ -307,15 +308,12 @@ class DeepSwitch(Switch):
             rows += [series_of("credit_grants", n), series_of("voq_bytes", n), series_of("voq_peak_bytes", n)]
         return rows
 
-    def counters(self) -> list[int]:
-        values = super().counters()
+    def count(self, into: Tally) -> None:
+        super().count(into)
         for port in self.ports:
-            values += [
-                self.granted[port.number],
-                sum([int(held) for held in port.voq_bytes]),
-                self.voq_peak_bytes[port.number],
-            ]
-        return values
+            into.add(self.granted[port.number])
+            into.add(sum([int(held) for held in port.voq_bytes]))
+            into.add(self.voq_peak_bytes[port.number])
 
     def save(self) -> list[Plain]:
         voqs: list[Plain] = [voq.save() for voq in self.voqs.values()]

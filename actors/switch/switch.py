@@ -24,7 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.link import PRIORITIES
-from actors.pfc import port_counters, port_is_steady, port_series
+from actors.port_counting import count_port, port_is_steady, port_series
 from actors.route_change import SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes
@@ -38,6 +38,7 @@ from emu.errors import RuntimeFailure
 from emu.kernel.device import Device, Plain, Series, by_priority, series_of
 from emu.kernel.queue import EventQueue
 from emu.kernel.state import as_int, as_list
+from emu.kernel.tally import Tally
 from emu.units import serialisation_ps
 from emu.vectors import append, vec
 from emu.wire.event import (
@@ -339,31 +340,27 @@ class Switch(Device):
     def steady(self) -> bool:
         return all(port_is_steady(port) for port in self.ports)
 
-    def counters(self) -> list[int]:
-        buffer = self.buffer
-        values: list[int] = [buffer.held_bytes, buffer.peak_bytes]
-        if buffer.headroom_pool_bytes > 0:
-            values.append(buffer.headroom_pool_peak_bytes)
+    def count(self, into: Tally) -> None:
+        self.buffer.count(into)
         if self.counts_moved and self.classes is not None:
-            values.append(self.classes.moved)
+            into.add(self.classes.moved)
         if self.cuts_through:
-            values.append(self.cut_frames)
+            into.add(self.cut_frames)
         for port in self.ports:
-            values += port_counters(port, self.queue.now_ps)
-            values += [port.dropped[reason] for reason in self._reasons(port)]
+            count_port(into, port, self.queue.now_ps)
+            for reason in self._reasons(port):
+                into.add(port.dropped[reason])
             if self.watches:
-                values += list(self.watches[port.number].storms)
-            values += [red.marked for red in port.reds]
-            values += list(port.queued_bytes)
-            values += list(port.queue_peak_bytes)
-            first: int = port.number * PRIORITIES
-            values += [buffer.groups[first + p].held_bytes for p in range(PRIORITIES)]
-            values += [buffer.groups[first + p].peak_bytes for p in range(PRIORITIES)]
-            values += [buffer.groups[first + p].headroom_peak_bytes for p in range(PRIORITIES)]
+                into.add_table(self.watches[port.number].storms)
+            for red in port.reds:
+                into.add(red.marked)
+            into.add_table(port.queued_bytes)
+            into.add_table(port.queue_peak_bytes)
+            first: i64 = port.number * PRIORITIES
+            self.buffer.count_groups(into, first, first + PRIORITIES)
         router = self.router
         if router is not None:
-            values += router.counters()
-        return values
+            into.add_list(router.counters())
 
     def save(self) -> list[Plain]:
         ports: list[Plain] = [port.save() for port in self.ports]

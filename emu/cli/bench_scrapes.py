@@ -17,6 +17,7 @@ from typing import Final
 
 from actors.runtime.plan import blueprint_of, spread
 from emu.kernel.device import Series
+from emu.kernel.tally import tally_of
 from emu.measure.bench_cases import CASES
 from emu.measure.exposition import Exposition
 from emu.scenario.load import load_mapping
@@ -54,11 +55,11 @@ def rendering_s() -> float:
     page = Exposition(devices)
     times_s: list[float] = []
     for at in range(RENDERINGS):
-        values = [[1_234_567 + place + at for place in range(len(series))] for _, series in devices]
+        tally = tally_of([1_234_567 + place + at for place in range(len(series))] for _, series in devices)
         begin_s = time.perf_counter()
-        text = page.render(values)
+        text = page.render(tally)
         times_s.append(time.perf_counter() - begin_s)
-        assert text.count("\n") >= SERIES, text.count("\n")
+        assert text.count(b"\n") >= SERIES, text.count(b"\n")
     return median(times_s)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from emu.kernel.queue import EventQueue
+from emu.kernel.tally import Tally
 from emu.wire.event import Event, Message, pack_key
 from emu.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
 from emu.wire.frame import Frame
@@ -170,9 +171,14 @@ class Device:
         """The device's counters, in a fixed order."""
         return []
 
+    def count(self, into: Tally) -> None:
+        """Write the value of each counter of `series`, now."""
+
     def counters(self) -> list[int]:
         """The value of each counter of `series`, now."""
-        return []
+        tally = Tally()
+        self.count(tally)
+        return tally.listed()
 
     def steady(self) -> bool:
         """Whether the counters stand still while the device executes nothing: no time is being counted."""
@@ -217,3 +223,11 @@ def _rows(saved: Plain) -> list[list[int]]:
         assert isinstance(row, list), row
         rows.append([value for value in row if isinstance(value, int)])
     return rows
+
+
+def counts_of(devices: list[Device]) -> Tally:
+    """The counters of devices, now, in their order."""
+    tally = Tally()
+    for device in devices:
+        device.count(tally)
+    return tally

@@ -15,6 +15,7 @@ import pytest
 from actors.runtime import pages
 from actors.runtime.exporter import Discovery, Exporter
 from emu.kernel.device import Series
+from emu.kernel.tally import tally_of
 from tests.measure.test_exposition import check_format
 
 DEVICES = [("rtsw-0", [Series("port_sent_bytes", 0), Series("pfc_paused_ps", 0, 3)])]
@@ -37,7 +38,7 @@ def scrape(address: str) -> str:
 
 def test_scrape_shows_the_last_snapshot(exporter: Exporter) -> None:
     address = exporter.start()
-    exporter.publish(2_500_000_000_000, [[84, 10**12]], {"events": 12, "packet_hops": 3})
+    exporter.publish(2_500_000_000_000, tally_of([[84, 10**12]]), {"events": 12, "packet_hops": 3})
     text = scrape(address)
     assert 'emu_port_transmit_bytes_total{device="rtsw-0",port="0"} 84\n' in text
     assert 'emu_pfc_paused_seconds_total{device="rtsw-0",port="0",priority="3"} 1.000000000000\n' in text
@@ -48,13 +49,13 @@ def test_scrape_shows_the_last_snapshot(exporter: Exporter) -> None:
 
 def test_scrape_gets_a_snapshot_taken_for_it(exporter: Exporter) -> None:
     address = exporter.start()
-    exporter.publish(0, [[0, 0]])
+    exporter.publish(0, tally_of([[0, 0]]))
     answers: list[str] = []
     scraping = threading.Thread(target=lambda: answers.append(scrape(address)))
     scraping.start()
     while scraping.is_alive() and not answers:
         if exporter.wanted:
-            exporter.publish(10**12, [[4194, 0]])
+            exporter.publish(10**12, tally_of([[4194, 0]]))
     scraping.join()
     assert 'emu_port_transmit_bytes_total{device="rtsw-0",port="0"} 4194\n' in answers[0]
     assert not exporter.wanted
@@ -69,7 +70,7 @@ def test_scrape_before_the_first_snapshot_tells_what_is_known(exporter: Exporter
 
 def test_page_is_well_formed(exporter: Exporter) -> None:
     address = exporter.start()
-    exporter.publish(1, [[84, 5]], {"events": 1})
+    exporter.publish(1, tally_of([[84, 5]]), {"events": 1})
     device_lines = scrape(address).split("# HELP emu_virtual_seconds_total")[0]
     assert len(check_format(device_lines)) == 2
 
@@ -77,7 +78,9 @@ def test_page_is_well_formed(exporter: Exporter) -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_finds_nothing_to_say(exporter: Exporter) -> None:
     address = exporter.start()
-    exporter.publish(1, [[84, 5]], {"events": 1, "packet_hops": 2, "data_packet_hops": 1, "windows": 4})
+    exporter.publish(
+        1, tally_of([[84, 5]]), {"events": 1, "packet_hops": 2, "data_packet_hops": 1, "windows": 4}
+    )
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=scrape(address), capture_output=True, text=True, check=False
     )
@@ -98,7 +101,7 @@ def test_unknown_page_is_answered_with_what_there_is(exporter: Exporter) -> None
 )
 def test_other_requests_are_refused_and_the_next_is_served(exporter: Exporter, request_text: bytes) -> None:
     address = exporter.start()
-    exporter.publish(1, [[84, 5]])
+    exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as client:
         client.sendall(request_text)
@@ -109,7 +112,7 @@ def test_other_requests_are_refused_and_the_next_is_served(exporter: Exporter, r
 
 def test_client_that_goes_away_does_no_harm(exporter: Exporter) -> None:
     address = exporter.start()
-    exporter.publish(1, [[84, 5]])
+    exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
     socket.create_connection((host, int(port)), timeout=5).close()
     assert "emu_port_transmit_bytes_total" in scrape(address)
@@ -120,7 +123,7 @@ def test_clients_that_trickle_keep_nobody_waiting_for_long(
 ) -> None:
     monkeypatch.setattr(pages, "TIMEOUT_S", 0.2)
     address = exporter.start()
-    exporter.publish(1, [[84, 5]])
+    exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
     slow = [socket.create_connection((host, int(port)), timeout=5) for _ in range(pages.THREADS)]
     over = threading.Event()
@@ -147,7 +150,7 @@ def test_closed_exporter_can_be_closed_again_and_publishes_to_nobody() -> None:
     one.start()
     one.close()
     one.close()
-    one.publish(1, [[1, 2]])
+    one.publish(1, tally_of([[1, 2]]))
 
 
 def test_discovery_lists_the_workers_as_http_sd_wants_it() -> None:

@@ -6,6 +6,7 @@ from time import perf_counter
 import pytest
 
 from emu.kernel.device import Series
+from emu.kernel.tally import tally_of
 from emu.measure.exposition import Exposition
 
 LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z]+="[^"\\\n]*"(,[a-z]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')
@@ -44,7 +45,7 @@ def test_each_series_is_one_line_under_its_family() -> None:
             ("nic-0-0", [Series("port_sent_bytes", 0), Series("nic_out_of_sequence")]),
         ]
     )
-    assert check_format(exposition.render([[84, 1_167_760, 7], [4194, 2]])) == {
+    assert check_format(exposition.render(tally_of([[84, 1_167_760, 7], [4194, 2]])).decode()) == {
         'emu_port_transmit_bytes_total{device="rtsw-0",port="0"}': "84",
         'emu_port_transmit_bytes_total{device="nic-0-0",port="0"}': "4194",
         'emu_pfc_paused_seconds_total{device="rtsw-0",port="0",priority="3"}': "0.000001167760",
@@ -56,9 +57,9 @@ def test_each_series_is_one_line_under_its_family() -> None:
 def test_series_of_an_unused_priority_shows_up_once_it_is_not_zero() -> None:
     series = [Series("pfc_sent_frames", 0, priority) for priority in range(8)]
     exposition = Exposition([("rtsw-0", series)], priorities=(3, 6))
-    quiet = check_format(exposition.render([[0] * 8]))
+    quiet = check_format(exposition.render(tally_of([[0] * 8])).decode())
     assert [name[-3] for name in quiet] == ["3", "6"]
-    told = check_format(exposition.render([[0, 0, 0, 0, 0, 9, 0, 0]]))
+    told = check_format(exposition.render(tally_of([[0, 0, 0, 0, 0, 9, 0, 0]])).decode())
     assert told['emu_pfc_transmit_xoff_frames_total{device="rtsw-0",port="0",priority="5"}'] == "9"
 
 
@@ -69,14 +70,14 @@ def test_a_page_has_the_values_of_its_own_scrape() -> None:
     labels = [f'{name}{{device="rtsw-{at}",port="{port}"}}' for at in (0, 1) for port in (0, 1)]
     depth = 'emu_queue_bytes{device="rtsw-1",port="0",priority="5"}'
     for sent, held in (([1, 2, 3, 4], 0), ([1, 2, 3, 4], 7), ([1, 2, 5, 4], 7), ([1, 2, 3, 4], 0)):
-        page = check_format(exposition.render([[*sent[:2], 0], [*sent[2:], held]]))
+        page = check_format(exposition.render(tally_of([[*sent[:2], 0], [*sent[2:], held]])).decode())
         expected = dict(zip(labels, map(str, sent), strict=True))
         assert page == expected | ({depth: str(held)} if held else {})
 
 
 def test_family_without_a_line_is_left_out() -> None:
     exposition = Exposition([("rtsw-0", [Series("pfc_sent_frames", 0, 1)])], priorities=(3,))
-    assert exposition.render([[0]]) == ""
+    assert exposition.render(tally_of([[0]])) == b""
 
 
 def test_series_that_is_not_declared_is_refused() -> None:
@@ -89,11 +90,11 @@ def test_ten_thousand_series_are_rendered_within_a_scrape() -> None:
     devices = [(f"rtsw-{at}", [Series("port_sent_bytes", port) for port in range(100)]) for at in range(100)]
     exposition = Exposition(devices)
     took_s = []
-    text = ""
+    text = b""
     for again in range(5):
-        values = [[at * port + again for port in range(100)] for at in range(100)]
+        tally = tally_of([at * port + again for port in range(100)] for at in range(100))
         begun_s = perf_counter()
-        text = exposition.render(values)
+        text = exposition.render(tally)
         took_s.append(perf_counter() - begun_s)
-    assert text.count("\n") == 10_002
+    assert text.count(b"\n") == 10_002
     assert min(took_s) < 0.02

@@ -18,6 +18,7 @@ from actors.runtime.outcome import Ending, Observer, RunOptions, WorkerRecord
 from emu.api import Result
 from emu.cli.bench_case import measured
 from emu.cli.bench_command import run_once
+from emu.kernel.tally import tally_of
 from emu.measure.bench_cases import CASES
 from emu.measure.collected import Counts, Sample
 from emu.measure.exposition import Exposition
@@ -79,7 +80,7 @@ def test_summary_of_a_real_run_validates_and_holds_its_expectations(tmp_path: Pa
 def test_counters_of_every_device_are_declared(tmp_path: Path, name: str) -> None:
     devices = run(name, tmp_path / "run").outcome.devices
     exposition = Exposition([(f"device-{one.number}", one.series) for one in devices])
-    series = check_format(exposition.render([one.counters for one in devices]))
+    series = check_format(exposition.render(tally_of([one.counters for one in devices])).decode())
     assert len(series) == sum(len(one.series) for one in devices)
 
 
@@ -199,7 +200,7 @@ def test_bench_measures_what_the_run_counted(tmp_path: Path) -> None:
 def test_promtool_finds_nothing_to_say_about_a_real_page(tmp_path: Path) -> None:
     devices = run("tiny_flap", tmp_path / "run").outcome.devices
     exposition = Exposition([(f"device-{one.number}", one.series) for one in devices])
-    page = exposition.render([one.counters for one in devices])
+    page = exposition.render(tally_of([one.counters for one in devices])).decode()
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False
     )

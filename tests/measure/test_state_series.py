@@ -172,12 +172,16 @@ def test_sizes_are_ranges_of_powers_of_two() -> None:
 
 
 def test_state_is_rendered_as_prometheus_reads_it() -> None:
-    text = StateText().render({"job_running": [(("a",), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]})
+    text = (
+        StateText()
+        .render({"job_running": [(("a",), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]})
+        .decode()
+    )
     assert 'emu_job_running{job="a"} 1\n' in text
     assert "emu_faults_total 2\n" in text
     assert "unheard_of" not in text
     (rows,) = states(30 * US)
-    assert len(check_format(StateText().render(rows))) > 28
+    assert len(check_format(StateText().render(rows).decode())) > 28
 
 
 def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
@@ -199,7 +203,7 @@ def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None
     ((labels, mfu_ppm),) = rows["job_mfu_ppm"]
     assert labels == ("train",)
     assert abs(mfu_ppm - training.mfu * 10**6) <= 1
-    assert f'emu_job_mfu_ratio{{job="train"}} 0.{mfu_ppm:06d}\n' in StateText().render(rows)
+    assert f'emu_job_mfu_ratio{{job="train"}} 0.{mfu_ppm:06d}\n' in StateText().render(rows).decode()
 
 
 def test_every_member_of_every_group_has_its_load() -> None:
