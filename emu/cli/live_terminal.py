@@ -39,6 +39,10 @@ class LiveTerminal(Terminal):
         self._live: Live | None = None
         self._last = (time.monotonic(), 0, 0)
         self._seen: dict[int, int] = {}
+        self._aimed = 0
+        """How many occurrences of faults that hit the busiest were looked at."""
+        self._hit: dict[int, str] = {}
+        """By fault, what it hit last: told when that is another."""
 
     def begin_live(self, title: str, facts: Sequence[str]) -> None:
         """The heading, and the status line where somebody looks."""
@@ -48,16 +52,22 @@ class LiveTerminal(Terminal):
             self._live.start()
 
     def progressed(self, progress: Progress) -> None:
-        """Tell of operations that failed, and renew the status line."""
+        """Tell what faults on the busiest hit and which operations failed, and renew the status line."""
         new = [row for row in progress.operations if row[1] > self._seen.get(row[0], -1)]
         self._seen |= {row[0]: row[1] for row in new}
+        aims = progress.aims[self._aimed :]
+        self._aimed += len(aims)
+        for one in aims:
+            if self._hit.get(one.entry) != one.target:
+                self._hit[one.entry] = one.target
+                self._lines([f"fault {one.entry} hits {one.target} at {shown_time(one.at_ps)}"])
         self._lines(
             f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
             for row in new
             if row[4] != STATUS_SUCCESS
         )
         if self._live is not None:
-            self._live.update(Text(self._status(progress)))
+            self._live.update(Text(self._status(progress), no_wrap=False, overflow="fold"))
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """A line for what was done."""

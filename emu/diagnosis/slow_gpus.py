@@ -61,7 +61,7 @@ def _hung(view: View) -> Iterator[Finding]:
             view.name(gpu),
             945,
             f"{view.name(gpu)} did nothing of what it was asked for during {about_time(silent_ps)}, and the "
-            "other ranks waited for its",
+            "other ranks waited for it",
             (f"{view.name(gpu)}: gpu_unresponsive {about_time(silent_ps)}{when}",),
             view.since("gpu_unresponsive_ps", gpu),
             harms=True,

@@ -252,7 +252,7 @@ class Miscabling(FaultSection):
     def check(self) -> Iterator[Refusal]:
         """Refuse a time."""
         if self.at_ps:
-            yield Refusal(("at",), "cables are swapped from the start", "no `at`")
+            yield Refusal(("at",), "cables are swapped from the start, never while a run goes on", "no `at`")
 
     def pair(self, topology: Topology) -> tuple[int, int]:
         """The two links by number. Raises TopologyError."""

@@ -12,15 +12,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def seen(out: Path, scenario: str, *options: str) -> str:
-    """Everything that was written to the terminal, without its colours."""
+def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
+    """Everything that was written to a terminal so wide, without its colours."""
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "emu.cli.main", "up", str(ROOT / "scenarios" / scenario), "--local"]
     with subprocess.Popen(
         [*command, "--out", str(out), *options],
         stdout=theirs,
         stderr=theirs,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "200"},
+        env=os.environ | {"TERM": "xterm", "COLUMNS": str(columns)},
     ) as process:
         os.close(theirs)
         text = b""
@@ -47,3 +47,23 @@ def test_the_status_line_says_how_far_each_kind_of_job_is(scenario: str, told: s
     text = seen(tmp_path / "run", scenario, "--pace", "2ms/s", "--for", "2ms", "--set", "expect=[]")
     assert re.search(told, text), text
     assert " a second)" in text
+
+
+def test_the_status_line_goes_on_below_where_the_terminal_is_narrow(tmp_path: Path) -> None:
+    text = seen(
+        tmp_path / "run",
+        "tiny_flap.yaml",
+        *("--pace", "2ms/s", "--for", "2ms", "--set", "expect=[]"),
+        columns=60,
+    )
+    status = [line for line in re.split(r"[\r\n]+", text.partition("results in")[0]) if " a second)" in line]
+    assert status
+    assert max(map(len, status)) <= 60
+    assert re.search(r"faults\s+[0-9]\s+active\s+of\s+3", text), text
+
+
+def test_what_a_fault_on_the_busiest_hits_is_told_as_it_strikes(tmp_path: Path) -> None:
+    text = seen(
+        tmp_path / "run", "busiest_uplink.yaml", "--pace", "max", "--for", "2ms", "--set", "expect=[]"
+    )
+    assert re.search(r"fault 0 hits [a-z]+-[0-9]+[:>][a-z]+-[0-9]+ at ", text), text
