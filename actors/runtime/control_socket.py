@@ -31,7 +31,6 @@ from actors.runtime.steering import Steering
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.report import shown_time
 from emu.measure.run_directory import SOCKET
-from emu.scenario.changes import end_of
 
 MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 5.0
@@ -125,7 +124,7 @@ def fault_list(steering: Steering) -> list[dict[str, Any]]:
     """Every fault of a run, by number: kind, target, from when to when, and how it stands."""
     rows: list[dict[str, Any]] = []
     for number, fault in enumerate(steering.scenario.faults):
-        until_ps = end_of(fault)
+        until_ps = steering.until_ps(number)
         state = "over" if until_ps is not None and until_ps <= steering.virtual_ps else "active"
         if fault.at_ps > steering.virtual_ps:
             state = "to come"

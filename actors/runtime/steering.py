@@ -19,10 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from emu.errors import ScenarioError, UsageError
-from emu.scenario.changes import Change, changed, check_clear, check_fault, one_line
+from emu.faults.events import spans_of
+from emu.scenario.changes import Change, changed, check_clear, check_fault, end_of, one_line
+from emu.scenario.fault_plan import scripted
 from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 from emu.topology.model import Topology
+from emu.wire.event import NEVER_PS
 
 MOST_WAITING: Final = 64
 GRACE_S: Final = 10.0
@@ -71,6 +74,8 @@ class Steering:
         self.listener: Listener | None = None
         self._overdue_s = float("inf")
         self._topology = topology
+        self._mended: tuple[Scenario, int, dict[int, int]] | None = None
+        """Of a scenario with so many aims known: by fault, when a repair ended all of it."""
         self._lock = threading.Lock()
         self._waiting: deque[Order] = deque()
         self._current: Order | None = None
@@ -80,6 +85,27 @@ class Steering:
         self._heard_ps = -1
         """When the change under way was made, if any worker said so."""
         self._over = False
+
+    def until_ps(self, number: int) -> int | None:
+        """When a fault is over for the last time, by itself or since a repair ended it; None if it stands."""
+        own_ps = end_of(self.scenario.faults[number])
+        ends_ps = [own_ps] if own_ps is not None else []
+        if any(fault.kind == "link_up" for fault in self.scenario.faults):
+            ends_ps += [end_ps for entry, end_ps in self._mends().items() if entry == number]
+        return min(ends_ps, default=None)
+
+    def _mends(self) -> dict[int, int]:
+        scenario, aims = self.scenario, self.aims
+        known = self._mended
+        if known is None or known[0] is not scenario or known[1] != len(aims):
+            faults = [one for one in scripted(scenario, self._topology, aims) if one.changes or one.repairs]
+            begun = [one for one in faults if not one.repairs]
+            ends_ps: dict[int, int] = {}
+            for fault, (_, end_ps) in zip(begun, spans_of(faults), strict=True):
+                ends_ps[fault.entry] = max(end_ps, ends_ps.get(fault.entry, 0))
+            over = {entry: end_ps for entry, end_ps in ends_ps.items() if end_ps < NEVER_PS}
+            known = self._mended = (scenario, len(aims), over)
+        return known[2]
 
     def inject(self, fault: Mapping[str, object]) -> Order:
         """Order a fault, with the keys that it has in a scenario, `at` left out. Raises UsageError."""

@@ -100,9 +100,9 @@ class LiveTerminal(Terminal):
         if faults:
             active = sum(
                 fault.at_ps <= progress.virtual_ps
-                and ((until := end_of(fault)) is None or until > progress.virtual_ps)
+                and ((until_ps := self._steering.until_ps(number)) is None or until_ps > progress.virtual_ps)
                 and "for_ps" in type(fault).model_fields
-                for fault in faults
+                for number, fault in enumerate(faults)
             )
             parts.append(f"faults {active} active of {len(faults)}")
         return "  |  ".join(parts)

@@ -51,10 +51,12 @@ def _style(line: str) -> str:
 def _wrapped(line: str, columns: int) -> str:
     """A sentence that is longer than the terminal is wide goes on below, not in the middle of a word.
 
-    Rows of tables (more than one space between words) and the command to be copied stay as they are.
+    Rows of tables (more than one space between words), the command to be copied, and a line with a word that
+    is wider than the terminal (a digest) stay as they are.
     """
     words = line.lstrip()
-    if len(line) <= columns or "  " in words or line.startswith(REPEAT):
+    longest = max(map(len, words.split(" ")))
+    if len(line) <= columns or longest > columns or "  " in words or line.startswith(REPEAT):
         return line
     indent = " " * (len(line) - len(words) + 2)
     return fill(
@@ -107,7 +109,7 @@ class Terminal(Observer):
         """Move the bar, and show the rows that are complete."""
         self._lines(self._table.take(progress.operations))
         for line in progress.refusals:
-            self._errors.print(Text(line, style="yellow"))
+            self._tell(line, "yellow")
         if self._bar is not None:
             done = min(progress.delivered_bytes, self._planned_bytes)
             self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)
@@ -117,7 +119,7 @@ class Terminal(Observer):
 
     def noted(self, line: str) -> None:
         """What happened to the run, on standard error; the run goes on."""
-        self._errors.print(Text(f"emu: {line}", style="yellow"))
+        self._tell(f"emu: {line}", "yellow")
 
     def close(self) -> None:
         """Take the bar away. May be called again."""
@@ -143,7 +145,13 @@ class Terminal(Observer):
     def failed(self, message: str) -> None:
         """Why the run failed, on standard error."""
         self.close()
-        self._errors.print(Text(f"emu: {message}", style="bold red"))
+        self._tell(f"emu: {message}", "bold red")
+
+    def _tell(self, text: str, style: str) -> None:
+        """On standard error, line by line."""
+        for line in text.splitlines():
+            shown = _wrapped(line, self._errors.width) if self._errors.is_terminal else line
+            self._errors.print(Text(shown, style=style))
 
     def _lines(self, lines: Iterable[str]) -> None:
         if not self._quiet:

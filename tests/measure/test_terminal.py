@@ -64,12 +64,14 @@ def test_sentences_go_on_below_on_a_narrow_terminal_and_rows_and_commands_stay_w
     )
     row = f"  nic-14-0 -> rtsw-1  24MiB        22.3%   55.7%   {'and more ' * 5}"
     repeat = "repeat with: emu run handmade.yaml --seed 5 --set jobs[0].workload.size=1MiB --set a=b"
-    terminal.begin("handmade", [sentence, row, repeat])
+    digest = f"digest {'0123456789abcdef' * 6}"
+    terminal.begin("handmade", [sentence, row, repeat, digest])
     terminal.close()
-    assert screen.getvalue().splitlines()[:5] == [
+    assert screen.getvalue().splitlines()[:6] == [
         "handmade",
         "  drops 0 (congestion 0), pause frames 2449, paused 15.92ms, retransmitted 0,",
         "    peak buffer 28.93MiB",
         row,
         repeat,
+        digest,
     ]

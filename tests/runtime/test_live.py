@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from actors.runtime.control_socket import fault_list
 from actors.runtime.outcome import WorkerRecord
 from actors.runtime.pace import QUANTUM_S
 from emu import api
@@ -271,6 +272,22 @@ def test_what_cannot_be_done_is_refused_in_one_line() -> None:
     steering.close()
     with pytest.raises(UsageError, match="the run has ended"):
         steering.inject({"kind": "link_down", "target": "rtsw-0:ctsw-0"})
+
+
+def test_a_fault_is_over_once_a_repair_ended_it() -> None:
+    down = {"kind": "link_down", "target": "rtsw-0:ctsw-0"}
+    faults = [
+        {**down, "at": "10us"},
+        {**down, "at": "150us", "target": "rtsw-0:ctsw-1"},
+        {**down, "at": "160us", "for": "500us", "target": "rtsw-0:ctsw-1"},
+        {"at": "200us", "kind": "link_up", "target": "rtsw-0:ctsw-1"},
+        {**down, "at": "250us", "target": "rtsw-0:ctsw-1"},
+    ]
+    prepared = api.prepare(TINY, {"faults": faults})
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    steering.virtual_ps = 300_000_000
+    rows = [(row["until"], row["state"]) for row in fault_list(steering)]
+    assert rows == [("", "active"), ("200us", "over"), ("200us", "over"), ("", "done"), ("", "active")]
 
 
 def test_an_order_that_is_never_made_is_refused_when_the_run_ends() -> None:
