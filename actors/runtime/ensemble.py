@@ -285,6 +285,8 @@ def _reason(error: Exception) -> str:
     """Why Ray thinks an actor is gone, in one line."""
     if "temporarily unavailable" in str(error):  # which is followed by what its transport says
         return "its process cannot be reached any more"
+    if "exits with a connection error" in str(error):  # and three sentences more
+        return "its process ended, as one does that is killed or short of memory"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     chosen = [line for line in lines if line.startswith("The actor died") or "exit detail" in line.lower()]
     line = (chosen or lines or [type(error).__name__])[-1]

@@ -129,10 +129,13 @@ def parse_pace(text: str) -> int:
     if text == "max":
         return 0
     amount, slash, unit = text.partition("/")
+    accepted = f"--pace {text}: accepted: virtual time a second, at most 1s/s, like 1ms/s; or max"
+    if not slash or unit.strip() != "s":
+        raise UsageError(accepted)
     try:
         pace_ps = parse_time(amount.strip())
     except UsageError as error:
         raise UsageError(f"--pace {text}: {error}") from None
-    if not slash or unit.strip() != "s" or not 0 < pace_ps <= PS_PER_S:
-        raise UsageError(f"--pace {text}: accepted: virtual time a second, at most 1s/s, like 1ms/s; or max")
+    if not 0 < pace_ps <= PS_PER_S:
+        raise UsageError(accepted)
     return pace_ps
