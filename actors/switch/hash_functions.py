@@ -1,7 +1,7 @@
 """What does a switch hash, with which function, and which bits of it count?
 
-The key is the chosen fields, each as many bytes as it has in the packet, in the order in which they are
-named. Over it runs one of
+The key is the chosen fields, each as many bytes as it has in the packet (a DSCP one, and two for the number
+of the port by which the packet came), in the order in which they are named. Over it runs one of
 
 * `mix`: 32 bits, not linear in key or seed; the high bits choose;
 * `crc16`, `crc32`: most significant bit first, the polynomial a knob, the seed as the initial value;
@@ -18,7 +18,8 @@ bit offset per tier cures it, or `mix` with differing seeds.
 Sources: CRC parameters of ITU-T V.41 (0x1021) and IEEE 802.3 (0x04C11DB7); Microsoft's specification of
 receive-side scaling for Toeplitz and its key.
 
-Not modelled: vendors' secret functions, resilient hashing tables.
+Not modelled: vendors' secret functions, resilient hashing tables, fields of headers that packets here do not
+have (MAC addresses, VLAN, IPv6 flow label, tunnels).
 """
 
 from __future__ import annotations
@@ -50,9 +51,11 @@ FIELDS: Final = (
     "psn",
     "opcode",
     "priority",
+    "ingress_port",
+    "dscp",
 )
 """What can be hashed, by number."""
-_FIELD_BYTES: Final = (4, 4, 1, 2, 2, 3, 3, 1, 1)
+_FIELD_BYTES: Final = (4, 4, 1, 2, 2, 3, 3, 1, 1, 2, 1)
 _UDP: Final[i64] = 17
 _NETWORK: Final[i64] = 0x0A000000
 _LAST_WORD: Final[i64] = 0x5BD1E995
@@ -162,7 +165,11 @@ def field_of(frame: Frame, field: i64) -> i64:
         return frame.psn
     if field == 7:
         return frame.opcode
-    return frame.priority
+    if field == 8:
+        return frame.priority
+    if field == 9:
+        return frame.ingress >> 3
+    return frame.dscp
 
 
 def _crc_table(polynomial: i64, bits: i64) -> vec[i64]:

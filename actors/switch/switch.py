@@ -179,12 +179,12 @@ class Switch(Device):
         self._hold(frame, port, out, place, now)
 
     def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
-        """The port that a policy chooses."""
+        """The port that a policy chooses; it may hash by which port the frame came."""
+        frame.ingress = ingress << 3
         chosen: i64 = router.choose(frame, group, ingress, now)
-        ports: i64 = len(self.ports)
-        if chosen < 0 or chosen >= ports:
+        if chosen < 0 or chosen >= len(self.ports):
             who = f"routing policy {type(router).__name__}"
-            raise RuntimeFailure(f"{who} chose port {chosen} of switch {self.number}, of {ports}")
+            raise RuntimeFailure(f"{who} chose port {chosen} of switch {self.number}, of {len(self.ports)}")
         return chosen
 
     def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:

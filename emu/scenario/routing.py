@@ -22,8 +22,20 @@ from emu.scenario.values import LinkName, PositiveFraction, PositiveTimePs, Rate
 from emu.units import parse_rate, parse_time
 
 HashField = Literal[
-    "src", "dst", "protocol", "udp_source", "udp_destination", "qpn", "psn", "opcode", "priority"
+    "src",
+    "dst",
+    "protocol",
+    "udp_source",
+    "udp_destination",
+    "qpn",
+    "psn",
+    "opcode",
+    "priority",
+    "ingress_port",
+    "dscp",
 ]
+PACKET_FIELDS: Final = ("psn", "opcode")
+"""Those in which packets of one flow differ."""
 FIVE_TUPLE: Final[tuple[HashField, ...]] = ("src", "dst", "protocol", "udp_source", "udp_destination")
 WITH_QPN: Final[tuple[HashField, ...]] = (*FIVE_TUPLE, "qpn")
 HASH_BITS: Final = {"mix": 32, "crc16": 16, "crc32": 32, "xor_fold": 16, "toeplitz": 32}
@@ -50,8 +62,8 @@ class RoutingSection(Section):
     """Which policy."""
     hash: Literal["mix", "crc16", "crc32", "xor_fold", "toeplitz"] = "mix"
     """Hash over the fields. All but `mix` are linear: differing seeds do not cure their polarisation."""
-    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=9)] = WITH_QPN
-    """What is hashed, in this order."""
+    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = WITH_QPN
+    """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
     polynomial: Annotated[tuple[Annotated[int, Field(ge=1, lt=2**32)], ...], Field(max_length=8)] = ()
     """Of a CRC: one for every tier, or one for each tier from the leaves up, the last for those above. None:
     0x1021 and 0x04C11DB7."""
@@ -91,9 +103,19 @@ class RoutingSection(Section):
             yield Refusal(("fields",), "a field is named twice", "each field once")
 
     @property
+    def packet_fields(self) -> list[str]:
+        """What is hashed although packets of one flow differ in it."""
+        return [field for field in self.fields if field in PACKET_FIELDS]
+
+    @property
+    def by_packet(self) -> bool:
+        """Whether packets of one flow go by different ways at once."""
+        return self.per_packet or bool(self.packet_fields)
+
+    @property
     def reorders(self) -> bool:
-        """Whether this policy, as it is set, sends packets of one flow by different ways at once."""
-        return self.per_packet and not getattr(self, "allow_reordering", False)
+        """Whether that is so, and not asked for in spite of what the transport makes of it."""
+        return self.by_packet and not getattr(self, "allow_reordering", False)
 
 
 class Ecmp(RoutingSection):
@@ -101,8 +123,8 @@ class Ecmp(RoutingSection):
 
     policy: Literal["ecmp"] = "ecmp"
     """Hash on addresses, protocol and UDP ports."""
-    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=9)] = FIVE_TUPLE
-    """What is hashed, in this order."""
+    fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = FIVE_TUPLE
+    """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
 
 
 class EEcmp(RoutingSection):
@@ -157,9 +179,9 @@ class Adaptive(RoutingSection):
     """Run it although the transport takes every overtaking for a loss, to see the collapse."""
 
     @property
-    def reorders(self) -> bool:
+    def by_packet(self) -> bool:
         """Whether packets of one flow go by different ways at once."""
-        return self.granularity == "packet" and not self.allow_reordering
+        return self.granularity == "packet" or super().by_packet
 
 
 class TrafficEngineering(RoutingSection):

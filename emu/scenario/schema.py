@@ -31,6 +31,7 @@ from emu.wire.frame import LARGEST_HEADERS_BYTES
 
 LEAST_AUTO_STALL_PS = parse_time("10ms")
 LONGEST_AUTO_STALL_PS = parse_time("100s")
+TAKEN_FOR_LOSS = "go-back-N takes that for losses"
 
 
 class Scenario(Section):
@@ -101,11 +102,15 @@ class Scenario(Section):
             )
             yield Refusal(("transport", "data_priority"), reason, accepted)
         if self.routing.reorders and not self.transport.out_of_order:
-            reason = f"{self.routing.policy} reorders packets, and go-back-N takes that for losses"
-            accepted = (
-                "a transport.recovery that takes packets out of order, or routing.allow_reordering: true"
-            )
-            yield Refusal(("routing", "policy"), reason, accepted)
+            accepted = "a transport.recovery that takes packets out of order"
+            odd = self.routing.packet_fields
+            if odd:
+                reason = f"packets of one flow differ in {' and '.join(odd)} and go different ways"
+                yield Refusal(("routing", "fields"), f"{reason}: {TAKEN_FOR_LOSS}", accepted)
+            else:
+                reason = f"{self.routing.policy} reorders packets, and {TAKEN_FOR_LOSS}"
+                accepted += ", or routing.allow_reordering: true"
+                yield Refusal(("routing", "policy"), reason, accepted)
         yield from self._check_expectations(names)
 
     def _check_expectations(self, names: list[str]) -> Iterator[Refusal]:

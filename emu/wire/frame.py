@@ -123,7 +123,8 @@ class Frame(Event):
     preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
     class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
     RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
-    entered the switch that holds it; it does not travel. `sent_ps` is when its first bit left the last port.
+    entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is when its
+    first bit left the last port.
     `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
 
     Compiled, the frame that was freed last is used again for the next one: half of them cost no allocation.

@@ -48,14 +48,14 @@ def uplinks(switch: Switch) -> list[int]:
     return [int(port.sent_frames) for port in list(switch.ports)[DOWN:]]
 
 
-def send(one: Fabric, frames: list[Frame], every_ps: int = 100_000_000) -> list[int]:
-    """Let frames from NIC 0 arrive at its leaf, far apart; the uplink that each took."""
+def send(one: Fabric, frames: list[Frame], every_ps: int = 100_000_000, port: int = 0) -> list[int]:
+    """Let frames arrive at NIC 0's leaf, far apart, by its port or another; the uplink that each took."""
     taken = []
     switch = leaf(one)
     for given in frames:
         at_ps = int(one.queue.now_ps) + every_ps
         given.time_ps = at_ps
-        given.key = (switch.number << 44) | (3 << 39)
+        given.key = (switch.number << 44) | (3 << 39) | (port << 28)
         before = uplinks(switch)
         one.queue.push(given)
         one.run(at_ps + 1)
@@ -128,6 +128,22 @@ def test_weights_hold_in_every_hash() -> None:
     for member, share in enumerate((1, 1, 5, 1)):
         spread = 6 * (800 * share / 8 * (1 - share / 8)) ** 0.5
         assert abs(taken.count(member) - 100 * share) < spread
+
+
+def test_a_hash_over_the_port_of_entry_gives_one_flow_a_path_for_each_port() -> None:
+    one = fabric({"policy": "ecmp", "hash": "xor_fold", "fields": ["ingress_port"]})
+    taken = [send(one, [frame(one, DOWN)], port=port)[0] for port in range(DOWN)]
+    # XOR folding of two bytes is the number itself, and the seed: each port another of four.
+    assert sorted(taken) == list(range(SPINES))
+
+
+def test_a_hash_over_the_dscp_gives_classes_paths_of_their_own() -> None:
+    one = fabric({"policy": "ecmp", "hash": "crc16", "fields": ["dscp"]})
+    flows = [frame(one, DOWN) for _ in range(SPINES)]
+    for dscp, flow in enumerate(flows):
+        flow.dscp = dscp
+    # The CRC of a byte below 4 is that many times 0x1021, plus the seed's: each another of four.
+    assert sorted(send(one, flows)) == list(range(SPINES))
 
 
 def test_capacity_weighs_unequal_links() -> None:

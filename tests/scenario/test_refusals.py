@@ -46,6 +46,10 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("routing.fields=[src, src]", "routing.fields: a field is named twice; accepted: each field once"),
         ("routing.fields=[]", "routing.fields: is empty; accepted: at least 1"),
         (
+            "routing.fields=[src, dst, psn, opcode]",
+            "routing.fields: packets of one flow differ in psn and opcode and go different ways: go-back-N",
+        ),
+        (
             "routing.polynomial=[3]",
             "routing.polynomial: mix has no polynomial; accepted: none, or hash: crc16",
         ),
