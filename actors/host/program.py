@@ -66,6 +66,10 @@ class Program:
         """A timer that this program set ran out; its subject is above zero."""
         raise AssertionError(f"program {self.number} has no timer {subject}")
 
+    def stirred(self, host: Host, now: i64) -> bool:
+        """SMs of its GPU changed hands elsewhere, perhaps; whether it went on."""
+        return False
+
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
 

@@ -43,6 +43,7 @@ from actors.ncclx.ring import OPERATION_CODES
 from actors.ncclx.ring_channel import RingChannel
 from actors.ncclx.schedule import is_ring
 from actors.ncclx.scripted import ScriptBuilder
+from actors.ncclx.share import GpuSms, Share
 from actors.ncclx.verifying import contents_of, rank_contents
 from actors.ncclx.waits import Waits
 from emu.kernel.queue import EventQueue
@@ -129,6 +130,7 @@ def build_host(
     receives = scenario.transport.receive_queue
     host.reposting = receives.depth > 0
     host.repost_ps = receives.repost_ps
+    stocks = _stocks(scenario, plan, number)
     for job in plan.jobs:
         if job.training is not None:
             rails = max((len(side.rails) for one in job.works for side in job.sides[one.rank]), default=0)
@@ -148,9 +150,12 @@ def build_host(
                         inside_sender,
                         partial(group_orders, scenario, job),
                         shared,
+                        stocks.get(work.gpu),
                     )
                     sides = job.sides[work.rank]
                     program = builder.add(job.job, job.start_ps, len(job.operations), sides)
+                    if work.gpu in stocks:
+                        stocks[work.gpu].programs.append(int(program.number))
                     _number_pairs(topology, plan, number, program, builder.bound())
                     _meet(scenario, host, job, work.rank)
             continue
@@ -158,11 +163,22 @@ def build_host(
         most = max((len(end.nics) for work in here for end in work.channels[0].sends), default=0)
         loads = NicLoads(most) if most else None
         for work in here:
-            _add_rank(scenario, topology, plan, host, job, work, loads)
+            stock = stocks.get(work.gpu)
+            _add_rank(scenario, topology, plan, host, job, work, loads, stock)
+            if stock is not None:
+                stock.programs.append(len(host.programs) - 1)
             _meet(scenario, host, job, work.rank)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
+
+
+def _stocks(scenario: Scenario, plan: Plan, host: int) -> dict[int, GpuSms]:
+    """The SMs of each GPU of a host that has ranks, where channels take them."""
+    if scenario.ncclx.sms_per_channel == 0:
+        return {}
+    works = [work for job in plan.jobs for work in job.works if work.host == host]
+    return {work.gpu: GpuSms(scenario.gpu.sms) for work in works}
 
 
 def _meet(scenario: Scenario, host: Host, job: JobWork, rank: int) -> None:
@@ -192,6 +208,7 @@ def _add_rank(
     job: JobWork,
     work: RankWork,
     loads: NicLoads | None,
+    stock: GpuSms | None,
 ) -> None:
     ncclx = scenario.ncclx
     gpu_port = _host_port(topology, work.gpu)
@@ -273,6 +290,7 @@ def _add_rank(
         watchdog,
         absent,
         orders,
+        None if stock is None else Share(stock, [len(work.channels) * ncclx.sms_per_channel], [0], 0),
     )
     host.add(program)
     program.settle()

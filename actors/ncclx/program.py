@@ -24,7 +24,6 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
-from actors.host.program import LIBRARY_SERIES
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
@@ -43,7 +42,6 @@ WAIT: Final[i64] = 2
 RECORD: Final[i64] = 3
 
 PIECE_PS: Final[i64] = 1_000_000_000
-SLOWER: Final = LIBRARY_SERIES.index("host_slower_compute_ps")
 
 _FIELDS: Final = ("waiting_since_ps", "compute_ps")
 
@@ -93,6 +91,7 @@ class ScriptProgram(RankProgram):
             watchdog_ps,
             absent,
             orders,
+            share,
         )
         self.calls: list[list[tuple[int, int]]] = calls
         """By group and call, what it announces: a place in `CALLS`, and bytes."""
@@ -115,8 +114,6 @@ class ScriptProgram(RankProgram):
         self.waited_ps: list[int] = [0] * reasons
         self.group_reasons: list[int] = group_reasons
         self.labels: list[list[int]] = labels
-        self.share: Share | None = share
-        """Of the SMs; None where channels take none."""
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
@@ -210,8 +207,24 @@ class ScriptProgram(RankProgram):
                     self._go_at(host, share, stream, now)
                 stream += 1
 
+    def stirred(self, host: Host, now: i64) -> bool:
+        share = self.share
+        if share is None or self.status != STATUS_SUCCESS or not share.unsettled():
+            return False
+        if not self.copying:
+            share.settle()
+            share.change(now)
+            return False
+        self._look(host, now)
+        return True
+
     def _look(self, host: Host, now: i64) -> None:
-        """Let every stream go on as far as it can; is the step over?"""
+        """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
+        self._go_through(host, now)
+        self._stir(host, now)
+
+    def _go_through(self, host: Host, now: i64) -> None:
+        """Let every stream go on; is the step over?"""
         if self.copying:
             share = self.share
             moved: bool = True
@@ -341,13 +354,6 @@ class ScriptProgram(RankProgram):
             group += 1
         return -1
 
-    def counters(self) -> list[int]:
-        found = super().counters()
-        share = self.share
-        if share is not None:
-            found[SLOWER : SLOWER + 3] = share.counted()
-        return found
-
     def step_rows(self) -> list[list[int]]:
         return self.rows
 
@@ -362,7 +368,6 @@ class ScriptProgram(RankProgram):
         waited: list[Plain] = list(self.waited_ps)
         rows: list[Plain] = [list(row) for row in self.rows]
         called: list[Plain] = [list(row) for row in self.called]
-        share: Plain = None if self.share is None else self.share.save()
         return [
             super().save(),
             save_fields(self, _FIELDS),
@@ -376,14 +381,11 @@ class ScriptProgram(RankProgram):
             list[Plain](self.since_ps),
             list[Plain](self.calling),
             list[Plain](self.watched),
-            share,
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, fields, places, busy, left, recorded, waited, rows, called, since = state[:-3]
-        calling, watched, share = state[-3:]
-        if self.share is not None:
-            self.share.load(share)
+        base, fields, places, busy, left, recorded, waited, rows, called, since = state[:-2]
+        calling, watched = state[-2:]
         super().load(as_list(base))
         load_fields(self, _FIELDS, fields)
         self.places = [as_int(value) for value in as_list(places)]

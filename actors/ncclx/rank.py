@@ -8,7 +8,8 @@ as well, so that an operation whose last WRITE fails is not called a success.
 The first failed completion ends the rank: it reports at once with that status and does nothing more. What the
 others then do is the controller's business.
 
-An operation over no bytes, or among one rank, ends the moment it begins.
+An operation over no bytes, or among one rank, ends the moment it begins. Where channels take SMs it starts
+when it has them (`actors.ncclx.share`), and its time includes the wait.
 
 Not modelled: asynchronous operations on one communicator (the next begins after the report), abort and
 re-init.
@@ -41,13 +42,14 @@ from actors.ncclx.recorder import (
     WAITS_NOTHING,
     Recorder,
 )
+from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
 from emu.kernel.device import Plain
 from emu.kernel.state import as_list, load_fields, save_fields
 from emu.wire.event import Message
 from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
-_FIELDS: Final = ("operation", "running", "copying", "begun_ps", "end_ps", "status")
+_FIELDS: Final = ("operation", "running", "copying", "lacking", "begun_ps", "end_ps", "status")
 
 
 class RankProgram(Program):
@@ -73,6 +75,7 @@ class RankProgram(Program):
         watchdog_ps: int,
         absent: bool,
         orders: Orders | None = None,
+        share: Share | None = None,
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
@@ -96,10 +99,14 @@ class RankProgram(Program):
         """Where payload is real: what its channels tell the GPU."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
+        self.share: Share | None = share
+        """Of the SMs; None where channels take none."""
         self.operation: i64 = -1
         self.running: bool = False
         self.copying: bool = False
         """Whether the GPU has still to copy in this operation."""
+        self.lacking: bool = False
+        """Whether the operation waits for SMs."""
         self.begun_ps: i64 = 0
         self.end_ps: i64 = 0
         self.status: i64 = STATUS_SUCCESS
@@ -130,12 +137,37 @@ class RankProgram(Program):
         self.copying = True
         self.begun_ps = now
         self.channels = self.graphs if self.graphed[operation] else self.rings
+        share = self.share
+        if share is not None and not share.take(0, now):
+            self.lacking = True
+            return
+        self._start(host, now)
+
+    def _start(self, host: Host, now: i64) -> None:
+        """The operation has its SMs."""
         orders = self.orders
         if orders is not None:
             orders.begin()
         for channel in self.channels:
-            channel.begin(host, operation)
+            channel.begin(host, self.operation)
         self._look(host, now)
+        self._stir(host, now)
+
+    def _stir(self, host: Host, now: i64) -> None:
+        """SMs changed hands: let the other ranks on the GPU look."""
+        share = self.share
+        if share is not None:
+            share.gpu.stir(host, now)
+
+    def stirred(self, host: Host, now: i64) -> bool:
+        share = self.share
+        if share is None or self.status != STATUS_SUCCESS or not share.settle():
+            return False
+        if not self.lacking or not share.take(0, now):
+            return False
+        self.lacking = False
+        self._start(host, now)
+        return True
 
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
@@ -194,17 +226,25 @@ class RankProgram(Program):
         if mine and self.status == STATUS_SUCCESS:
             self.status = status
             self.running = False
+            if self.share is not None:
+                self.share.leave()
             begun_ps: i64 = self.begun_ps if self.operation >= 0 else now
             host.report(self.job, PRESENT_OPERATION, self.rank, begun_ps, now, status)
 
     def _look(self, host: Host, now: i64) -> None:
         """Is the operation over?"""
         if self.copying:
+            if self.lacking:
+                return
             for channel in self.channels:
                 if not channel.copied_all():
                     return
             self.copying = False
             self.end_ps = now
+            share = self.share
+            if share is not None:
+                share.give_back(0)
+                self._stir(host, now)
         if not self.running:
             return
         for channel in self.channels:
@@ -271,6 +311,9 @@ class RankProgram(Program):
         self.status = status
         qpn: i64 = self.qpns.get((port << 20) | pair, -1)
         self.recorder.fail(group, status, why, peer, port, qpn, now)
+        if self.share is not None:
+            self.share.leave()
+            self._stir(host, now)
         if self.running:
             self.running = False
             host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
@@ -286,7 +329,9 @@ class RankProgram(Program):
         direct: i64 = 0
         for channel in self.rings + self.graphs:
             direct += channel.direct
-        return [waits.count, waits.total_ps, held, deferred, direct, 0, 0, 0, waits.most_ps]
+        share = self.share
+        lost = [0, 0, 0] if share is None else share.counted()
+        return [waits.count, waits.total_ps, held, deferred, direct, *lost, waits.most_ps]
 
     def cts_rows(self) -> list[list[int]]:
         """Rows for the table `cts_waits`."""
@@ -319,10 +364,13 @@ class RankProgram(Program):
             self.waits.save(),
             self.recorder.save(),
             None if self.orders is None else self.orders.save(),
+            None if self.share is None else self.share.save(),
         ]
 
     def load(self, state: list[Plain]) -> None:
-        fields, channels, sends, receives, waits, recorder, orders = state
+        fields, channels, sends, receives, waits, recorder, orders, share = state
+        if self.share is not None:
+            self.share.load(share)
         if self.orders is not None:
             self.orders.load(orders)
         load_fields(self, _FIELDS, fields)

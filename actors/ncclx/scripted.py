@@ -31,7 +31,7 @@ from actors.ncclx.program import ScriptProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
-from actors.ncclx.share import Share
+from actors.ncclx.share import GpuSms, Share
 from actors.ncclx.waits import Waits
 from actors.ncclx.wiring import Side, group_ring, group_schedule
 from emu.scenario.schema import Scenario
@@ -61,7 +61,9 @@ class ScriptBuilder:
         inside_sender: InsideSender,
         orders_of: OrdersOf,
         loads: NicLoads | None,
+        sms: GpuSms | None,
     ) -> None:
+        self._sms = sms
         self._loads = loads
         self._make_sender = make_sender
         self._inside_sender = inside_sender
@@ -155,12 +157,12 @@ class ScriptBuilder:
         channels, but of no more channels than a ring has.
         """
         ncclx = self._scenario.ncclx
-        if ncclx.sms_per_channel == 0:
+        if self._sms is None:
             return None
         held = [min(len(own), ncclx.channels) * ncclx.sms_per_channel for own in self._of_group]
         groups = [self._groups[number] for number in self._script.groups]
         priorities = [-1 if group.kind == LINE else group.priority for group in groups]
-        return Share(self._scenario.gpu.sms, held, priorities, streams)
+        return Share(self._sms, held, priorities, streams)
 
     def _ring(self, place: int, group: Group, calls: Sequence[GroupCall], side: Side, back: Side) -> None:
         ncclx = self._scenario.ncclx

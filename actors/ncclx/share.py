@@ -14,52 +14,136 @@ other end is, wait for nobody and hold up computing alone.
 Source: NCCL 2.30, `src/enqueue.cc`: a kernel has a thread block for each channel, which stays on its SM; CUDA
 C Programming Guide, stream priorities (pending blocks of the stream of higher priority go first).
 
-Not modelled: thread blocks of computing that have to finish before an SM changes hands, SMs shared by both,
-calls of other jobs on the same GPU, a call with a part of its blocks.
+A GPU's SMs are one stock (`GpuSms`), whoever's calls hold them: jobs on one GPU take from each other's
+computing and wait for each other's calls. When one's SMs change hands, the others look again at once.
+
+Not modelled: thread blocks of computing that have to finish before an SM changes hands, SMs shared by both or
+by the computing of two streams or jobs, a call with a part of its blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
 from emu.kernel.device import Plain
 from emu.kernel.state import as_int, as_list, load_fields, save_fields
 
+if TYPE_CHECKING:
+    from actors.host.host import Host
+
 TURNS: Final[i64] = 4096
 """Timers that a stream has set, counted round: one that no longer counts is over before its number comes
 again."""
 
-_FIELDS: Final = ("resident", "taken", "free", "slower_ps", "first_ps", "waited_ps", "overtaken")
+MEMBER: Final[i64] = 1 << 20
+"""In the line of a GPU, a member and its group are member x this + group."""
+
+_FIELDS: Final = ("free", "seen", "slower_ps", "first_ps", "waited_ps", "overtaken")
+_GPU_FIELDS: Final = ("resident", "taken", "handed")
+
+
+class GpuSms:
+    """The SMs of one GPU, for the ranks of all jobs there."""
+
+    def __init__(self, sms: int) -> None:
+        self.sms: i64 = sms
+        self.members: i64 = 0
+        """How many ranks share them."""
+        self.programs: list[int] = []
+        """Theirs, by number on the host; needed where there is more than one."""
+        self.resident: i64 = 0
+        """SMs that collectives hold."""
+        self.taken: i64 = 0
+        """SMs that calls hold."""
+        self.handed: i64 = 0
+        """How often collectives took SMs or gave them back."""
+        self.line: list[int] = []
+        """Members and groups whose calls wait for SMs, the next one first."""
+        self.ranked: list[int] = []
+        """The priority of each of them."""
+        self.stirring: bool = False
+        """Whether the members are looking, one after the other."""
+
+    def free(self) -> i64:
+        """SMs with which computing goes on; at least one."""
+        left: i64 = self.sms - self.taken
+        return max(1, left)
+
+    def place_of(self, waiter: i64) -> i64:
+        """Where in the line a call waits; -1 if it does not."""
+        place: i64 = 0
+        while place < len(self.line):
+            if self.line[place] == waiter:
+                return place
+            place += 1
+        return -1
+
+    def line_up(self, waiter: i64, priority: i64) -> i64:
+        """Put a call into the line; returns its place."""
+        place: i64 = len(self.line)
+        while place > 0 and self.ranked[place - 1] < priority:
+            place -= 1
+        self.line.insert(place, waiter)
+        self.ranked.insert(place, priority)
+        return place
+
+    def leave_line(self, place: i64) -> None:
+        """The call at a place no longer waits."""
+        self.line.pop(place)
+        self.ranked.pop(place)
+
+    def stir(self, host: Host, now: i64) -> None:
+        """Let every member look until no SM changes hands any more."""
+        if len(self.programs) < 2 or self.stirring:
+            return
+        self.stirring = True
+        moved: bool = True
+        while moved:
+            moved = False
+            for number in self.programs:
+                if host.programs[number].stirred(host, now):
+                    moved = True
+        self.stirring = False
+
+    def save(self) -> list[Plain]:
+        """The state of the stock."""
+        return [save_fields(self, _GPU_FIELDS), list[Plain](self.line), list[Plain](self.ranked)]
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` returned."""
+        fields, line, ranked = as_list(state)
+        load_fields(self, _GPU_FIELDS, fields)
+        self.line = [as_int(value) for value in as_list(line)]
+        self.ranked = [as_int(value) for value in as_list(ranked)]
 
 
 class Share:
-    """The SMs of one rank's GPU. By group, `held` has the SMs that a call holds, and `priorities` its
-    priority, below 0 for a transfer.
+    """What one rank has of the SMs of its GPU. By group, `held` has the SMs that a call holds, and
+    `priorities` its priority, below 0 for a transfer.
     """
 
-    def __init__(self, sms: int, held: Sequence[int], priorities: Sequence[int], streams: int) -> None:
-        self.sms: i64 = sms
+    def __init__(self, gpu: GpuSms, held: Sequence[int], priorities: Sequence[int], streams: int) -> None:
+        self.gpu: GpuSms = gpu
+        self.sms: i64 = gpu.sms
+        self.member: i64 = gpu.members
+        gpu.members += 1
         self.held: list[int] = list(held)
         self.priorities: list[int] = list(priorities)
-        self.resident: i64 = 0
-        """SMs that collectives hold."""
-        self.line: list[int] = []
-        """Groups whose calls wait for SMs, the next one first."""
+        self.holds: list[bool] = [False] * len(held)
+        """By group, whether its call has its SMs."""
         self.asked_ps: list[int] = [0] * len(held)
         """By group, when its last call asked."""
         self.waited_ps: i64 = 0
         """How long calls waited in all."""
         self.overtaken: i64 = 0
         """Calls that waited and were passed by one of a higher priority, once for each."""
-        self.handed: bool = False
-        """Whether SMs changed hands since the rank's streams last looked."""
-        self.taken: i64 = 0
-        """SMs that calls hold."""
-        self.free: i64 = sms
-        """SMs with which computing goes on."""
+        self.seen: i64 = 0
+        """How often SMs had changed hands when the rank's streams last looked."""
+        self.free: i64 = gpu.sms
+        """SMs with which its computing goes on."""
         self.slower_ps: i64 = 0
         """How much longer computing took for want of SMs, over all streams."""
         self.first_ps: i64 = 0
@@ -73,48 +157,63 @@ class Share:
 
     def take(self, group: i64, now: i64) -> bool:
         """Give a group's call its SMs; false if it has to wait for them, and ask again when some are free."""
+        gpu = self.gpu
+        held: i64 = self.held[group]
         if self.priorities[group] < 0:
             self.asked_ps[group] = now
-            self.taken += self.held[group]
+            self.holds[group] = True
+            gpu.taken += held
             return True
-        place: i64 = 0
-        waiting: bool = False
-        while place < len(self.line):
-            if self.line[place] == group:
-                waiting = True
-                break
-            place += 1
-        if not waiting:
+        waiter: i64 = self.member * MEMBER + group
+        place: i64 = gpu.place_of(waiter)
+        if place < 0:
             self.asked_ps[group] = now
-            place = len(self.line)
-            while place > 0 and self.priorities[self.line[place - 1]] < self.priorities[group]:
-                place -= 1
-            self.overtaken += len(self.line) - place
-            self.line.insert(place, group)
+            self.overtaken += len(gpu.line)
+            place = gpu.line_up(waiter, self.priorities[group])
+            self.overtaken -= place
         if place > 0:
             return False
-        if self.resident > 0 and self.resident + self.held[group] >= self.sms:
+        if gpu.resident > 0 and gpu.resident + held >= self.sms:
             return False
-        self.line.pop(0)
-        self.resident += self.held[group]
-        self.taken += self.held[group]
+        gpu.leave_line(0)
+        self.holds[group] = True
+        gpu.resident += held
+        gpu.taken += held
+        gpu.handed += 1
         self.waited_ps += now - self.asked_ps[group]
-        self.handed = True
         return True
 
     def give_back(self, group: i64) -> i64:
         """A group's call is over; returns when it asked for its SMs."""
-        self.taken -= self.held[group]
+        gpu = self.gpu
+        self.holds[group] = False
+        gpu.taken -= self.held[group]
         if self.priorities[group] >= 0:
-            self.resident -= self.held[group]
-            self.handed = True
+            gpu.resident -= self.held[group]
+            gpu.handed += 1
         return self.asked_ps[group]
+
+    def leave(self) -> None:
+        """The rank is no more: what its calls hold is free, and none of them waits."""
+        group: i64 = 0
+        while group < len(self.held):
+            if self.holds[group]:
+                self.give_back(group)
+            place: i64 = self.gpu.place_of(self.member * MEMBER + group)
+            if place >= 0:
+                self.gpu.leave_line(place)
+                self.gpu.handed += 1
+            group += 1
 
     def settle(self) -> bool:
         """Whether SMs changed hands since this was last asked, so that calls that wait should ask again."""
-        handed: bool = self.handed
-        self.handed = False
+        handed: bool = self.seen != self.gpu.handed
+        self.seen = self.gpu.handed
         return handed
+
+    def unsettled(self) -> bool:
+        """Whether the rank has to look: SMs changed hands, or computing has another number of them."""
+        return self.seen != self.gpu.handed or self.free != self.gpu.free()
 
     def counted(self) -> list[int]:
         """Computing lost, time that calls waited, and calls that were passed."""
@@ -144,9 +243,7 @@ class Share:
 
     def change(self, now: i64) -> bool:
         """Calls began or ended: whether computing goes on with another number of SMs."""
-        free: i64 = self.sms - self.taken
-        if free < 1:
-            free = 1
+        free: i64 = self.gpu.free()
         if free == self.free:
             return False
         stream: i64 = 0
@@ -170,16 +267,18 @@ class Share:
 
     def save(self) -> list[Plain]:
         """The share's state."""
-        waiting = (self.line, self.asked_ps)
-        tables: list[Plain] = [list[Plain](one) for one in (self.work, self.from_ps, self.turns, *waiting)]
-        return [save_fields(self, _FIELDS), tables]
+        tables: list[Plain] = [
+            list[Plain](one) for one in (self.work, self.from_ps, self.turns, self.asked_ps)
+        ]
+        return [save_fields(self, _FIELDS), tables, list[Plain](self.holds), self.gpu.save()]
 
     def load(self, state: Plain) -> None:
         """Take what `save` returned."""
-        fields, tables = as_list(state)
+        fields, tables, holds, gpu = as_list(state)
         load_fields(self, _FIELDS, fields)
-        work, from_ps, turns, line, asked_ps = as_list(tables)
-        self.line = [as_int(value) for value in as_list(line)]
+        self.gpu.load(gpu)
+        self.holds = [as_int(value) == 1 for value in as_list(holds)]
+        work, from_ps, turns, asked_ps = as_list(tables)
         self.asked_ps = [as_int(value) for value in as_list(asked_ps)]
         self.work = [as_int(value) for value in as_list(work)]
         self.from_ps = [as_int(value) for value in as_list(from_ps)]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.ncclx.share import Share
+from actors.ncclx.share import GpuSms, Share
 from emu import api
 from emu.measure.summary import Collective
 from emu.scenario.composing import Program
+from emu.scenario.load import load_text
 
 STAR = {"kind": "star", "hosts": 4}
 SMS: dict[str, Any] = {"gpu": {"sms": 16}, "ncclx": {"sms_per_channel": 2, "channels": 4}}
@@ -68,16 +69,17 @@ def test_of_those_that_wait_for_sms_the_highest_priority_is_next() -> None:
 
 
 def test_nobody_passes_who_waits_and_transfers_wait_for_nobody() -> None:
-    share = Share(16, [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
+    gpu = GpuSms(16)
+    share = Share(gpu, [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
     assert share.take(0, 10)
     # 8 and 10 are more than 15; the small one behind it would fit, and has to wait all the same.
     assert not share.take(1, 20)
     assert not share.take(2, 30)
     assert share.take(3, 40)
     assert not share.take(4, 50)
-    assert share.line == [4, 1, 2]
-    assert (share.taken, share.resident, share.overtaken) == (10, 8, 2)
-    again = Share(16, [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
+    assert gpu.line == [4, 1, 2]
+    assert (gpu.taken, gpu.resident, share.overtaken) == (10, 8, 2)
+    again = Share(GpuSms(16), [8, 10, 2, 2, 12], [0, 0, 0, -1, 7], 1)
     again.load(share.save())
     assert again.save() == share.save()
     assert share.give_back(0) == 10
@@ -90,7 +92,7 @@ def test_nobody_passes_who_waits_and_transfers_wait_for_nobody() -> None:
     assert share.take(1, 70)
     assert share.take(2, 70)
     assert share.waited_ps == (60 - 50) + (70 - 20) + (70 - 30)
-    assert (share.taken, share.resident, share.line) == (14, 12, [])
+    assert (gpu.taken, gpu.resident, gpu.line) == (14, 12, [])
 
 
 def test_waiting_for_sms_is_the_same_in_parts() -> None:
@@ -115,3 +117,65 @@ def test_least_loaded_sends_what_a_program_sends_over_all_nics_of_the_server() -
     line_ps = 4 * 2**20 * 8 * 10**12 // (400 * 10**9) * 102 // 100
     assert line_ps < transfer_ps("round_robin") < line_ps + 10_000_000
     assert line_ps // 2 < transfer_ps("least_loaded") < line_ps // 2 + 10_000_000
+
+
+TWO_JOBS = """
+name: crowd
+topology: {kind: star, hosts: 2}
+gpu: {sms: 16}
+ncclx: {channels: 4, sms_per_channel: 2}
+jobs:
+  - name: train
+    ranks: 2
+    workload: {kind: program, operations: [{do: compute, time: 400us}]}
+  - name: one
+    ranks: 2
+    start: 100us
+    workload: {kind: collective, op: all_reduce, sizes: [256KiB]}
+  - name: other
+    ranks: 2
+    start: 100us
+    workload: {kind: collective, op: all_reduce, sizes: [256KiB]}
+"""
+
+
+def crowd(sms: int = 16, parts: int = 1) -> api.Result:
+    """A job that computes and two that exchange, on the same two GPUs."""
+    loaded = load_text(TWO_JOBS.replace("sms: 16", f"sms: {sms}"))
+    return api.run(loaded, local=True, parts=parts)
+
+
+def test_jobs_on_one_gpu_share_its_sms() -> None:
+    # The first call holds 8 of 16 SMs on both GPUs, the second waits for it and takes as long: meanwhile the
+    # third job computes at half its rate.
+    result = crowd()
+    rows = [result.summary.jobs[name].collectives[0] for name in ("one", "other")]
+    one_ps, both_ps = (row.end_ps - 100_000_000 for row in rows if row.end_ps is not None)
+    assert both_ps == 2 * one_ps
+    assert counted(result, "host_sm_wait_ps") == 2 * one_ps
+    training = result.summary.jobs["train"].training
+    assert training is not None
+    assert training.step_ps == 400_000_000 + both_ps // 2
+    assert counted(result, "host_slower_compute_ps") == 2 * (both_ps // 2)
+
+
+def test_with_sms_for_all_jobs_on_a_gpu_none_waits() -> None:
+    result = crowd(sms=25)
+    assert counted(result, "host_sm_wait_ps") == 0
+    assert counted(result, "host_slower_compute_ps") > 0
+
+
+def test_jobs_on_one_gpu_are_the_same_in_parts() -> None:
+    assert crowd().summary.digest == crowd(parts=2).summary.digest
+
+
+def test_a_rank_that_fails_gives_its_sms_back() -> None:
+    gpu = GpuSms(16)
+    one, other = Share(gpu, [8], [0], 0), Share(gpu, [8], [0], 0)
+    assert one.take(0, 10)
+    assert not other.take(0, 20)
+    assert other.settle()
+    one.leave()
+    assert other.unsettled()
+    assert other.take(0, 30)
+    assert (gpu.taken, gpu.resident, gpu.line) == (8, 8, [])
