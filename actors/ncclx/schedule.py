@@ -246,7 +246,9 @@ def scheduled(
     if workload.algorithm == AUTO:
         among = [[gpus[rank] for rank in group] for group in groups]
         operations = tuple(
-            one._replace(algorithm=pick(scenario.ncclx, topology, among, one.op, one.size_bytes))
+            one._replace(
+                algorithm=pick(scenario.ncclx, scenario.host.pcie, topology, among, one.op, one.size_bytes)
+            )
             for one in operations
         )
     nodes = [topology.host_of(gpu) for gpu in gpus]

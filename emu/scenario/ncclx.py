@@ -17,6 +17,7 @@ from emu.scenario.section import Refusal, Section
 from emu.scenario.values import (
     AutoPositiveSizeBytes,
     AutoPositiveTimePs,
+    AutoRateBps,
     PositiveSizeBytes,
     PositiveTimePs,
     TimePs,
@@ -91,6 +92,10 @@ class TunerSection(Section):
     """Latency of a hop between servers: half of a round trip of 10 us."""
     hop_inside_ps: TimePs = parse_time("3.4us")
     """Latency of a hop over NVLink (NCCL's, of a ring with the Simple protocol)."""
+    nic_rate_bps: AutoRateBps = None
+    """What a NIC carries. `auto`: the rate of its port, or of `host.pcie` where that limits and is less."""
+    nvlink_rate_bps: AutoRateBps = None
+    """What a GPU sends inside its server. `auto`: `host.nvlink.rate`."""
     among: Annotated[
         tuple[
             Literal[

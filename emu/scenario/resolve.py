@@ -197,7 +197,7 @@ def _job(
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> str:
         placed = [[gpus[rank] for rank in group] for group in groups]
-        return pick(scenario.ncclx, topology, placed, op, size_bytes)
+        return pick(scenario.ncclx, scenario.host.pcie, topology, placed, op, size_bytes)
 
     training = planned(job.workload, servers, picks, scenario.seed, index)
     if isinstance(training, Refusal):

@@ -1,11 +1,13 @@
 """Which algorithm does `algorithm: auto` take for a collective of some size?
 
 NCCL's model: the time of an algorithm is a base latency, a latency for each of its hops, one after another,
-and what it sends through a NIC at that one's rate. A hop between servers and one inside a server (over
-NVLink) have latencies of their own. They are configuration (`ncclx.tuner`), as in NCCL they are tables in the
-source; nothing is measured. So a model tuned for one network picks wrongly on another: rings have 2 (n - 1)
-hops and move the least, trees have 2 log2 n and move more, and where they are equally good depends on the
-hop. Among equals the first of `among` is taken.
+and what it sends through a NIC and over NVLink at the rates of those. A hop between servers and one inside a
+server have latencies of their own. They are configuration (`ncclx.tuner`), as in NCCL they are tables in the
+source; nothing is measured. Rates are those of the fabric's description unless the tuner is given others: a
+NIC's is that of its port or of `host.pcie`, whichever is less, NVLink's that of `host.nvlink`. So a model
+tuned for one network picks wrongly on another: rings have 2 (n - 1) hops and move the least, trees have
+2 log2 n and move more, and where they are equally good depends on the hop. Among equals the first of `among`
+is taken.
 
     algorithm            operation                   hops            bytes
     ring                 all_reduce                  2 (n - 1)       2 S (n - 1) / n
@@ -25,7 +27,19 @@ hop. Among equals the first of `among` is taken.
 
 with l = log2 n, rounded up, and for `hierarchical` M servers of L ranks and a hop inside (two for all_reduce)
 besides. Of the others' hops are inside a server: of a ring those that its ranks' order makes inside; of l, as
-many as log2 L; of one round, none.
+many as log2 L; of one round, none; of a single server all.
+
+What goes over NVLink, of the GPU that sends most there:
+
+    hierarchical         S (L - 1) / L, twice for all_reduce, before and after the bytes of the NIC
+    ring, tree           the same as through a NIC, at the same time; less where each GPU of a server is the
+                         last of it on some channel
+    direct               of its bytes (L - 1) of n - 1, at the same time
+    recursive_doubling   S for each round inside, before the others; all_gather as halving_doubling
+    halving_doubling     S / M - S / n, twice for all_reduce, in rounds of their own; the rest is the NIC's
+    bruck                nothing: the first rank of a server has all its peers elsewhere
+
+and everything in a single server. Where both go on at the same time the longer counts, else their sum.
 
 NICs. A rank's channels have as many NICs as its GPU has, in turn. A ring leaves a server by one GPU, which
 sends the whole of its bytes; with `ring_order: by_channel` each channel leaves by another, up to as many as
@@ -33,7 +47,7 @@ the server has.
 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel).
 
-Not modelled: protocols, correction factors of the tree's bandwidth, the time of bytes inside a server.
+Not modelled: protocols, correction factors of the tree's bandwidth, copies by the GPU.
 """
 
 from __future__ import annotations
@@ -42,6 +56,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from emu.scenario.host import PcieSection
 from emu.scenario.ncclx import NcclxSection, TunerSection
 from emu.scenario.operations import ALGORITHMS, BLOCKWISE, BY_SERVER
 from emu.topology.model import Topology
@@ -80,6 +95,26 @@ class Shape(NamedTuple):
         return sent * -(-self.channels // leaving) // self.channels
 
 
+class Work(NamedTuple):
+    """What the table above says of an algorithm."""
+
+    far: int
+    """Hops between servers."""
+    near: int
+    """Hops inside."""
+    nic_bytes: int
+    nvlink_bytes: int = 0
+    together: bool = True
+    """Whether NIC and NVLink are busy at the same time."""
+
+
+class Rates(NamedTuple):
+    """What a NIC and the NVLinks of a GPU carry, each way."""
+
+    nic_bps: int
+    nvlink_bps: int
+
+
 def shape_of(ncclx: NcclxSection, topology: Topology, gpus: Sequence[int]) -> Shape:
     """The shape of a communicator of these GPUs, in the order of its ranks."""
     domains = [topology.host_of(gpu) if topology.nvlink_end(gpu) is not None else -1 - gpu for gpu in gpus]
@@ -95,69 +130,114 @@ def shape_of(ncclx: NcclxSection, topology: Topology, gpus: Sequence[int]) -> Sh
     )
 
 
-def modelled(algorithm: str, op: str, shape: Shape, size_bytes: int) -> tuple[int, int, int]:
-    """Hops between servers and inside, and bytes of a NIC, of the table above."""
+def modelled(algorithm: str, op: str, shape: Shape, size_bytes: int) -> Work:
+    """Hops and bytes of the tables above."""
     ranks = shape.ranks
     once = size_bytes * (ranks - 1) // ranks
     twice = op in ("all_reduce", "barrier")
     if algorithm == "hierarchical":
         times, servers = 1 + twice, shape.servers
         part = size_bytes // shape.inside
-        return times * (servers - 1), times, shape.per_nic(times * part * (servers - 1) // servers)
+        sent = shape.per_nic(times * part * (servers - 1) // servers)
+        return Work(times * (servers - 1), times, sent, times * part * (shape.inside - 1), together=False)
     if algorithm == "ring":
         return _ring(op, shape, size_bytes, once)
+    if algorithm == "direct":
+        times = 1 + twice
+        sent = size_bytes * (ranks - 1) if op in ("broadcast", "reduce") else times * once
+        inside = sent * (shape.inside - 1) // (ranks - 1)
+        return _alone(shape, Work(times, 0, shape.per_nic(sent - inside), inside), sent)
     rounds = (ranks - 1).bit_length()
     near = min(shape.inside.bit_length() - 1, rounds) if shape.compact else 0
+    inside = size_bytes // shape.servers - size_bytes // ranks if near else 0
     sent = once if op in BLOCKWISE else size_bytes
-    if algorithm == "direct":
-        rounds, near = 1, 0
-        sent = size_bytes * (ranks - 1) if op in ("broadcast", "reduce") else sent
-    if twice:
-        sent = size_bytes * rounds if algorithm == "recursive_doubling" else 2 * once
-        if algorithm == "double_binary_tree":
-            sent = 2 * size_bytes
-        if algorithm != "recursive_doubling":
-            rounds, near = 2 * rounds, 2 * near
-    elif algorithm == "bruck" and op in ("all_to_all", "all_to_allv"):
-        sent = size_bytes * rounds // 2
-    return rounds - near, near, shape.per_nic(sent)
+    if algorithm == "double_binary_tree":
+        sent = (1 + twice) * size_bytes
+        inside = sent if shape.inside > 1 else 0
+        work = Work((1 + twice) * (rounds - near), (1 + twice) * near, shape.per_nic(sent), inside)
+        return _alone(shape, work, sent)
+    if algorithm == "bruck":
+        inside = 0
+        if op in ("all_to_all", "all_to_allv"):
+            sent = size_bytes * rounds // 2
+    elif algorithm == "recursive_doubling" and twice:
+        sent, inside = size_bytes * rounds, size_bytes * near
+    elif twice:
+        rounds, near, sent, inside = 2 * rounds, 2 * near, 2 * once, 2 * inside
+    work = Work(rounds - near, near, shape.per_nic(sent - inside), inside, together=False)
+    return _alone(shape, work, sent)
 
 
-def _ring(op: str, shape: Shape, size_bytes: int, once: int) -> tuple[int, int, int]:
+def _alone(shape: Shape, work: Work, sent: int) -> Work:
+    """The same in a single server: everything is inside."""
+    if shape.servers > 1:
+        return work
+    return work._replace(far=0, near=work.far + work.near, nic_bytes=0, nvlink_bytes=sent)
+
+
+def _ring(op: str, shape: Shape, size_bytes: int, once: int) -> Work:
     times = 2 if op in ("all_reduce", "barrier") else 1
     hops = times * (shape.ranks - 1)
     far = -(-hops * shape.crossings // shape.ranks) if shape.crossings >= 0 else hops
     sent = size_bytes if op in ("broadcast", "reduce") else times * once
     turns = shape.turned and shape.compact and shape.servers > 1
-    return far, hops - far, shape.per_nic(sent, shape.inside if turns else 1)
+    inside = sent if far < hops else 0
+    if turns:  # each GPU of a server is its last on so many channels
+        inside -= inside * (shape.channels // shape.inside) // shape.channels
+    return Work(far, hops - far, shape.per_nic(sent, shape.inside if turns else 1), inside)
+
+
+def moving_ps(size_bytes: int, rate_bps: int) -> int:
+    """How long so many bytes take."""
+    pieces = range(0, size_bytes, 1 << 19)
+    return sum(serialisation_ps(min(size_bytes - at, 1 << 19), rate_bps) for at in pieces)
 
 
 def model_ps(
-    tuner: TunerSection, algorithm: str, op: str, shape: Shape, size_bytes: int, rate_bps: int
+    tuner: TunerSection, algorithm: str, op: str, shape: Shape, size_bytes: int, rates: Rates
 ) -> int:
     """The time that the model gives an algorithm."""
-    far, near, sent = modelled(algorithm, op, shape, size_bytes)
-    moving_ps = sum(serialisation_ps(min(sent - at, 1 << 19), rate_bps) for at in range(0, sent, 1 << 19))
-    return tuner.base_ps + far * tuner.hop_ps + near * tuner.hop_inside_ps + moving_ps
+    work = modelled(algorithm, op, shape, size_bytes)
+    nic_ps = moving_ps(work.nic_bytes, rates.nic_bps)
+    nvlink_ps = moving_ps(work.nvlink_bytes, rates.nvlink_bps)
+    longer_ps = max(nic_ps, nvlink_ps) if work.together else nic_ps + nvlink_ps
+    return tuner.base_ps + work.far * tuner.hop_ps + work.near * tuner.hop_inside_ps + longer_ps
 
 
-def choose(tuner: TunerSection, op: str, shape: Shape, size_bytes: int, rate_bps: int) -> str:
+def choose(tuner: TunerSection, op: str, shape: Shape, size_bytes: int, rates: Rates) -> str:
     """The algorithm that the model likes best; direct where none in `among` has the operation."""
     able = [name for name in tuner.among if op in ALGORITHMS[name]]
     if shape.inside == 1:
         able = [name for name in able if name not in BY_SERVER]
     if not able:
         return "direct"
-    return min(able, key=lambda name: model_ps(tuner, name, op, shape, size_bytes, rate_bps))
+    return min(able, key=lambda name: model_ps(tuner, name, op, shape, size_bytes, rates))
+
+
+def rates_of(tuner: TunerSection, pcie: PcieSection, topology: Topology, gpus: Sequence[int]) -> Rates:
+    """What the model takes for the rates of the first of these GPUs, and of the slowest PCIe among them."""
+    first = topology.nics_of_gpu(gpus[0])[0]
+    nic_bps = tuner.nic_rate_bps or topology.ports(first)[0].rate_bps
+    if tuner.nic_rate_bps is None and pcie.enabled:
+        nics = [topology.nodes[nic].name for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
+        if any(pcie.limits(nic) for nic in nics):
+            nic_bps = min(nic_bps, pcie.rate_bps)
+    end = topology.nvlink_end(gpus[0])
+    return Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
 
 
 def pick(
-    ncclx: NcclxSection, topology: Topology, groups: Sequence[Sequence[int]], op: str, size_bytes: int
+    ncclx: NcclxSection,
+    pcie: PcieSection,
+    topology: Topology,
+    groups: Sequence[Sequence[int]],
+    op: str,
+    size_bytes: int,
 ) -> str:
     """What `algorithm: auto` stands for in a collective among groups of GPUs: what the largest would take."""
     shapes = [shape_of(ncclx, topology, gpus) for gpus in groups]
     largest = max(shapes, key=lambda shape: shape.ranks)
     if min(shape.inside for shape in shapes) == 1:
         largest = largest._replace(inside=1)
-    rate_bps = topology.ports(topology.nics_of_gpu(groups[0][0])[0])[0].rate_bps
-    return choose(ncclx.tuner, op, largest, size_bytes, rate_bps)
+    rates = rates_of(ncclx.tuner, pcie, topology, [gpu for gpus in groups for gpu in gpus])
+    return choose(ncclx.tuner, op, largest, size_bytes, rates)

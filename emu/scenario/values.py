@@ -8,8 +8,9 @@ read by `emu.units`, so they need their unit; `auto` reads as None and leaves th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import Annotated, Any, Final
 
@@ -166,6 +167,12 @@ def _read_priority(value: object) -> int:
     return value
 
 
+def names(patterns: Sequence[str], name: str) -> bool:
+    """Whether a name is among these names and patterns."""
+    return name in patterns or any(fnmatchcase(name, one) for one in patterns if WILD.search(one))
+
+
+WILD: Final = re.compile(r"[*?\[]")
 LEAST_DELAY_PS: Final = units.parse_time("1ns")
 
 TimePs = Annotated[int, _time(0)]
@@ -179,6 +186,7 @@ PositiveSizeBytes = Annotated[int, _size(1)]
 AutoSizeBytes = Annotated[int | None, _or_auto(_size(0))]
 AutoPositiveSizeBytes = Annotated[int | None, _or_auto(_size(1))]
 RateBps = Annotated[int, _rate()]
+AutoRateBps = Annotated[int | None, _or_auto(_rate())]
 PositiveFraction = Annotated[
     Fraction,
     Reading(
@@ -226,6 +234,11 @@ NodeName = Annotated[
     str,
     word("a node's name", r"[A-Za-z][A-Za-z0-9_.-]*", "letters, digits, -, _ and ., a letter first"),
 ]
+SwitchPattern = Annotated[
+    str,
+    word("a switch's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),
+]
+"""Shell-style: `*`, `?`, `[a-c]`."""
 LinkName = Annotated[
     str,
     word(

@@ -14,10 +14,11 @@ from emu.errors import ScenarioError
 from emu.measure.summary import Collective
 from emu.scenario.load import load_text
 from emu.scenario.ncclx import TunerSection
-from emu.scenario.tuner import Shape, choose, modelled
+from emu.scenario.tuner import Rates, Shape, choose, modelled
 from tests.ncclx.toy import Toy, scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
+RATES = Rates(400 * 10**9, 3600 * 10**9)
 
 
 class Twice(Algorithm):
@@ -139,37 +140,92 @@ def test_the_model_is_base_and_hops_and_bytes() -> None:
     """8 ranks, 400G: ring 14 hops and 1.75 S, doubling 3 hops and 3 S; equal where 11 hops are 1.25 S."""
     tuner = TunerSection.model_validate({"hop": "1us", "among": ("ring", "recursive_doubling")})
     equal = 11 * 50_000 * 100 // 125
-    rate_bps = 400 * 10**9
     shape = Shape(8)
-    assert choose(tuner, "all_reduce", shape, equal * 98 // 100, rate_bps) == "recursive_doubling"
-    assert choose(tuner, "all_reduce", shape, equal * 102 // 100, rate_bps) == "ring"
-    assert choose(tuner, "all_to_all", shape, 1024, rate_bps) == "direct"
+    assert choose(tuner, "all_reduce", shape, equal * 98 // 100, RATES) == "recursive_doubling"
+    assert choose(tuner, "all_reduce", shape, equal * 102 // 100, RATES) == "ring"
+    assert choose(tuner, "all_to_all", shape, 1024, RATES) == "direct"
+
+
+@pytest.mark.parametrize("nvlink", [900, 3600, 7200])
+def test_in_one_server_it_is_base_and_hops_and_bytes_over_nvlink(nvlink: int) -> None:
+    """8 GPUs: ring 14 hops and 1.75 S, doubling 3 hops and 3 S; equal where 11 hops are 1.25 S."""
+    among = ("ring", "recursive_doubling")
+    tuner = TunerSection.model_validate({"hop_inside": "1us", "hop": "1s", "among": among})
+    equal = 11 * nvlink * 1000 // 8 * 100 // 125
+    shape, rates = Shape(8, 8, 0), Rates(1, nvlink * 10**9)
+    assert choose(tuner, "all_reduce", shape, equal * 98 // 100, rates) == "recursive_doubling"
+    assert choose(tuner, "all_reduce", shape, equal * 102 // 100, rates) == "ring"
+
+
+def test_over_servers_what_is_slower_of_nics_and_nvlink_decides_for_a_ring_and_their_sum_for_rounds() -> None:
+    """4 servers of 4, hops free: a ring moves 30/16 S through a NIC and over NVLink at once, doubling 2 S
+    through either, one after the other, halving 2 (3/4) S and 2 (3/16) S. With NVLink as slow as a NIC the
+    ring takes 1.875, doubling 4 and halving 1.875; with NVLink half as fast 3.75, 6 and 2.25.
+    """
+    among = ("ring", "recursive_doubling", "halving_doubling")
+    tuner = TunerSection.model_validate({"hop": 0, "hop_inside": 0, "among": among})
+    size, shape = 16 << 20, Shape(16, 4, 4)
+    found = [choose(tuner, "all_reduce", shape, size, Rates(400, 400 * part // 4)) for part in (5, 4, 3, 2)]
+    assert found == ["halving_doubling", "ring", "halving_doubling", "halving_doubling"]
+
+
+def test_a_slow_pcie_and_a_tuner_told_otherwise_move_where_ring_and_doubling_are_equal() -> None:
+    """With hops of 2 us that is 22 us at 1.25 S: 880 kB at 400G, 44 kB at 20G, 1.76 MB at 800G."""
+    slow = {"host__pcie__enabled": True, "host__pcie__rate": "20G"}
+    for changes, small, large in (
+        ({}, "recursive_doubling", "ring"),
+        (slow, "ring", "ring"),
+        ({"ncclx__tuner__nic_rate": "800G"}, "recursive_doubling", "recursive_doubling"),
+        ({"ncclx__tuner__nic_rate": "400G", **slow}, "recursive_doubling", "ring"),
+    ):
+        assert [row.algorithm for row in rows("tuner", **changes)] == [small, large]
+
+
+def test_inside_a_server_the_tuner_picks_what_is_the_quicker() -> None:
+    for at, best in ((0, "recursive_doubling"), (1, "ring")):
+        took = {}
+        for algorithm in ("auto", "ring", "recursive_doubling"):
+            row = rows("tuner_inside", **{"jobs[0].workload.algorithm": algorithm})[at]
+            assert row.end_ps is not None
+            assert row.start_ps is not None
+            took[algorithm] = row.end_ps - row.start_ps
+            assert algorithm != "auto" or row.algorithm == best
+        assert took["auto"] == min(took.values())
 
 
 def test_the_model_knows_what_stays_inside_servers_and_how_many_nics_a_ring_leaves_by() -> None:
     """Four servers of four GPUs: 8 of a ring's 30 hops are between them, and 30/16 of S on so many NICs."""
     size = 16 << 20
     for channels, nics in ((1, 1), (2, 2), (4, 4), (8, 4)):
-        turned = Shape(16, 4, 4, channels)
-        assert modelled("ring", "all_reduce", turned, size) == (8, 22, size * 30 // 16 // nics)
+        turned, whole = Shape(16, 4, 4, channels), size * 30 // 16
+        # With four channels each GPU of a server sends one of them through its NIC, and three over NVLink.
+        inside = whole * 3 // 4 if nics == 4 else whole
+        assert modelled("ring", "all_reduce", turned, size) == (8, 22, whole // nics, inside, True)
         same = turned._replace(turned=False)
-        assert modelled("ring", "all_reduce", same, size) == (8, 22, size * 30 // 16)
+        assert modelled("ring", "all_reduce", same, size) == (8, 22, whole, whole, True)
     # Ranks that go from server to server have no hop inside, and a NIC each.
     strided = Shape(16, 4, 16, 4)
-    assert modelled("ring", "all_reduce", strided, size) == (30, 0, size * 30 // 16)
-    assert modelled("hierarchical", "all_reduce", strided, size) == (6, 2, size // 4 * 6 // 4)
-    assert modelled("hierarchical", "all_gather", strided, size) == (3, 1, size // 4 * 3 // 4)
-    assert modelled("double_binary_tree", "all_reduce", Shape(16, 4, 4), size) == (4, 4, 2 * size)
-    assert modelled("ring", "all_gather", Shape(4, 4, 0), size) == (0, 3, 0)
+    part = size // 16
+    assert modelled("ring", "all_reduce", strided, size) == (30, 0, 30 * part, 0, True)
+    assert modelled("hierarchical", "all_reduce", strided, size) == (6, 2, 6 * part, 24 * part, False)
+    assert modelled("hierarchical", "all_gather", strided, size) == (3, 1, 3 * part, 12 * part, False)
+    near = Shape(16, 4, 4)
+    assert modelled("double_binary_tree", "all_reduce", near, size) == (4, 4, 2 * size, 2 * size, True)
+    assert modelled("recursive_doubling", "all_reduce", near, size) == (2, 2, 2 * size, 2 * size, False)
+    assert modelled("halving_doubling", "all_reduce", near, size) == (4, 4, 24 * part, 6 * part, False)
+    assert modelled("recursive_doubling", "all_gather", near, size) == (2, 2, 12 * part, 3 * part, False)
+    assert modelled("direct", "all_to_all", near, size) == (1, 0, 12 * part, 3 * part, True)
+    assert modelled("bruck", "all_gather", near, size) == (2, 2, 15 * part, 0, False)
+    assert modelled("ring", "all_gather", Shape(4, 4, 0), size) == (0, 3, 0, size * 3 // 4, True)
+    assert modelled("direct", "all_reduce", Shape(4, 4, 0), size) == (0, 2, 0, 2 * size * 3 // 4, True)
     # Two NICs for each GPU, one GPU a server: two channels have one each.
-    assert modelled("ring", "all_gather", Shape(8, 1, -1, 4, 2), size) == (7, 0, size * 7 // 8 // 2)
+    assert modelled("ring", "all_gather", Shape(8, 1, -1, 4, 2), size) == (7, 0, size * 7 // 8 // 2, 0, True)
 
 
 def test_servers_with_unequally_many_ranks_have_no_hierarchical_algorithm() -> None:
     tuner = TunerSection.model_validate({"among": ("ring", "hierarchical")})
-    rate_bps = 400 * 10**9
-    assert choose(tuner, "all_reduce", Shape(16, 4, 4), 1 << 20, rate_bps) == "hierarchical"
-    assert choose(tuner, "all_reduce", Shape(15), 1 << 20, rate_bps) == "ring"
+    assert choose(tuner, "all_reduce", Shape(16, 4, 4), 1 << 20, RATES) == "hierarchical"
+    assert choose(tuner, "all_reduce", Shape(15), 1 << 20, RATES) == "ring"
 
 
 @pytest.mark.parametrize(("channels", "best"), [(1, "double_binary_tree"), (4, "ring")])
