@@ -6,7 +6,8 @@ called at any moment; `at_rest` adds what must be true once nothing is pending a
 buffer was ever too small.
 
 - Packets: what a port sent was received at the other end, or is in flight, or was lost to a dead link (or to
-  the test, `taken_out`); what entered a device left it, was dropped for a reason that is counted, or waits.
+  the test, `taken_out`); what entered a device left it, was dropped for a reason that is counted, or waits:
+  in a queue, or with cut-through for its own tail.
 - Buffers: what groups hold is what the switch holds, nothing is negative or above its limit, and it is
   exactly what the frames in the queues take. At rest all is zero and nobody is stopped.
 - Ports: bits of what waits are those of the queues, and a port that could send has a serve event pending.
@@ -54,8 +55,12 @@ class Pending:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._counts: dict[tuple[int, int, int, int], int] = {}
+        self._tails: dict[int, int] = {}
         for event in events:
             key = event.key
+            if isinstance(event, Frame) and event.ingress < 0:  # its head is here, and was counted
+                self._tails[key_device(key)] = self.tails(key_device(key)) + 1
+                continue
             place = (key_kind(key), key_device(key), key_port(key), key_subject(key))
             self._counts[place] = self._counts.get(place, 0) + 1
         self.doubled = [place for place, count in self._counts.items() if count > 1 and place[0] != ARRIVAL]
@@ -63,6 +68,10 @@ class Pending:
     def count(self, kind: int, device: int, port: int, subject: int = 0) -> int:
         """How many events of this kind are pending there."""
         return self._counts.get((kind, device, port, subject), 0)
+
+    def tails(self, device: int) -> int:
+        """How many frames wait in a switch for their own tails."""
+        return self._tails.get(device, 0)
 
 
 def broken(
@@ -145,7 +154,7 @@ def _packets(
         ports = _ports(device)
         sent = sum(port.sent_frames for port in ports)
         lost = sum(port.lost_link_down + port.corrupted for port in ports)
-        waiting = sum(len(queued(port)) for port in ports)
+        waiting = sum(len(queued(port)) for port in ports) + events.tails(number)
         if isinstance(device, DeepSwitch):
             waiting += len(device.waiting_frames())
         name = topology.nodes[number].name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from emu.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, graph, scenario, star, zone
 
@@ -77,6 +78,19 @@ def test_a_wrong_fcs_is_found_where_the_frame_is_next_stored() -> None:
     assert fabric.port(fabric.topology.nics[1], 0).corrupted > 0
     # Stored at b only behind the frame before it, at a never: nothing else uses its egress.
     assert fabric.switch("a").ports[0].corrupted == 0
+
+
+def test_the_books_are_right_while_frames_wait_for_their_tails() -> None:
+    fabric = Fabric(scenario(star(3, {0: "100G", 1: "100G"}), switch=CUT), [(0, 2), (1, 2)])
+    fabric.post(0, 0, 16384)
+    fabric.post(0, 1, 16384)
+    most = 0
+    while fabric.run_events(1):
+        assert fabric.broken(lossless=True) == []
+        pending = fabric.queue.pending()
+        most = max(most, sum(isinstance(event, Frame) and event.ingress < 0 for event in pending))
+    assert most == 2
+    assert fabric.broken(at_rest=True, lossless=True) == []
 
 
 def test_a_frame_that_waits_for_its_tail_survives_a_snapshot() -> None:
