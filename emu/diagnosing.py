@@ -31,7 +31,7 @@ from emu.measure.parting import load_run
 from emu.measure.samples import SampleReader
 from emu.measure.shown import Shown, read_shown, shown_of
 from emu.measure.summary import Summary
-from emu.measure.summary_diagnosis import Diagnosed, Reference
+from emu.measure.summary_diagnosis import Diagnosed, Judged, Reference
 from emu.scenario.fault_links import Miscabling
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
@@ -56,12 +56,12 @@ def diagnosed(
     moves: Moves,
     live: bool,
     summary: Summary,
-) -> tuple[list[Diagnosed], Reference | None]:
+) -> Judged:
     """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
     to it. `topology` is the fabric as it was run. Of a `live` run somebody waits for the end.
     """
     if not outcome.digest:
-        return [], None
+        return Judged([])
     intended = as_intended(scenario)
     if any(isinstance(fault, Miscabling) for fault in scenario.faults):
         topology = build_topology(intended)
@@ -72,10 +72,13 @@ def diagnosed(
     span_ps = _span_ps(view)
     events = sum(record.executed for record in outcome.devices)
     events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
-    small = events <= (MOST_EVENTS_LIVE if live else MOST_EVENTS)
-    if scenario.faults and small and undecided(view):
-        reference = reference_of(intended, topology, plans, span_ps)
-    return diagnose(view, reference), reference
+    uncompared = None
+    if scenario.faults and undecided(view):
+        if events <= (MOST_EVENTS_LIVE if live else MOST_EVENTS):
+            reference = reference_of(intended, topology, plans, span_ps)
+        else:
+            uncompared = events
+    return Judged(diagnose(view, reference), reference, uncompared)
 
 
 def _span_ps(view: View) -> int | None:

@@ -9,7 +9,7 @@ import click
 
 from emu.diagnosing import diagnose_directory
 from emu.errors import UsageError
-from emu.measure.report import diagnosis_lines
+from emu.measure.report import diagnosis_lines, uncompared_lines
 
 NOTHING_FOUND = (
     "no effect found: no job failed or became slower, and nothing was alarmed that a cause explains"
@@ -38,10 +38,13 @@ def command(run: Path, baseline: Path | None, emulate: bool, as_json: bool) -> i
     """
     if emulate and baseline is not None:
         raise UsageError("--baseline and --emulate are measures of their own; give one")
-    _, found = diagnose_directory(run, baseline, emulate=emulate)
+    summary, found = diagnose_directory(run, baseline, emulate=emulate)
     if as_json:
         click.echo(json.dumps([one.model_dump(mode="json") for one in found], indent=2))
         return 0
     for line in diagnosis_lines(found, evidence=True) or [NOTHING_FOUND]:
         click.echo(line)
+    if baseline is None and not emulate:
+        for line in uncompared_lines(summary.uncompared_events):
+            click.echo(line)
     return 0

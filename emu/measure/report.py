@@ -214,6 +214,15 @@ def diagnosis_lines(found: Sequence[Diagnosed], *, evidence: bool = False) -> li
     return lines
 
 
+def uncompared_lines(events: int | None) -> list[str]:
+    """That what showed was not measured against the intended fabric, and what makes up for it."""
+    if events is None:
+        return []
+    another = f"which would take another {events / 1e6:.1f} M events, so less certain"
+    how = "`emu diagnose RUN --emulate` does it"
+    return [f"not compared with the same jobs on the intended fabric, {another}; {how}"]
+
+
 def _like(bound: object, actual: object) -> str:
     """`actual` in the kind of unit that `bound` was written in."""
     measured = quantity(bound) if isinstance(bound, str) else None
@@ -255,7 +264,7 @@ def closing_lines(summary: Summary) -> list[str]:
         balance_lines("uplinks", summary.fabric.uplinks),
         balance_lines("other groups of equal ports", summary.fabric.groups),
         [fabric_line(summary.fabric), *fault_lines(summary.faults)],
-        diagnosis_lines(summary.diagnosis),
+        [*diagnosis_lines(summary.diagnosis), *uncompared_lines(summary.uncompared_events)],
         [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
         [expectation_line(one) for one in summary.expectations],
         [engine_line(summary), f"digest {summary.digest or 'none: the run is partial'}"],

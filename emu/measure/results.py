@@ -20,7 +20,7 @@ from emu.measure.series_verdict import History, judge_series
 from emu.measure.state_series import State
 from emu.measure.summary import Ending, Engine, ScenarioName, Summary
 from emu.measure.summary import Expectation as Verdict
-from emu.measure.summary_diagnosis import Diagnosed, Reference
+from emu.measure.summary_diagnosis import Judged
 from emu.measure.unfired import never_fired
 from emu.measure.unfired_faults import idle_faults
 from emu.scenario.expect import Expectation
@@ -102,7 +102,7 @@ def summarise(
     samples: Iterable[Sample] = (),
     history: History = lambda: (),
     aims: Aims = MappingProxyType({}),
-    diagnose: Callable[[Summary], tuple[list[Diagnosed], Reference | None]] | None = None,
+    diagnose: Callable[[Summary], Judged] | None = None,
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
@@ -139,8 +139,7 @@ def summarise(
         expectations=[],
     )
     if diagnose is not None:
-        found, reference = diagnose(summary)
-        summary = summary.model_copy(update={"diagnosis": found, "reference": reference})
+        summary = summary.model_copy(update=diagnose(summary)._asdict())
     values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
     series = iter(_judged_series(scenario, topology, jobs, records, summary, history, aims))
     verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]

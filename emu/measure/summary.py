@@ -372,6 +372,8 @@ class Summary(Part):
     """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
     reference: Reference | None = None
     """What the run was compared with; null where that was not needed, or too large to be run again."""
+    uncompared_events: int | None = None
+    """Where it was too large, of how many events; `emu diagnose RUN --emulate` compares it all the same."""
     never_fired: list[Unfired]
     """What was configured in vain."""
     expectations: list[Expectation]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from emu.measure.summary_training import Part
 
 
@@ -33,6 +35,14 @@ class Reference(Part):
     """Of every group of equal ports that carried payload there: that of the fullest over the mean."""
     span_ps: int | None = None
     """Where jobs repeat: for how long they ran there; what was counted is compared by virtual time."""
+
+
+class Judged(NamedTuple):
+    """What was made of a run at its end: fields of the summary, under their names there."""
+
+    diagnosis: list[Diagnosed]
+    reference: Reference | None = None
+    uncompared_events: int | None = None
 
 
 class Unfired(Part):

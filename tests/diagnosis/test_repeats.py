@@ -10,6 +10,7 @@ import pytest
 from emu import diagnosing
 from emu.cli.main import main
 from emu.diagnosing import diagnose_directory
+from emu.measure.report import closing_lines
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 
 AGAIN: dict[str, Any] = {
@@ -55,6 +56,13 @@ def test_what_no_round_suffered_from_is_not_told(fault: dict[str, Any]) -> None:
         assert named(run_of(fault | when, **AGAIN).diagnosis) == []
 
 
+def test_a_run_that_was_compared_does_not_say_otherwise() -> None:
+    summary = run_of({"kind": "degrade", "target": LINK, "rate": "20G", "at": "150us"})
+    assert summary.reference is not None
+    assert summary.uncompared_events is None
+    assert not any("not compared" in line for line in closing_lines(summary))
+
+
 def test_what_counts_up_in_every_round_is_no_harm(tmp_path: Path) -> None:
     lossy = {"buffer": {"pool": "512KiB"}, "pfc": {"enabled": False}}
     incast = [{"name": "train", "workload": INCAST}]
@@ -70,10 +78,17 @@ def test_a_run_that_is_too_large_can_be_compared_later(
     monkeypatch.setattr(diagnosing, "MOST_EVENTS", 0)
     fault = {"kind": "degrade", "target": LINK, "rate": "20G", "at": "150us"}
     out = tmp_path / "run"
-    assert run_of(fault, out=out).reference is None
+    summary = run_of(fault, out=out)
+    assert summary.reference is None
+    assert summary.uncompared_events is not None
+    assert any(line.startswith("not compared with the same jobs") for line in closing_lines(summary))
     found = diagnose_directory(out, emulate=True)[1]
     assert named(found) == [("degraded_link", LINK)]
     assert "on the intended fabric" in found[0].evidence[-1]
     assert main(["diagnose", str(out), "--emulate"]) == 0
-    assert found[0].sentence in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert found[0].sentence in said
+    assert "not compared" not in said
+    assert main(["diagnose", str(out)]) == 0
+    assert "`emu diagnose RUN --emulate` does it" in capsys.readouterr().out
     assert main(["diagnose", str(out), "--emulate", "--baseline", str(out)]) == 2
