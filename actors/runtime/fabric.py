@@ -136,7 +136,8 @@ def build_switch(
         switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
     else:
         buffer = Buffer(shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
-        buffer.headroom_pool_bytes = section.buffer.headroom_pool_bytes or 0
+        own = section.buffer.pool_of(topology.nodes[number].name)
+        buffer.headroom_pool_bytes = own.headroom_pool_bytes or 0
         switch = Switch(number, queue, buffer, routes, policy, seed)
     if scenario.classified:
         maps = section.qos.maps_of(topology.nodes[number].name)
@@ -154,11 +155,11 @@ def build_switch(
             lanes.add_port(give_credits(scenario, port))
         flow_control = has_pfc(scenario, topology, number, end.peer)
         if flow_control:
-            own = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+            flow = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
             dog = pfc.watchdog
             if pfc.watchdog.enabled:
                 switch.watches.append(
-                    PauseWatch(port, own, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
+                    PauseWatch(port, flow, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
                 )
         elif pfc.watchdog.enabled:
             switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from actors.runtime.deep_buffers import is_deep
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from emu.errors import Problem, ScenarioError
+from emu.scenario.buffer import BufferProfile
 from emu.scenario.schema import Scenario
-from emu.scenario.switch import BufferProfile
 from emu.topology.model import Attachment, Role, Topology
 from emu.wire.frame import LARGEST_HEADERS_BYTES
 
@@ -92,22 +92,24 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
 
 
 def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
-    pool = scenario.switch.buffer.headroom_pool_bytes
-    if pool is None:
-        return []
-    sums = [
-        (sum(headroom for _, headroom in _set_aside(scenario, topology, switch)), topology.nodes[switch].name)
-        for switch in topology.switches
-        if not is_deep(scenario, topology, switch)
-    ]
-    most, name = max(sums, default=(0, ""))
-    if most <= pool:
-        return []
+    buffer = scenario.switch.buffer
+    worst: dict[str, tuple[int, str, int]] = {}
+    for switch in topology.switches:
+        name = topology.nodes[switch].name
+        own = buffer.pool_of(name)
+        shared = own.headroom_pool_bytes
+        if shared is None or is_deep(scenario, topology, switch):
+            continue
+        needed = sum(headroom for _, headroom in _set_aside(scenario, topology, switch))
+        key = buffer.key_of(own)
+        if needed > shared:
+            worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
     return [
         (
-            f"switch.buffer.headroom_pool: {pool}B for all ports is less than the {most}B that {name} may"
+            f"{key}.headroom_pool: {shared}B for all ports is less than the {most}B that {name} may"
             " need if all are stopped at once: lossless classes may drop"
         )
+        for key, (most, name, shared) in sorted(worst.items())
     ]
 
 
@@ -146,18 +148,19 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
     they share none."""
     if is_deep(scenario, topology, switch):
         return sum(port_pools_bytes(scenario, topology, switch))
-    section = scenario.switch
+    buffer = scenario.switch.buffer
+    own = buffer.pool_of(topology.nodes[switch].name)
     taken = list(_set_aside(scenario, topology, switch))
-    headroom = section.buffer.headroom_pool_bytes
-    if headroom is None or not section.pfc.enabled:
-        headroom = sum(own for _, own in taken)
-    left = section.buffer.pool_bytes - sum(reserve for reserve, _ in taken) - headroom
+    headroom = own.headroom_pool_bytes
+    if headroom is None or not scenario.switch.pfc.enabled:
+        headroom = sum(stopped for _, stopped in taken)
+    left = own.pool_bytes - sum(reserve for reserve, _ in taken) - headroom
     if left < largest_frame_bytes(scenario):
         name = topology.nodes[switch].name
         count = len(topology.ports(switch))
         reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
         accepted = "a larger pool, or less reserve or headroom"
-        raise ScenarioError([Problem(scenario.name, 0, "switch.buffer.pool", reason, accepted)])
+        raise ScenarioError([Problem(scenario.name, 0, f"{buffer.key_of(own)}.pool", reason, accepted)])
     return left
 
 

@@ -25,6 +25,7 @@ from emu.measure.collected import Sample
 from emu.measure.junit import junit_text
 from emu.measure.run_directory import RunDirectory, write_whole
 from emu.scenario.fault_draws import accelerations
+from emu.units import counted
 
 
 @click.command()
@@ -165,7 +166,8 @@ def _title(prepared: Prepared) -> str:
 
 def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     topology = prepared.topology
-    counts = f"{len(topology.gpus)} GPUs, {len(topology.nics)} NICs, {len(topology.switches)} switches"
+    sizes = {"GPU": topology.gpus, "NIC": topology.nics, "switch": topology.switches}
+    counts = ", ".join(counted(len(numbers), noun) for noun, numbers in sizes.items())
     if options.local:
         where = f"here, in {options.parts} parts" if options.parts > 1 else "here, without Ray"
     else:

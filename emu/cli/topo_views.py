@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from emu.errors import ScenarioError, UsageError
+from emu.scenario.buffer import BufferSection, GroupProfile, PoolProfile
 from emu.scenario.schema import Scenario
-from emu.scenario.switch import GroupProfile
 from emu.topology.model import Attachment, Role, Topology, TopologyError, format_address
 from emu.topology.paths import count_paths, first_paths, path_text
 from emu.topology.render import about_rate, table
@@ -148,12 +148,12 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
     nodes = topology.nodes
     pfc = scenario.switch.pfc
     lossless = list(pfc.priorities) if pfc.enabled else []
-    headroom_pool = scenario.switch.buffer.headroom_pool_bytes if lossless else None
     ports: dict[tuple[str, str, int, int, tuple[int, ...], int], int] = {}
     pools: dict[tuple[str, int, int, int, bool], int] = {}
     for switch in topology.switches:
         held = 0
         modular = is_deep(scenario, topology, switch)
+        own = scenario.switch.buffer.pool_of(nodes[switch].name)
         profiles = scenario.switch.buffer.profiles_of(nodes[switch].name)
         for end in topology.ports(switch):
             sizes = [port_headroom_bytes(scenario, topology, switch, end, profiles[p]) for p in lossless]
@@ -169,8 +169,8 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
                 shared = shared_pool_bytes(scenario, topology, switch)
         except ScenarioError:
             shared = 0
-        if headroom_pool is not None and not modular:
-            held = headroom_pool
+        if own.headroom_pool_bytes is not None and lossless and not modular:
+            held = own.headroom_pool_bytes
         pool = nodes[switch].model, len(topology.ports(switch)), held, shared, modular
         pools[pool] = pools.get(pool, 0) + 1
     rows = [("port", "ports", "rate", "delay", "priorities", "headroom of each")]
@@ -196,13 +196,10 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         )
         for (model, many, held, shared, modular), count in pools.items()
     ]
-    pool_text = format_size(scenario.switch.buffer.pool_bytes)
     names = ", ".join(map(str, lossless)) or "none"
     lines = [*table(rows), ""] if lossless else []
     lines += [*table(below), "", *_thresholds(scenario), ""]
-    lines.append(f"pool {pool_text}, lossless priorities {names}")
-    if headroom_pool is not None:
-        lines.append(f"headroom is shared: {headroom_pool:,} B for all groups of a switch")
+    lines += _pools(scenario, names, shared=bool(lossless))
     if any(modular for _, _, _, _, modular in pools):
         port_text = format_size(scenario.switch.deep_buffer.port_buffer_bytes)
         share = scenario.switch.deep_buffer.alpha
@@ -245,13 +242,31 @@ def _thresholds(scenario: Scenario) -> list[str]:
     for profile in (buffer, *buffer.profiles):
         who = "other groups" if buffer.profiles else "each group"
         if isinstance(profile, GroupProfile):
-            who = f"groups {', '.join(map(str, profile.priorities))}"
+            groups = "groups" if len(profile.priorities) > 1 else "group"
+            who = f"{groups} {', '.join(map(str, profile.priorities))}"
             who += f" of {', '.join(profile.switches)}" if profile.switches else ""
         xoff = f"{profile.alpha} x (shared pool - used)"
         if profile.xoff_bytes is not None:
             xoff = f"{profile.xoff_bytes:,} B"
         lines.append(f"{who}: reserve {profile.reserve_bytes:,} B, XOFF {xoff}")
     return [*lines[1:], lines[0]]
+
+
+def _pools(scenario: Scenario, lossless: str, *, shared: bool) -> list[str]:
+    """The pool, and headroom that is `shared`, of some switches and of all others."""
+    buffer = scenario.switch.buffer
+    lines = []
+    pools: tuple[BufferSection | PoolProfile, ...] = (*buffer.pools, buffer)
+    for one in pools:
+        line = f"pool {format_size(one.pool_bytes)}"
+        if isinstance(one, PoolProfile):
+            line += f" of {', '.join(one.switches)}"
+        else:
+            line += f"{' of other switches' if buffer.pools else ''}, lossless priorities {lossless}"
+        lines.append(line)
+        if shared and one.headroom_pool_bytes is not None:
+            lines.append(f"headroom is shared: {one.headroom_pool_bytes:,} B for all groups of a switch")
+    return lines
 
 
 def _kind(topology: Topology, switch: int, end: Attachment) -> tuple[str, str, int, int]:

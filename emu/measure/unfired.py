@@ -86,7 +86,8 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
     configured = [one.headroom_bytes for one in (buffer, *buffer.profiles)]
     if any(size is not None for size in configured) and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
-    if buffer.headroom_pool_bytes is not None and counts.total("headroom_pool_peak_bytes") == 0:
+    shared = [buffer.headroom_pool_bytes, *(one.headroom_pool_bytes for one in buffer.pools)]
+    if any(size is not None for size in shared) and counts.total("headroom_pool_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom_pool", reason="no frame went into headroom")
     for at, profile in enumerate(buffer.profiles):
         if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:

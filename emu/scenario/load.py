@@ -16,6 +16,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import Problem, ScenarioError
+from emu.scenario.config_db import put_config_in_place
 from emu.scenario.document import MAX_FILE_BYTES, decode, read_document
 from emu.scenario.flow_files import put_tables_in_place
 from emu.scenario.graph import put_graphs_in_place
@@ -23,7 +24,6 @@ from emu.scenario.nccl_names import put_names_in_place
 from emu.scenario.overrides import Override, apply_override
 from emu.scenario.problems import problems_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sonic import put_config_in_place
 from emu.scenario.source import Source, in_file_order
 from emu.scenario.spelling import shown
 from emu.scenario.topology_files import put_fabric_in_place

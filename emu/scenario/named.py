@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from emu.errors import Problem
+from emu.scenario.buffer import GroupProfile, PoolProfile
 from emu.scenario.qos import QosException
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location
-from emu.scenario.switch import GroupProfile, OneWayPfc, QueueMarking, StaticRoute
+from emu.scenario.switch import OneWayPfc, QueueMarking, StaticRoute
 from emu.scenario.tree import shown_location
+from emu.scenario.values import WILD, names
 from emu.topology.model import FABRIC, Role, Topology, TopologyError
 from emu.topology.model import Fault as Flaw
 
@@ -37,8 +39,11 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         )
     for index, half in enumerate(scenario.switch.pfc.one_way):
         yield from _wrong_half(scenario, topology, index, half)
-    listed: tuple[tuple[Location, Sequence[QosException | GroupProfile | QueueMarking]], ...] = (
+    listed: tuple[
+        tuple[Location, Sequence[QosException | PoolProfile | GroupProfile | QueueMarking]], ...
+    ] = (
         (("switch", "qos", "exceptions"), scenario.switch.qos.exceptions),
+        (("switch", "buffer", "pools"), scenario.switch.buffer.pools),
         (("switch", "buffer", "profiles"), scenario.switch.buffer.profiles),
         (("switch", "ecn", "profiles"), scenario.switch.ecn.profiles),
     )
@@ -46,7 +51,11 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         for index, entry in enumerate(entries):
             for at, name in enumerate(entry.switches):
                 spot = (*where, index, "switches", at)
-                yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
+                if not WILD.search(name):
+                    yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
+                elif not any(names((name,), topology.nodes[switch].name) for switch in topology.switches):
+                    first = topology.nodes[topology.switches[0]].name
+                    yield problem_at(scenario, spot, f"no switch is called {name!r}", f"names like {first}")
     for index, name in enumerate(scenario.nic.receive.nics):
         yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
     for index, name in enumerate(scenario.host.pcie.nics):

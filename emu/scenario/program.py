@@ -15,6 +15,7 @@ from emu.scenario.graph import GraphSection
 from emu.scenario.operations import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
 from emu.scenario.section import Refusal, Section
 from emu.scenario.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
+from emu.units import counted
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
 
 Collective = Literal[
@@ -243,4 +244,5 @@ class ProgramWorkload(Section):
     def cut(self) -> str:
         """What it consists of."""
         names = ", ".join(one.name for one in self.communicators)
-        return f"program of {len(self.operations)} operations" + (f", communicators {names}" if names else "")
+        what = f"program of {counted(len(self.operations), 'operation')}"
+        return what + (f", communicators {names}" if names else "")

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.spelling import shown
-from emu.scenario.values import NodeName, Reading
+from emu.scenario.values import Reading, SwitchPattern, names
 
 SELECTORS: Final = tuple(dscp >> 3 for dscp in range(64))
 """The traffic class of every DSCP by its class selector bits."""
@@ -86,8 +86,8 @@ class QosMaps(Section):
 class QosException(QosMaps):
     """Maps of some switches, in place of those that all others have."""
 
-    switches: Annotated[tuple[NodeName, ...], Field(min_length=1, max_length=65536)]
-    """Which switches."""
+    switches: Annotated[tuple[SwitchPattern, ...], Field(min_length=1, max_length=65536)]
+    """Which switches, by name or pattern (`rtsw-*`)."""
 
 
 class QosSection(QosMaps):
@@ -99,6 +99,6 @@ class QosSection(QosMaps):
     def maps_of(self, switch: str) -> QosMaps:
         """The maps of a switch by name."""
         for one in self.exceptions:
-            if switch in one.switches:
+            if names(one.switches, switch):
                 return one
         return self

@@ -2,12 +2,11 @@
 
 The file is what `show runningconfiguration all` prints, or /etc/sonic/config_db.json: JSON, tables of entries
 of fields, all of them texts. Of its tables those about buffers, PFC, WRED, scheduling and QoS maps are
-translated into keys of `switch`, in the tree, before anything is validated; a key that the scenario writes
-itself goes before. The effective scenario of a run directory is complete without the file.
+translated into keys of `switch`; who has them is `emu.scenario.config_db`'s.
 
-All switches of the fabric have this configuration, and all of their ports: where entries of ports differ in
-what would be one key here, that is refused. Profiles differ from port to port by cable length, so of `xoff`
-(headroom) and `size` (reserve) of one priority group the largest counts.
+All ports of a switch have the same: where entries of ports differ in what would be one key here, that is
+refused. Profiles differ from port to port by cable length, so of `xoff` (headroom) and `size` (reserve) of
+one priority group the largest counts.
 
 Source: SONiC, schema of CONFIG_DB and its YANG models (BUFFER_POOL, BUFFER_PROFILE, BUFFER_PG, BUFFER_QUEUE,
 PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps).
@@ -17,15 +16,13 @@ Not modelled: limits of shared egress pools, rates of schedulers, WRED that drop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
+from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
-from emu.errors import Problem, ScenarioError
-from emu.scenario.document import decode, read_document
+from emu.errors import Problem
 from emu.scenario.section import Location
 from emu.scenario.spelling import shown
-from emu.scenario.tree import Node, Place, from_plain, opened
+from emu.scenario.tree import Node, Place
 
 KEY: Final = "config_db"
 PORTS_ACCEPTED: Final = "the same on every port"
@@ -40,42 +37,6 @@ MAPS: Final = {
 Fields = dict[str, Node]
 
 
-def put_config_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
-    """Translate the file that `switch.config_db` names into keys of `switch`; returns what does not fit."""
-    section = tree.child("switch")
-    named = None if section is None else section.child(KEY)
-    if section is None or named is None or not isinstance(named.value, str) or not named.value:
-        return []
-    assert isinstance(section.value, dict), section.value
-    place = section.keys.pop(KEY, named.place)
-    del section.value[KEY]
-    path = directory / named.value
-    try:
-        text = decode(read_file(path), str(path))
-        root, problems = read_document(text.replace("\t", " "), str(path))  # a tab is no space to YAML
-    except ScenarioError as error:
-        return [
-            Problem(place.file, place.line, f"switch.{KEY}", f"{path}: {problem.reason}", problem.accepted)
-            for problem in error.problems
-        ]
-    config = _Config(root, str(path))
-    for location, value in config.settings():
-        _fill(section, location, value, place)
-    return [*problems, *config.problems]
-
-
-def _fill(section: Node, location: Location, value: object, place: Place) -> None:
-    """Write a key of `switch`, unless the scenario has it."""
-    node = opened(section, location[:-1], place)
-    if node is None:
-        return  # a section that is no mapping is refused for that
-    last = str(location[-1])
-    assert isinstance(node.value, dict), location
-    if last not in node.value:
-        node.value[last] = from_plain(value, place)
-        node.keys[last] = place
-
-
 class _Use(NamedTuple):
     """Who refers to something, at which index: a priority group or queue of a port."""
 
@@ -85,7 +46,7 @@ class _Use(NamedTuple):
     place: Place
 
 
-class _Config:
+class Config:
     """The tables of one file, and what was found wrong with them."""
 
     def __init__(self, root: Node, file: str) -> None:

@@ -90,7 +90,7 @@ def test_buffers_show_the_profiles_of_priority_groups(capsys: Captured, small: s
         64_000_000 - 2 * (7 * 4096 + 150_000)
     ]
     assert told(capsys, small, "--buffers")[1][-4:-2] == [
-        "groups 6: reserve 0 B, XOFF 200,000 B",
+        "group 6: reserve 0 B, XOFF 200,000 B",
         "other groups: reserve 4,096 B, XOFF 1/8 x (shared pool - used)",
     ]
 

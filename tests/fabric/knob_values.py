@@ -114,6 +114,11 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
     },
+    "switch.buffer.pools[]": {
+        "switches": (["rtsw-0"], {}),
+        "pool": ("2MB", {}),
+        "headroom_pool": ("100KB", {}),
+    },
     "switch.buffer.profiles[]": {
         **_SHARE,
         "priorities": ([6], {}),

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from emu.scenario.buffer import BufferSection
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.nic import NicSection, TransportSection
 from emu.scenario.reference import parts
@@ -11,7 +12,7 @@ from emu.scenario.routing import POLICIES, EEcmp
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section, yaml_name
 from emu.scenario.shape import fields, shape_at
-from emu.scenario.switch import BufferSection, PfcSection
+from emu.scenario.switch import PfcSection
 from tests.scenario.scenarios import SMALL, scenario
 
 

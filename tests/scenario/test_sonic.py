@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load, load_text
 from emu.scenario.switch import SwitchSection
+from tests.fabric.rig import Fabric
 
 ROOT = Path(__file__).parents[2]
 TEXT = """
@@ -218,6 +220,132 @@ def test_a_file_that_is_not_there_or_no_json_is_refused_where_it_is_named(tmp_pa
     (tmp_path / "config_db.json").write_text("{", encoding="utf-8")
     with pytest.raises(ScenarioError, match=r"box.yaml:7: switch.config_db: .*not YAML"):
         load_text(TEXT, "box.yaml", tmp_path)
+
+
+ZONE = """
+name: boxes
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 2}
+jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
+transport: {data_priority: 3}
+switch:
+  config_db: {"rtsw-*": leaf.json, "ctsw-*": spine.json}
+"""
+
+
+def boxes(directory: Path, leaf: object, spine: object, more: str = "") -> SwitchSection:
+    """The section that a file for leaves and one for spines make."""
+    for name, config in (("leaf", leaf), ("spine", spine)):
+        (directory / f"{name}.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
+    loaded = load_text(ZONE + more, "boxes.yaml", directory)
+    api.prepare(loaded)
+    return loaded.scenario.switch
+
+
+def pool(size: int, **more: object) -> dict[str, object]:
+    return {"BUFFER_POOL": {"ingress_lossless_pool": {"type": "ingress", "size": str(size)}}, **more}
+
+
+def groups(headroom: int, **more: object) -> dict[str, object]:
+    profile = {"size": "1000", "dynamic_th": "-2", "xoff": str(headroom)}
+    return {"BUFFER_PROFILE": {"p": profile}, "BUFFER_PG": {"Ethernet0|3": {"profile": "p"}}, **more}
+
+
+def test_switches_have_the_pool_profiles_and_maps_of_their_own_boxes(tmp_path: Path) -> None:
+    ports = {"Ethernet0": {"pfc_enable": "3,6", "dscp_to_tc_map": "A"}}
+    red = {"green_min_threshold": "100", "green_max_threshold": "4000", "green_drop_probability": "5"}
+    marking = {
+        "WRED_PROFILE": {"mark": {"ecn": "ecn_all", **red}},
+        "QUEUE": {"Ethernet0|3": {"wred_profile": "mark"}},
+    }
+    leaf = {**pool(32_000_000), **groups(90_000), **marking, "PORT_QOS_MAP": ports}
+    leaf |= {"DSCP_TO_TC_MAP": {"A": {"24": "3", "48": "6"}}}
+    spine = {**pool(16_000_000), **groups(170_000), "PORT_QOS_MAP": {"Ethernet8": {"pfc_enable": "3,6"}}}
+    made = boxes(tmp_path, leaf, spine)
+    assert made.pfc.priorities == (3, 6)
+    found = {}
+    for name in ("rtsw-1", "ctsw-0"):
+        profiles = made.buffer.profiles_of(name)
+        found[name] = (
+            made.buffer.pool_of(name).pool_bytes,
+            profiles[3].headroom_bytes,
+            float(profiles[3].alpha),
+        )
+    assert found == {"rtsw-1": (32_000_000, 90_000, 0.25), "ctsw-0": (16_000_000, 170_000, 0.25)}
+    assert made.qos.maps_of("rtsw-0").dscp_to_tc[24:27] == (3, 0, 0)
+    assert made.qos.maps_of("ctsw-0").plain
+    assert made.ecn.enabled
+    assert [one and one.kmax_bytes for one in made.ecn.profiles_of("rtsw-0")] == [None] * 3 + [4000] + [
+        None
+    ] * 4
+    assert made.ecn.profiles_of("ctsw-1") == [None] * 8
+
+
+def test_a_switch_that_no_pattern_names_has_what_the_scenario_says(tmp_path: Path) -> None:
+    text = ZONE.replace('"ctsw-*"', "rtsw-1") + "  buffer: {headroom: 70KB}\n"
+    for name, size in (("leaf", 32_000_000), ("spine", 16_000_000)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(pool(size)), encoding="utf-8")
+    buffer = load_text(text, "boxes.yaml", tmp_path).scenario.switch.buffer
+    # rtsw-1 is named twice; the first counts.
+    found = [buffer.pool_of(name).pool_bytes for name in ("rtsw-0", "rtsw-1", "ctsw-0")]
+    assert found == [32_000_000, 32_000_000, 64_000_000]
+
+
+def test_what_is_one_for_all_switches_has_to_agree_unless_the_scenario_says_it(tmp_path: Path) -> None:
+    leaf = {"PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3,6"}}}
+    spine = {"PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3"}}}
+    with pytest.raises(ScenarioError) as caught:
+        boxes(tmp_path, leaf, spine)
+    (problem,) = caught.value.problems
+    assert (problem.file, problem.line, problem.key) == ("boxes.yaml", 7, "switch.config_db")
+    assert problem.reason == ("pfc.priorities is one for all switches: leaf.json says [3, 6], spine.json [3]")
+    assert boxes(tmp_path, leaf, spine, "  pfc: {priorities: [3]}\n").pfc.priorities == (3,)
+    dog = {"PFC_WD": {"Ethernet0": {"detection_time": "250", "action": "drop"}}}
+    with pytest.raises(
+        ScenarioError, match=r"watchdog.enabled is one .*: leaf.json says nothing, spine.json"
+    ):
+        boxes(tmp_path, {}, dog)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (
+            "[leaf.json]",
+            r"boxes.yaml:7: switch.config_db: \['leaf.json'\] names no file; accepted: a file, or files by",
+        ),
+        (
+            '{"rtsw-*": 7}',
+            r"boxes.yaml:7: switch.config_db: \{'rtsw-\*': 7\} names no file; accepted: a file, or files by",
+        ),
+        (
+            '{"leaf-*": leaf.json}',
+            r"boxes.yaml:7: switch.buffer.pools\[0\].switches\[0\]: no switch is called",
+        ),
+        ('{"a b": leaf.json}', "'a b' is not a switch's name or a pattern of them"),
+        ("{rtsw-0: gone.json}", "boxes.yaml:7: switch.config_db: .*gone.json: there is no such file"),
+    ],
+)
+def test_what_names_no_file_or_no_switch_is_refused_where_it_is_written(
+    files: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "leaf.json").write_text(json.dumps(pool(32_000_000)), encoding="utf-8")
+    text = ZONE.replace('{"rtsw-*": leaf.json, "ctsw-*": spine.json}', files)
+    with pytest.raises(ScenarioError, match=said):
+        api.prepare(load_text(text, "boxes.yaml", tmp_path))
+
+
+def test_the_switches_of_a_fabric_are_built_from_their_own_boxes(tmp_path: Path) -> None:
+    for name, size in (("leaf", 32_000_000), ("spine", 16_000_000)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(pool(size)), encoding="utf-8")
+    scenario = load_text(ZONE, "boxes.yaml", tmp_path).scenario
+    assert load_text(to_yaml(scenario)).scenario == scenario
+    fabric = Fabric(scenario)
+    # A leaf and a spine have two ports each here: 2 x 8 reserves of 4 KiB; headroom differs with the cable.
+    for name, size in (("rtsw-0", 32_000_000), ("ctsw-1", 16_000_000)):
+        buffer = fabric.switch(name).buffer
+        headroom = sum(group.headroom_bytes for group in buffer.groups)
+        ports = len(fabric.switch(name).ports)
+        assert buffer.pool_bytes == size - ports * 8 * 4096 - headroom
 
 
 WORDS = st.sampled_from(
