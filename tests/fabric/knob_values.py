@@ -115,7 +115,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
     },
     "switch.buffer.pools[]": {
-        "switches": (["rtsw-0"], {}),
+        "switches": (["rtsw-1"], {}),
         "pool": ("2MB", {}),
         "headroom_pool": ("100KB", {}),
     },

@@ -154,7 +154,7 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     },
     "switch": {},
     "switch.buffer": {},
-    "switch.buffer.pools[]": {"switch.buffer.pools": [{"switches": ["*tsw-0"], "pool": "3MB"}]},
+    "switch.buffer.pools[]": {"switch.buffer.pools": [{"switches": ["*tsw-0"], "pool": "900KB"}]},
     "switch.buffer.profiles[]": {
         "switch.buffer.profiles": [{"priorities": [3], "alpha": "1/32", "xon_offset": "3KB"}]
     },
