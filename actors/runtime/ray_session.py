@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 from actors.runtime.grpc_probe import speaks_grpc
@@ -73,7 +74,8 @@ def ray_session(
             raise UsageError(f"{address}: {UNPROTECTED}")
     wanted = ENVIRONMENT if address is None else ENVIRONMENT | REACH_ENVIRONMENT
     os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
-    import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
+    with endable():
+        import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
 
     if ray.is_initialized():
         yield
@@ -111,7 +113,7 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
         return
     assert directory is not None, address
-    with started_for(directory), _terminable():
+    with started_for(directory), endable():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -125,16 +127,39 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does while Ray starts, which would exit, and leave the signal as it was."""
-    before = signal.getsignal(signal.SIGTERM)
+def endable() -> Iterator[None]:
+    """Let one SIGINT or SIGTERM end what is done here with KeyboardInterrupt, and leave both as they were.
+
+    Python raises KeyboardInterrupt wherever it is, and where that is a destructor or a callback, nobody hears
+    of it; some libraries take it for a failure of theirs. So it is noted too, and raised again at the end.
+    Ray replaces what SIGTERM does by an exit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     except SystemExit:
         raise KeyboardInterrupt from None
+    except Exception:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if handler is not None:  # which was there before Python
+                signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""One Ctrl-C while Ray starts ends the run, also where a library keeps the KeyboardInterrupt to itself."""
+
+import signal
+from contextlib import suppress
+
+import pytest
+
+from actors.runtime.ray_session import endable
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def handlers() -> list[object]:
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+
+
+@endable()
+def told(number: signal.Signals) -> None:
+    signal.raise_signal(number)
+    raise AssertionError("nothing is done after that")
+
+
+@endable()
+def deaf(number: signal.Signals) -> None:
+    with suppress(KeyboardInterrupt):
+        signal.raise_signal(number)
+
+
+@endable()
+def mistaken(number: signal.Signals) -> None:
+    try:
+        signal.raise_signal(number)
+    except KeyboardInterrupt:
+        raise RuntimeError("the cluster could not be started") from None
+
+
+@BOTH
+@pytest.mark.parametrize("work", [told, deaf, mistaken])
+def test_a_signal_ends_it_whatever_becomes_of_the_exception(work: object, number: signal.Signals) -> None:
+    before = handlers()
+    assert callable(work)
+    with pytest.raises(KeyboardInterrupt):
+        work(number)
+    assert handlers() == before
+
+
+def test_a_failure_without_a_signal_is_told() -> None:
+    with pytest.raises(RuntimeError, match="no room"), endable():
+        raise RuntimeError("no room")
+
+
+def test_an_exit_is_an_interruption() -> None:
+    with pytest.raises(KeyboardInterrupt), endable():
+        raise SystemExit(15)
