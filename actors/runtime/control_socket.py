@@ -33,7 +33,9 @@ from emu.measure.report import shown_time
 from emu.measure.run_directory import SOCKET
 
 MOST_BYTES: Final = 64 * 1024
-TIMEOUT_S: Final = 5.0
+TIMEOUT_S: Final = 30.0
+LINGER_S: Final = 5.0
+"""How long `close` waits for a request that is being answered."""
 MADE_S: Final = 60.0
 """How long a change may take: a sync point is a round away, but a round may be long on a busy machine."""
 CREDENTIALS: Final = struct.Struct("3i")
@@ -80,7 +82,7 @@ class ControlSocket:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._path.unlink(missing_ok=True)
-        self._thread.join(TIMEOUT_S)
+        self._thread.join(LINGER_S)
 
     def _serve(self) -> None:
         while not self._closed:

@@ -28,6 +28,8 @@ PROBE_S: Final = 2.0
 """How often the nodes of actors that do not answer are asked whether they are there."""
 ASK_S: Final = 5.0
 GO_BACK_S: Final = 20.0
+KEEP_S: Final = 60.0
+"""How long workers may take to close that are to be kept; one that takes longer is ended."""
 MISSED: Final = 2
 """Who is silent has left so many questions in a row unanswered: one may be due to who asks."""
 SMALL_SHARE: Final = 0.001
@@ -67,8 +69,9 @@ class Ensemble:
         self._missed: dict[int, int] = {}
         """How many questions in a row each has left unanswered."""
         self._interruption = interruption
-        self._takes_cpus = False
-        """Whether Ray counts CPUs for those that were hired last."""
+        self._lacks_cpus = False
+        """Whether others had CPUs that those need who were hired last. Asked before: they have theirs long
+        before they answer, and Ray does not tell of actors that wait for a node of their own."""
 
     def hire(self) -> None:
         """Have an actor for every worker: new ones in place of those that are gone.
@@ -85,7 +88,7 @@ class Ensemble:
         fresh = not self.actors
         share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
         share = share if fresh else 0.0
-        self._takes_cpus = share > 0
+        self._lacks_cpus = bool(homes) and share * self.workers > _free_cpus()
         remote = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
 
         def begin(worker: int) -> Any:
@@ -127,7 +130,7 @@ class Ensemble:
         refs = [call(worker, actor) for worker, actor in enumerate(self.actors)]
         of = {ref: worker for worker, ref in enumerate(refs)}
         answers: dict[int, Any] = {}
-        told = what != START or not self._takes_cpus
+        told = what != START or not self._lacks_cpus
         begun_s = time.monotonic()
         deadline_s = begun_s + START_S
         probe_s = time.monotonic() + PROBE_S
@@ -137,10 +140,8 @@ class Ensemble:
             for ref in done:
                 answers[of[ref]] = self.answer(of[ref], ref)
             if waiting and not told and time.monotonic() > begun_s + PATIENCE_S:
-                lack = _lack_of_cpus(len(waiting))
-                told = bool(lack)
-                if lack:
-                    self.homes.tell(lack)
+                told = True
+                self.homes.tell(_lack_of_cpus(len(waiting)))
             if waiting and time.monotonic() > probe_s:
                 probe_s = time.monotonic() + PROBE_S
                 lost = self.homes.lost(of[ref] for ref in waiting)
@@ -221,9 +222,10 @@ class Ensemble:
         """End the actors, or leave them to the session if `keep`."""
         import ray  # noqa: PLC0415  as above
 
-        closed = self.ask(lambda _, actor: actor.close.remote())
         crew = crew_of_session()
-        kept = list(closed) if keep and crew is not None else []
+        keep = keep and crew is not None
+        closed = self.ask(lambda _, actor: actor.close.remote(), within_s=KEEP_S if keep else ASK_S)
+        kept = list(closed) if keep else []
         for worker, actor in enumerate(self.actors):
             if worker not in kept:
                 ray.kill(actor)
@@ -232,31 +234,20 @@ class Ensemble:
 
 
 def _lack_of_cpus(workers: int) -> str:
-    """What workers that do not start wait for; empty if Ray has CPUs for them, and they are only slow."""
-    import ray  # noqa: PLC0415  as above
-
-    if not _ray_is_short():
-        return ""
-    free = int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+    """What workers wait for that do not start, as CPUs were lacking when they were hired."""
+    free, cpus = int(_free_cpus()), counted(cluster_cpus(), "CPU")
     return (
-        f"{counted(workers, 'worker')} cannot start yet: {free} of {counted(cluster_cpus(), 'CPU')} of the "
-        "Ray cluster are free; accepted: patience, or fewer --workers"
+        f"{counted(workers, 'worker')} cannot start yet: {free} of {cpus} of the Ray cluster are free; "
+        "accepted: patience, or fewer --workers"
     )
 
 
-def _ray_is_short() -> bool:
-    """Whether somebody waits for what the cluster has not; never where Ray does not tell (`ray://`)."""
-    from ray._private import worker  # noqa: PLC0415  as above; there is no public way
-    from ray.core.generated import autoscaler_pb2  # noqa: PLC0415  as above
+def _free_cpus() -> float:
+    """How many CPUs of the cluster nobody has."""
+    import ray  # noqa: PLC0415  as above
 
-    generated: Any = autoscaler_pb2
-    session: Any = worker.global_worker
-    reply = generated.GetClusterResourceStateReply()
-    try:
-        reply.ParseFromString(session.gcs_client.get_cluster_resource_state())
-    except AttributeError:
-        return False
-    return len(reply.cluster_resource_state.pending_resource_requests) > 0
+    free: dict[str, float] = ray.available_resources()  # type: ignore[no-untyped-call]
+    return free.get("CPU", 0.0)
 
 
 def without_errors(answers: list[Any]) -> list[Any]:

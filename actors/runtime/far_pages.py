@@ -16,7 +16,7 @@ from typing import Any, Final
 from actors.runtime.exporter import METRICS_TYPE
 from actors.runtime.pages import Discovery
 
-PAGE_S: Final = 5.0
+PAGE_S: Final = 20.0
 """How long an actor may take to answer a scrape."""
 
 

@@ -20,7 +20,8 @@ from actors.runtime.grpc_probe import speaks_grpc
 from emu.errors import RuntimeFailure, UsageError
 from emu.topology.model import Topology
 
-ANSWER_S: Final = 2.0
+ANSWER_S: Final = 10.0
+"""What is gone refuses a connection at once. A process that is there may stand still for seconds."""
 
 
 class Node(NamedTuple):

@@ -37,15 +37,14 @@ from actors.runtime.seal import Seal
 from actors.runtime.short_paths import private_directory, remove_private
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
 
-HANDSHAKE_S: Final = 5.0
-CONNECT_S: Final = 30.0
+HANDSHAKE_S: Final = 20.0
+CONNECT_S: Final = 150.0
 TRIES: Final = 5
 AGAIN_S: Final = 0.1
 """How often, and how soon again, a peer is called that hangs up or says nothing."""
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
 MOST_WAITING: Final = 64
-LINGER_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from emu.errors import RuntimeFailure, UsageError
 
 OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
 """A little above the least that Ray accepts."""
-REACH_S: Final = 5.0
+REACH_S: Final = 20.0
 UNPROTECTED: Final = (
     "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
     "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
@@ -46,11 +46,18 @@ ENVIRONMENT: Final = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
     "RAY_worker_niceness": "0",
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_worker_register_timeout_seconds": "180",
+    "RAY_agent_register_timeout_ms": "300000",
 }
 """What Ray reads, where the user has not said otherwise. By default it has workers at nice 15, where other
-processes of the machine come first: here they are as nice as whoever started them."""
+processes of the machine come first: here they are as nice as whoever started them. And it gives its own
+processes 5 to 60 s to find each other, which on a machine with too much to do may take longer."""
 REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
 """How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
+STARTS: Final = 2
+"""How often it is tried to start a cluster here: Ray gives a node 30 s to come up, whatever is said."""
 _TOKEN: Final = secrets.token_hex(32)
 """Guards the clusters that this process starts; Ray caches it, so it lives as long as the process."""
 _CHOSEN: Final = any(
@@ -83,15 +90,20 @@ def ray_session(
     directory: Path | None = None
     umask = os.umask(0o077)
     try:
-        if address is None:
-            directory = private_directory(inhabited=True)
-            _set_token(directory)
-        try:
-            _connect(address, cpus, directory, wheel)
-        except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-            where = "on this machine" if address is None else f"at {address}"
-            hint = "" if address is None or _CHOSEN else "; if it asks for a token, set RAY_AUTH_MODE=token"
-            raise RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}{hint}") from None
+        for left in reversed(range(STARTS if address is None else 1)):
+            if address is None:
+                directory = private_directory(inhabited=True)
+                _set_token(directory)
+            try:
+                _connect(address, cpus, directory, wheel)
+            except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
+                if not left or "timed out" not in str(error).lower():
+                    raise _unusable(address, error) from None
+                ray.shutdown()
+                if directory is not None:
+                    remove_private(directory)
+            else:
+                break
         os.umask(umask)
         if address is not None and not unprotected and not _has_token():
             _check_at_home(address)
@@ -251,6 +263,13 @@ def _check_reachable(address: str) -> None:
         raise RuntimeFailure(f"no Ray cluster at {address}: {reason}") from None
     if not speaks:
         raise RuntimeFailure(f"no Ray cluster at {address}: something else listens there")
+
+
+def _unusable(address: str | None, error: Exception) -> RuntimeFailure:
+    """Why Ray cannot be had, in a line."""
+    where = "on this machine" if address is None else f"at {address}"
+    hint = "" if address is None or _CHOSEN else "; if it asks for a token, set RAY_AUTH_MODE=token"
+    return RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}{hint}")
 
 
 def _first_line(error: Exception) -> str:

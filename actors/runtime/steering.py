@@ -28,7 +28,7 @@ from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 
 MOST_WAITING: Final = 64
-GRACE_S: Final = 10.0
+GRACE_S: Final = 30.0
 """How long a run that is to end may take to come to a sync point."""
 OVER: Final = "the run has ended"
 

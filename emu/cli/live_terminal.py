@@ -48,8 +48,8 @@ class LiveTerminal(Terminal):
         """The heading, and the status line where somebody looks."""
         self._lines([title, *facts])
         if not self._quiet and self._console.is_terminal:
-            self._live = Live(Text("starting"), console=self._console, transient=True, refresh_per_second=4)
-            self._live.start()
+            self._live = Live(Text("starting"), console=self._console, transient=True, auto_refresh=False)
+            self._live.start(refresh=True)
 
     def progressed(self, progress: Progress) -> None:
         """Tell what faults on the busiest hit and which operations failed, and renew the status line."""
@@ -67,7 +67,8 @@ class LiveTerminal(Terminal):
             if row[4] != STATUS_SUCCESS
         )
         if self._live is not None:
-            self._live.update(Text(self._status(progress), no_wrap=False, overflow="fold"))
+            status = Text(self._status(progress), no_wrap=False, overflow="fold")
+            self._live.update(status, refresh=True)
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """A line for what was done."""

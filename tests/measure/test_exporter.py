@@ -17,9 +17,16 @@ from actors.runtime.exporter import Discovery, Exporter
 from emu.kernel.device import Series
 from emu.kernel.tally import tally_of
 from tests.measure.test_exposition import check_format
+from tests.runtime.patience import PATIENCE_S, fetched
 
 DEVICES = [("rtsw-0", [Series("port_sent_bytes", 0), Series("pfc_paused_ps", 0, 3)])]
 INFO = {"build": {"version": "0.1.0", "compiled": "no"}, "run": {"scenario": "tiny", "seed": "7"}}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server is as patient with its clients as they are with it, where that is not what is asked."""
+    monkeypatch.setattr(pages, "TIMEOUT_S", PATIENCE_S)
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def exporter() -> Iterator[Exporter]:
 
 
 def scrape(address: str) -> str:
-    with urlopen(f"http://{address}/metrics", timeout=5) as answer:
+    with urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         text: str = answer.read().decode()
         return text
@@ -47,7 +54,8 @@ def test_scrape_shows_the_last_snapshot(exporter: Exporter) -> None:
     assert 'emu_run_info{scenario="tiny",seed="7"} 1.0\n' in text
 
 
-def test_scrape_gets_a_snapshot_taken_for_it(exporter: Exporter) -> None:
+def test_scrape_gets_a_snapshot_taken_for_it(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actors.runtime.exporter.WAIT_S", PATIENCE_S)
     address = exporter.start()
     exporter.publish(0, tally_of([[0, 0]]))
     answers: list[str] = []
@@ -90,7 +98,7 @@ def test_promtool_finds_nothing_to_say(exporter: Exporter) -> None:
 def test_unknown_page_is_answered_with_what_there_is(exporter: Exporter) -> None:
     address = exporter.start()
     with pytest.raises(HTTPError) as caught:
-        urlopen(f"http://{address}/nothing", timeout=5)
+        urlopen(f"http://{address}/nothing", timeout=PATIENCE_S)
     with caught.value as answer:
         assert answer.code == 404
         assert b"/metrics" in answer.read()
@@ -103,7 +111,7 @@ def test_other_requests_are_refused_and_the_next_is_served(exporter: Exporter, r
     address = exporter.start()
     exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
-    with socket.create_connection((host, int(port)), timeout=5) as client:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as client:
         client.sendall(request_text)
         answer = client.recv(4096)
     assert answer.startswith((b"HTTP/1.1 405", b"HTTP/1.1 400"))
@@ -114,7 +122,7 @@ def test_client_that_goes_away_does_no_harm(exporter: Exporter) -> None:
     address = exporter.start()
     exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
+    socket.create_connection((host, int(port)), timeout=PATIENCE_S).close()
     assert "emu_port_transmit_bytes_total" in scrape(address)
 
 
@@ -125,7 +133,7 @@ def test_clients_that_trickle_keep_nobody_waiting_for_long(
     address = exporter.start()
     exporter.publish(1, tally_of([[84, 5]]))
     host, port = address.split(":")
-    slow = [socket.create_connection((host, int(port)), timeout=5) for _ in range(pages.THREADS)]
+    slow = [socket.create_connection((host, int(port)), timeout=PATIENCE_S) for _ in range(pages.THREADS)]
     over = threading.Event()
 
     def trickle() -> None:
@@ -137,7 +145,7 @@ def test_clients_that_trickle_keep_nobody_waiting_for_long(
     thread = threading.Thread(target=trickle)
     thread.start()
     try:
-        assert "emu_port_transmit_bytes_total" in scrape(address)
+        assert b"emu_port_transmit_bytes_total" in fetched(f"http://{address}/metrics")
     finally:
         over.set()
         thread.join()
@@ -157,7 +165,7 @@ def test_discovery_lists_the_workers_as_http_sd_wants_it() -> None:
     discovery = Discovery("tiny", [(0, "127.0.0.1:1234")])
     try:
         discovery.set_targets([(0, "127.0.0.1:1234"), (1, "127.0.0.1:1235")])
-        with urlopen(discovery.url, timeout=5) as answer:
+        with urlopen(discovery.url, timeout=PATIENCE_S) as answer:
             assert answer.headers["Content-Type"] == "application/json"
             listed = json.loads(answer.read())
     finally:

@@ -1,12 +1,7 @@
 """Does Prometheus read back what a run counted, at the virtual times at which it did?"""
 
-import json
 import shutil
-import socket
 import subprocess
-import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +15,7 @@ from emu.measure.collected import Sample
 from emu.measure.metrics import seconds
 from emu.measure.openmetrics import openmetrics
 from emu.measure.samples import SampleReader, read_digests
+from tests.measure.prometheus import INSTALLED, Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 US = 1_000_000
@@ -72,8 +68,8 @@ def test_what_is_no_run_is_refused_by_name(tmp_path: Path, capsys: pytest.Captur
     assert "samples.jsonl: not found" in capsys.readouterr().err
 
 
-INSTALLED = shutil.which("promtool") is not None and shutil.which("prometheus") is not None
-NEEDS_PROMETHEUS = pytest.mark.skipif(not INSTALLED, reason="Prometheus is not installed")
+BOTH = INSTALLED and shutil.which("promtool") is not None
+NEEDS_PROMETHEUS = pytest.mark.skipif(not BOTH, reason="Prometheus is not installed")
 
 
 @NEEDS_PROMETHEUS
@@ -85,27 +81,14 @@ def test_prometheus_answers_with_what_was_counted_at_a_virtual_time(
     made = subprocess.run(blocks, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
     (tmp_path / "none.yml").write_text("")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [
-            "prometheus",
-            f"--config.file={tmp_path / 'none.yml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            "--storage.tsdb.retention.time=100y",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    server = Prometheus(tmp_path / "none.yml", tmp_path / "data", "--storage.tsdb.retention.time=100y")
     try:
         reader = SampleReader(run / "samples.jsonl")
         names = dict(read_digests(run / "digests.jsonl")[0])
         samples = list(reader)
         for sample in (samples[len(samples) // 2], samples[-1]):
             # One us of the run is one second from the beginning of 2000.
-            answer = ask(port, "emu_port_transmit_bytes_total", 946_684_800 + sample.virtual_ps / US)
+            answer = ask(server, "emu_port_transmit_bytes_total", 946_684_800 + sample.virtual_ps / US)
             found = {(one["metric"]["device"], one["metric"]["port"]): one["value"][1] for one in answer}
             counted = {
                 (names[number], str(series.port)): str(sample.counters[number][place])
@@ -114,20 +97,14 @@ def test_prometheus_answers_with_what_was_counted_at_a_virtual_time(
                 if series.metric == "port_sent_bytes" and samples[-1].counters[number][place]
             }
             assert found == counted
-        (clock,) = ask(port, "emu_virtual_seconds_total", 946_684_800 + samples[-1].virtual_ps / US)
+        (clock,) = ask(server, "emu_virtual_seconds_total", 946_684_800 + samples[-1].virtual_ps / US)
         assert float(clock["value"][1]) == float(seconds(samples[-1].virtual_ps))
     finally:
-        server.terminate()
-        server.wait(timeout=30)
+        server.close()
 
 
-def ask(port: int, query: str, at_s: float) -> Any:
-    """The instant vector that the server answers with, once it is up."""
-    arguments = urllib.parse.urlencode({"query": query, "time": f"{at_s:.3f}"})
-    for _ in range(200):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/v1/query?{arguments}") as page:
-                return json.load(page)["data"]["result"]
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("the server does not answer")
+def ask(server: Prometheus, query: str, at_s: float) -> list[dict[str, Any]]:
+    """The instant vector of a time."""
+    found = server.vector(query, f"&time={at_s:.3f}")
+    assert found is not None
+    return found

@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
-from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,13 +14,13 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 import emu
 import emu.api
 from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, RunOptions, WorkerRecord
+from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.api import Result
 from emu.cli.bench_case import measured
 from emu.cli.bench_command import run_once
 from emu.kernel.tally import tally_of
 from emu.measure.bench_cases import CASES
-from emu.measure.collected import Counts, Sample
+from emu.measure.collected import Counts
 from emu.measure.exposition import Exposition
 from emu.measure.jobs import planned_bytes
 from emu.measure.metric import Kind
@@ -31,6 +31,7 @@ from emu.scenario.load import load, load_mapping
 from emu.scenario.overrides import Override, override_with
 from emu.scenario.resolve import build_topology
 from tests.measure.test_exposition import check_format
+from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/summary.schema.json").read_text("utf-8")))
@@ -124,12 +125,13 @@ def test_planned_payload_is_what_is_delivered_without_control_messages(tmp_path:
 
 
 class Scraper(Observer):
-    """Scrapes the run from another thread, again and again; the run waits once until it has been scraped."""
+    """Scrapes the run from another thread, again and again. Until a page has shown that it moves, the run
+    waits for the next one at each progress."""
 
     def __init__(self) -> None:
         self.pages: list[str] = []
         self.over = False
-        self._scraped = threading.Event()
+        self._moved = False
         self._thread = threading.Thread(target=self._scrape)
         self._url = ""
 
@@ -137,25 +139,32 @@ class Scraper(Observer):
         self._url = discovery_url
         self._thread.start()
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        assert self._scraped.wait(30)
+    def progressed(self, progress: Progress) -> None:
+        so_far = len(self.pages)
+        if not self._moved:
+            until(lambda: len(self.pages) > so_far)
+            self._moved = any(reached_ps(self.pages))
 
     def _scrape(self) -> None:
-        with urlopen(self._url, timeout=10) as answer:
-            (group,) = json.loads(answer.read())
+        (group,) = json.loads(fetched(self._url))
         (target,) = group["targets"]
         while not self.over:
             try:
-                with urlopen(f"http://{target}/metrics", timeout=10) as answer:
+                with urlopen(f"http://{target}/metrics", timeout=PATIENCE_S) as answer:
                     self.pages.append(answer.read().decode())
-            except OSError:
-                # The run is over, and its worker has stopped serving.
-                return
-            self._scraped.set()
+            except (OSError, HTTPException):
+                # The run is over, and its worker has stopped serving; or one of both was stopped for long.
+                continue
 
     def join(self) -> None:
         self.over = True
         self._thread.join()
+
+
+def reached_ps(pages: list[str]) -> list[float]:
+    """How far the run was, by the pages that say so."""
+    told = [line for page in pages for line in page.splitlines()]
+    return [float(line.split()[1]) * 1e12 for line in told if line.startswith("emu_virtual_seconds_total ")]
 
 
 def test_run_answers_scrapes_while_it_goes_on() -> None:
@@ -166,14 +175,9 @@ def test_run_answers_scrapes_while_it_goes_on() -> None:
     outcome = run_scenario(scenario, build_topology(scenario), options, scraper)
     scraper.join()
     assert outcome.ending is Ending.FINISHED
-    reached_ps = [
-        float(line.split()[1]) * 1e12
-        for page in scraper.pages
-        for line in page.splitlines()
-        if line.startswith("emu_virtual_seconds_total ")
-    ]
-    assert reached_ps == sorted(reached_ps)
-    assert 0 < reached_ps[-1] <= outcome.virtual_ps
+    reached = reached_ps(scraper.pages)
+    assert reached == sorted(reached)
+    assert 0 < reached[-1] <= outcome.virtual_ps
     assert check_format(scraper.pages[-1].split("# HELP emu_virtual_seconds_total")[0])
 
 

@@ -1,7 +1,6 @@
 """Is a page that is published at a sync point the sample of that virtual time, number by number?"""
 
 from collections.abc import Iterator
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,6 +13,7 @@ from actors.runtime.scrape import Scrape
 from actors.runtime.sync import SyncPoint
 from emu import api
 from emu.measure.metrics import METRIC_OF, labels_of, shown_value
+from tests.runtime.patience import fetched
 
 US = 10**6
 SHOWN = (3, 6)
@@ -51,8 +51,7 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
             for sampler in samplers:
                 sampler.act(SyncPoint(at_ps, sample=True, stall_check=False, requested=False))
             scrape.publish()
-            with urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                page = answer.read().decode()
+            page = fetched(f"http://{address}/metrics").decode()
             found = {
                 one.name + str(sorted(one.labels.items())): one.value
                 for family in text_string_to_metric_families(page)

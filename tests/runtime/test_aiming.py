@@ -173,7 +173,7 @@ def test_what_is_injected_is_aimed_just_after_and_replays(tmp_path: Path) -> Non
     mapping = scenario([]) | {"run": {"sample_every": "20us", "repeat": True, "max_time": "4ms"}}
     prepared = api.prepare(mapping)
     steering = api.Steering(prepared.scenario, prepared.topology)
-    options = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.001)
+    options = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.0)
     with RunDirectory.create("live", tmp_path / "live") as directory:
         live = api.run_prepared(prepared, options, Breaker(steering), directory)
     (aim,) = aims(tmp_path / "live")

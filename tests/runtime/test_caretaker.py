@@ -6,13 +6,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from actors.runtime.short_paths import private_directory, remove_private, started_for
+from tests.runtime.patience import PATIENCE_S, until
 from tests.scenarios_run.small import ROOT
 
 OWNER = """
@@ -21,7 +21,7 @@ from actors.runtime.short_paths import private_directory
 directory = private_directory()
 (directory / "socket").touch()
 print(directory, flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 LATE = """
@@ -32,9 +32,9 @@ directory = private_directory(inhabited=True)
 writing = 'while :; do mkdir -p "$0"; : >"$0/late"; sleep 0.01; done'
 with started_for(directory):
     inside = subprocess.Popen(["/bin/sh", "-c", f"trap '' TERM; ({writing}) & {writing}", str(directory)])
-outside = subprocess.Popen(["sleep", "60"], start_new_session=True)
+outside = subprocess.Popen(["sleep", "3600"], start_new_session=True)
 print(directory, inside.pid, outside.pid, flush=True)
-time.sleep(60)
+time.sleep(3600)
 """
 
 
@@ -52,10 +52,7 @@ def caretakers(directory: Path) -> list[int]:
 
 
 def gone(directory: Path) -> bool:
-    deadline_s = time.monotonic() + 20
-    while (directory.exists() or caretakers(directory)) and time.monotonic() < deadline_s:
-        time.sleep(0.05)
-    return not directory.exists() and not caretakers(directory)
+    return until(lambda: not directory.exists() and not caretakers(directory))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -112,8 +109,7 @@ def test_what_was_started_for_a_directory_ends_with_its_owner_and_nothing_else_d
         assert owner.stdout is not None
         name, inside, outside = owner.stdout.readline().split()
         directory = Path(name)
-        assert inside in started(directory)
-        assert len(started(directory)) >= 2
+        until(lambda: inside in started(directory) and len(started(directory)) >= 2)
         owner.kill()
     assert gone(directory)
     assert started(directory) == []
@@ -124,11 +120,11 @@ def test_what_was_started_for_a_directory_ends_with_its_owner_and_nothing_else_d
 def test_a_directory_is_removed_once_what_was_started_for_it_is_gone() -> None:
     directory = private_directory(inhabited=True)
     with started_for(directory):
-        inside = subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; sleep 60; :"], env=None)
-    outside = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        inside = subprocess.Popen(["/bin/sh", "-c", "trap '' TERM; sleep 3600; :"], env=None)
+    outside = subprocess.Popen(["sleep", "3600"], start_new_session=True)
     remove_private(directory)
     assert not directory.exists()
-    assert inside.wait(0) == -signal.SIGKILL
+    assert inside.wait(PATIENCE_S) == -signal.SIGKILL
     assert outside.poll() is None
     outside.kill()
     outside.wait()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from actors.runtime.exchange import LENGTH, MOST_BODY_BYTES, PeerGone, SocketExchange, Unframer, framed
 from emu.errors import ProtocolError
+from tests.runtime.patience import PATIENCE_S
 
 LARGE = 3_000_000
 """More than the buffers of a socket hold."""
@@ -39,7 +40,7 @@ def test_length_out_of_bounds_is_refused_before_the_body_is_read(length: int) ->
     exchange, theirs = pair()
     theirs.sendall(struct.pack("<I", length) + b"x")
     with pytest.raises(ProtocolError):
-        exchange.receive(5.0)
+        exchange.receive(PATIENCE_S)
     exchange.close()
     theirs.close()
 
@@ -53,14 +54,14 @@ def test_two_workers_with_full_buffers_never_wait_for_each_other() -> None:
         for turn in range(4):
             ends[me].send(1 - me, bytes([turn + 1]) * LARGE)
         while len(received[me]) < 4:
-            received[me] += [body for _, body in ends[me].receive(5.0)]
-        ends[me].flush(20.0)
+            received[me] += [body for _, body in ends[me].receive(PATIENCE_S)]
+        ends[me].flush(PATIENCE_S)
 
     threads = [threading.Thread(target=work, args=(me,), daemon=True) for me in (0, 1)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     for bodies in received:
         assert [(len(body), body[0]) for body in bodies] == [(LARGE, turn) for turn in (1, 2, 3, 4)]
@@ -73,7 +74,7 @@ def test_each_body_says_whose_it_is() -> None:
     exchange = SocketExchange(dict(enumerate(mine, start=1)))
     theirs[2].sendall(framed(b"three"))
     theirs[0].sendall(framed(b"one"))
-    assert sorted(exchange.receive(5.0)) == [(1, b"one"), (3, b"three")]
+    assert sorted(exchange.receive(PATIENCE_S)) == [(1, b"one"), (3, b"three")]
     exchange.send(2, b"hello")
     assert theirs[1].recv(100) == framed(b"hello")
     exchange.close()
@@ -93,7 +94,7 @@ def test_peer_that_goes_away_is_named() -> None:
     theirs.sendall(framed(b"last words")[:-3])
     theirs.close()
     with pytest.raises(PeerGone, match="worker 1 went away"):
-        _ = [exchange.receive(5.0) for _ in range(3)]
+        _ = [exchange.receive(PATIENCE_S) for _ in range(3)]
     exchange.close()
 
 
@@ -108,8 +109,8 @@ def test_what_is_left_to_send_is_flushed() -> None:
 
     thread = threading.Thread(target=drain, daemon=True)
     thread.start()
-    exchange.flush(20.0)
-    thread.join(20)
+    exchange.flush(PATIENCE_S)
+    thread.join(PATIENCE_S)
     assert sum(read) == LARGE + LENGTH.size
     exchange.close()
     theirs.close()

@@ -21,6 +21,7 @@ from emu.measure.collected import Sample
 from emu.measure.journal import Recorded, recorded
 from emu.measure.run_directory import RunDirectory
 from tests.conftest import SOAK
+from tests.runtime.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
@@ -28,7 +29,9 @@ LIVE = {"run.repeat": True, "run.max_time": "40ms", "run.stall_after": "30ms", "
 LINKS = ("rtsw-0:ctsw-0", "rtsw-0:ctsw-1", "rtsw-1:ctsw-0", "rtsw-1:ctsw-1")
 RUNS = 20 if SOAK else 3
 KILLED_RUNS = 10 if SOAK else 2
-PACE_PS = 4 * 10**9
+PACE_PS = 2 * 10**9
+"""On workers. All of a live run would take 20 s then, and it waits for who looks, so that it is ended by its
+operator however late that hears of it."""
 RAY_RUNS = 20 if SOAK else 1
 
 
@@ -203,7 +206,7 @@ def changes_of(directory: Path) -> list[dict[str, Any]]:
 def test_a_live_run_on_workers_replays_on_another_number_of_them(
     seed: int, tmp_path: Path, kept_workers: None
 ) -> None:
-    live = live_run(tmp_path / "live", seed, workers=2 + seed % 2)
+    live = live_run(tmp_path / "live", seed, workers=2 + seed % 2, pace_ps=PACE_PS)
     found = recorded(tmp_path / "live")
     assert (live.outcome.ending, found.digest) == ("finished", live.outcome.digest)
     again = replayed(found, workers=3 - seed % 2)
@@ -297,5 +300,5 @@ def test_an_order_that_is_never_made_is_refused_when_the_run_ends() -> None:
     ending = threading.Timer(0.05, steering.close)
     ending.start()
     with pytest.raises(UsageError, match="the run has ended"):
-        order.wait(10)
+        order.wait(PATIENCE_S)
     ending.join()

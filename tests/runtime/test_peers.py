@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,18 @@ from actors.runtime.exchange import PeerGone, SocketExchange
 from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
 from actors.runtime.peers import Address, Peers
 from emu.errors import ProtocolError, RuntimeFailure
+from tests.runtime.patience import PATIENCE_S
 from tests.runtime.under_trio import run
 
 SECRET = bytes(range(32))
 IDENTITY = RunIdentity("run", SECRET, 3)
 HOST = "here"
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is cut off for being slow, where that is not what is asked."""
+    monkeypatch.setattr(peers_module, "HANDSHAKE_S", PATIENCE_S)
 
 
 async def listening(
@@ -248,22 +256,22 @@ def test_peer_that_is_turned_away_or_not_heard_calls_again_some_times(
     turns: int, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers_module, "AGAIN_S", 0.01)
-    monkeypatch.setattr(peers_module, "HANDSHAKE_S", 0.1 if silent else 5.0)
+    monkeypatch.setattr(peers_module, "HANDSHAKE_S", 0.1 if silent else PATIENCE_S)
 
     async def test(nursery: trio.Nursery) -> None:
         (door,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         way = f"127.0.0.1:{door.socket.getsockname()[1]}"
         listener = Peers(IDENTITY, 0)
-        kept: list[trio.SocketStream] = []
+        listener._listeners.append(door)
 
         async def turn_away_and_admit() -> None:
             for _ in range(turns):
                 stream = await door.accept()
-                if silent:
-                    kept.append(stream)
-                else:
-                    stream.socket.close()
-            listener._listeners.append(door)
+                with suppress(trio.BrokenResourceError):
+                    while silent and await stream.receive_some():
+                        """Until it is given up."""
+                stream.socket.close()
+            monkeypatch.setattr(peers_module, "HANDSHAKE_S", PATIENCE_S)
             await listener.serve()
 
         nursery.start_soon(turn_away_and_admit)
@@ -276,8 +284,6 @@ def test_peer_that_is_turned_away_or_not_heard_calls_again_some_times(
             said = "no proof in" if silent else "(a connection ended 44 bytes before|the connection broke)"
             with pytest.raises(ProtocolError, match=f"worker 0 at {way}: {said}"):
                 await honest.connect({0: way})
-        for stream in kept:
-            stream.socket.close()
         await honest.close()
         await listener.close()
 

@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +17,7 @@ from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Sample
+from tests.runtime.patience import PATIENCE_S, alive, fetched, until
 from tests.runtime.spread_runs import plan_of
 from tests.scenarios_run.small import ROOT
 
@@ -30,11 +29,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]
 
-LONG: Mapping[str, object] = {"jobs[0].workload.size": "1GiB"}
+LONG: Mapping[str, object] = {"jobs[0].workload.size": "64GiB", "jobs[0].workload.message": "1GiB"}
 
 
 class Notes(Observer):
-    """Keeps what is heard; `act` is called at the first progress."""
+    """Keeps what is heard; `act` is called at the first progress at which something has moved."""
 
     def __init__(self, act: Any = None) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
@@ -47,11 +46,12 @@ class Notes(Observer):
         self.workers = workers
         for worker in workers:
             if worker.metrics_address:
-                with urllib.request.urlopen(f"http://{worker.metrics_address}/metrics") as answer:
-                    self.metrics.append(answer.read().decode())
+                self.metrics.append(fetched(f"http://{worker.metrics_address}/metrics").decode())
 
     def progressed(self, progress: Progress) -> None:
         self.progress.append(progress)
+        if not progress.virtual_ps:
+            return
         act, self.act = self.act, None
         if act is not None:
             act(self)
@@ -164,18 +164,10 @@ class Up(Observer):
     def progressed(self, progress):
         print("running", flush=True)
 
-plan = plan_of("permutation", 1, {"jobs[0].workload.size": "1GiB"})
+plan = plan_of("permutation", 1, {"jobs[0].workload.size": "64GiB", "jobs[0].workload.message": "1GiB"})
 outcome = run_scenario(plan.scenario, plan.topology, RunOptions(workers=2), Up())
 print(outcome.ending, outcome.exit_status, flush=True)
 """
-
-
-def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -201,17 +193,11 @@ def test_nothing_is_left_of_a_run_that_was_ended_from_outside(number: signal.Sig
             os.killpg(process.pid, number)
         else:
             os.kill(process.pid, number)
-        rest, errors = process.communicate(timeout=60)
-    deadline = time.monotonic() + 30
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(alive, pids))
+        rest, errors = process.communicate(timeout=PATIENCE_S)
+    until(lambda: not any(map(alive, pids)))
     if number == signal.SIGINT:
         assert (process.returncode, rest.splitlines()[-1]) == (0, "interrupted 130"), errors
-    while (list(place.iterdir()) or processes_of(place)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert list(place.iterdir()) == []
-    assert processes_of(place) == []
+    until(lambda: not list(place.iterdir()) and not processes_of(place))
     place.rmdir()
 
 

@@ -1,12 +1,12 @@
 """Counters never fall on a page that outlives an incarnation: what was served is served until passed."""
 
 import re
-from urllib.request import urlopen
 
 from actors.runtime.participant import Participant
 from actors.runtime.partition import Partition
 from actors.runtime.plan import RunPlan
 from actors.runtime.scrape import Scrape
+from tests.runtime.patience import fetched
 from tests.runtime.spread_runs import plan_of
 
 
@@ -19,8 +19,7 @@ def partition_at(plan: RunPlan, time_ps: int) -> Partition:
 
 
 def counters(address: str) -> dict[str, float]:
-    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
-        page = answer.read().decode()
+    page = fetched(f"http://{address}/metrics").decode()
     return {
         name: float(value)
         for name, value in re.findall(r"^(emu_\S*_total\S*|\S+_total\{[^}]*\}) (\S+)$", page, re.MULTILINE)

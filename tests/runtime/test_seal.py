@@ -13,6 +13,7 @@ from actors.runtime.hello import Handshake, RunIdentity
 from actors.runtime.peers import StreamExchange
 from actors.runtime.seal import MAC_BYTES, Seal
 from emu.errors import ProtocolError
+from tests.runtime.patience import PATIENCE_S
 
 KEY = bytes(range(32))
 BODIES = st.lists(st.binary(max_size=200), min_size=1, max_size=6)
@@ -108,13 +109,13 @@ def test_a_frame_slipped_into_a_tcp_stream_ends_the_exchange_by_name() -> None:
 
             def talk() -> list[tuple[int, bytes]]:
                 one.send(0, b"a body")
-                one.flush(5.0)
-                return other.receive(5.0)
+                one.flush(PATIENCE_S)
+                return other.receive(PATIENCE_S)
 
             assert await trio.to_thread.run_sync(talk) == [(1, b"a body")]
             await left.send_all(framed(Seal(b"guess").close(b"a stranger's")))
             with pytest.raises(ProtocolError, match="from worker 1: frame 1 was changed"):
-                await trio.to_thread.run_sync(other.receive, 5.0)
+                await trio.to_thread.run_sync(other.receive, PATIENCE_S)
             left.socket.close()
             right.socket.close()
             await listeners[0].aclose()

@@ -1,8 +1,8 @@
 """Strangers at the sockets of a real run are refused and shown, and the run gives its answer all the same."""
 
+import re
 import secrets
 import socket
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handsha
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.measure.run_directory import RunDirectory
+from tests.runtime.patience import PATIENCE_S, fetched
 from tests.runtime.spread_runs import plan_of
 
 pytestmark = [
@@ -64,13 +65,12 @@ class Besieged(Observer):
     def progressed(self, progress: Progress) -> None:
         self.refusals += progress.refusals
         if self._metrics:
-            with urllib.request.urlopen(f"http://{self._metrics}/metrics") as answer:
-                self.page = answer.read().decode()
+            self.page = fetched(f"http://{self._metrics}/metrics").decode()
 
 
 def connected(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=10)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE_S)
 
 
 def heard(connection: socket.socket, count: int = 1 << 20) -> bytes:
@@ -130,8 +130,11 @@ def test_strangers_are_refused_by_name_and_the_run_gives_its_answer(monkeypatch:
     assert reasons.count("whoever calls itself worker 1 does not know the secret of this run") == 2
     assert reasons.count("is of incarnation 7; this run is in its 0") == 1
     assert reasons.count("ended 32 bytes before its proof did") == 1
-    assert len(besieged.refusals) == 6
-    assert "\nemu_refused_connections_total 6.0\n" in besieged.page
+    # On a busy machine the run may outlast the patience with the slow one.
+    assert len([line for line in besieged.refusals if "proved nothing in" not in line]) == 6
+    shown = re.search(r"^emu_refused_connections_total (\d+)\.0$", besieged.page, re.MULTILINE)
+    assert shown is not None
+    assert int(shown[1]) in (6, 7)
 
 
 def test_secret_is_in_no_file_of_the_run_or_of_ray_and_in_no_command_line(

@@ -8,6 +8,7 @@ from actors.runtime import peers as peers_module
 from actors.runtime.exchange import LENGTH, framed
 from actors.runtime.peers import StreamExchange
 from emu.errors import EmuError, ProtocolError
+from tests.runtime.patience import PATIENCE_S
 from tests.runtime.under_trio import run
 
 
@@ -25,18 +26,18 @@ def test_streams_of_trio_move_bodies_for_another_thread() -> None:
             for end in (one, other):
                 bodies: list[bytes] = []
                 while not bodies:
-                    bodies = [body for _, body in end.receive(5.0)]
+                    bodies = [body for _, body in end.receive(PATIENCE_S)]
                 assert bodies == [large]
-            one.flush(5.0)
+            one.flush(PATIENCE_S)
 
         await trio.to_thread.run_sync(talk)
         await left.send_all(LENGTH.pack(0))
         with pytest.raises(ProtocolError, match="from worker 0: a frame of 0 bytes"):
-            await trio.to_thread.run_sync(other.receive, 5.0)
+            await trio.to_thread.run_sync(other.receive, PATIENCE_S)
         await left.send_all(framed(b"more"))
         left.socket.close()
         with pytest.raises(EmuError):
-            await trio.to_thread.run_sync(lambda: [one.receive(1.0) for _ in range(3)])
+            await trio.to_thread.run_sync(lambda: [one.receive(PATIENCE_S) for _ in range(3)])
         right.socket.close()
 
     run(test)
@@ -51,7 +52,7 @@ def test_known_peer_that_floods_is_cut_off() -> None:
 
         def look() -> None:
             for _ in range(peers_module.MOST_WAITING + 2):
-                flooded.receive(5.0)
+                flooded.receive(PATIENCE_S)
 
         await trio.testing.wait_all_tasks_blocked(0.1)
         with pytest.raises(ProtocolError, match="from worker 0: more than 64 frames that were not due"):

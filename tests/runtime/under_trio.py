@@ -4,9 +4,11 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
+from tests.runtime.patience import PATIENCE_S
+
 
 async def _with_nursery(test: Callable[[trio.Nursery], Awaitable[None]]) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
             await test(nursery)
             nursery.cancel_scope.cancel()

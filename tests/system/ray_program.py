@@ -2,25 +2,49 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from actors.runtime.ray_session import ENVIRONMENT
+from tests.runtime.patience import until
+
+LONGEST_S = 1200
 
 
 def found_by(module: str) -> dict[str, Any]:
     """What a program printed last, a line of JSON."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    environment |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
-    environment |= {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
+    environment |= {**ENVIRONMENT, "RAY_AUTH_MODE": "disabled"}
     ran = subprocess.run(
         [sys.executable, "-m", module],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=LONGEST_S,
         env=environment,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    (line,) = ran.stdout.splitlines()
+    *_, line = ran.stdout.splitlines()
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+@contextmanager
+def place_of_nodes() -> Iterator[str]:
+    """A directory of nodes, with a short name; it goes once the last of what they started writes no more."""
+    place = tempfile.mkdtemp(prefix="emu-", dir="/tmp")
+
+    def removed() -> bool:
+        shutil.rmtree(place, ignore_errors=True)
+        return not Path(place).exists()
+
+    try:
+        yield place
+    finally:
+        until(removed)

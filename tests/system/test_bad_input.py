@@ -180,14 +180,15 @@ def test_a_port_in_use_is_one_line_and_status_4(
 def test_a_ray_cluster_that_is_not_there_is_one_line_and_status_4(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    for address, reason in ((f"127.0.0.1:{port}", "Connection refused"), ("nowhere.invalid:1", "")):
-        status, out, err = told(
-            capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
-        )
-        assert (status, out, len(err)) == (4, "", 1)
-        assert err[0].startswith(f"emu: no Ray cluster at {address}: {reason}")
+    with socket.socket() as taken:  # and not listened on
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        for address, reason in ((f"127.0.0.1:{port}", "Connection refused"), ("nowhere.invalid:1", "")):
+            status, out, err = told(
+                capsys, "run", "tiny_flap", "--quiet", "--address", address, "--out", str(tmp_path / "out")
+            )
+            assert (status, out, len(err)) == (4, "", 1)
+            assert err[0].startswith(f"emu: no Ray cluster at {address}: {reason}")
 
 
 def test_something_else_than_ray_at_an_address_is_told_at_once(

@@ -1,7 +1,6 @@
 """A run whose driver was killed, interrupted or out of disk goes on; one forks under another condition."""
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -24,30 +23,44 @@ jobs:
 FAULT = '{"at": "160us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "20us"}'
 
 DRIVER = """
-import os, signal, sys, time
+import os, resource, signal, sys
 from pathlib import Path
+from actors.runtime.saving import Saving
 from emu import api
 from emu.measure.run_directory import RunDirectory
 
 class Doomed(api.Observer):
     whole = 0
+    samples = 0
+    ends = False
 
     def settle(self):
         self.whole += 1
 
+    def sampled(self, sample, digests):
+        self.samples += 1
+
     def progressed(self, progress):
-        time.sleep(0.004)  # so that the file is written before virtual time runs out
-        if self.whole == int(sys.argv[3]):
-            self.whole = 10**9
+        if self.whole >= int(sys.argv[3]) and self.samples and not self.ends:
+            self.ends = True
             os.kill(os.getpid(), getattr(signal, sys.argv[4]))
 
+drain = Saving.drain
+
+def drain_when_written(saving):  # so that virtual time does not run out before the disk has it
+    saving.finish()
+    return drain(saving)
+
+Saving.drain = drain_when_written
+if most_bytes := int(sys.argv[6]):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 prepared = api.prepare(sys.argv[1])
 options = api.RunOptions(
-    local=True, parts=2, metrics=False, progress_every_s=0.0, snapshot_every_s=0.0001
+    local=True, parts=2, metrics=False, progress_every_s=0.0, snapshot_every_s=0.05 if most_bytes else 1e-6
 )
-if sys.argv[5] == "ray":
+if sys.argv[5] == "ray":  # at a pace of ten seconds for all of it, and it waits for who looks
     options = api.RunOptions(
-        workers=2, metrics=False, progress_every_s=0.02, snapshot_every_s=0.1, pace_ps=100_000_000
+        workers=2, metrics=False, progress_every_s=0.02, snapshot_every_s=0.1, pace_ps=20_000_000
     )
 with RunDirectory.create("warm", Path(sys.argv[2])) as directory:
     result = api.run_prepared(prepared, options, Doomed(), directory)
@@ -74,18 +87,13 @@ def summary(directory: Path) -> dict[str, object]:
 
 
 def drive(
-    place: Path, out: str, ends: int, number: str, where: str = "here", **limits: int
+    place: Path, out: str, ends: int, number: str, where: str = "here", file_bytes: int = 0
 ) -> "subprocess.CompletedProcess[str]":
-    """A driver that ends as soon as it has looked after so many whole snapshots."""
-
-    def limit() -> None:
-        if limits:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limits["file_bytes"], limits["file_bytes"]))
-
+    """A driver that ends as soon as it has looked after so many whole snapshots and a sample."""
+    words = [str(place / "warm.yaml"), str(place / out), str(ends), number, where, str(file_bytes)]
     return subprocess.run(
-        [sys.executable, "-c", DRIVER, place / "warm.yaml", place / out, str(ends), number, where],
+        [sys.executable, "-c", DRIVER, *words],
         cwd=ROOT,
-        preexec_fn=limit,
         capture_output=True,
         text=True,
         check=False,

@@ -31,7 +31,7 @@ def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
                 break
             text += more
         os.close(ours)
-        assert process.wait(60) == 0, text.decode()
+        assert process.wait() == 0, text.decode()
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode())
 
 

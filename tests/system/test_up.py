@@ -9,10 +9,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
@@ -20,6 +18,7 @@ from actors.runtime.control_socket import ControlSocket, ask
 from emu import api
 from emu.cli.main import main
 from emu.errors import UsageError
+from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
@@ -46,7 +45,7 @@ class Up:
 
     def end(self) -> tuple[str, str]:
         os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.communicate(timeout=60)
+        return self.process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +64,9 @@ def ended() -> Iterator[tuple[Up, list[int], str]]:
             main(["fault", "clear", at, "1"]),
             main(["fault", "inject", at, "link_down", "rtsw-0:ctsw-1", "nonsense"]),
         ]
-        while ask(run.out, {"do": "list"})["virtual_ps"] < 8 * 10**9:
-            time.sleep(0.05)
+        until(lambda: ask(run.out, {"do": "list"})["virtual_ps"] > 8 * 10**9)
         listed = json.loads((run.out / "targets.json").read_text("utf-8"))
-        with urlopen(run.said[-1].split()[-1], timeout=10) as answer:
-            assert listed == json.loads(answer.read())
+        assert listed == json.loads(fetched(run.said[-1].split()[-1]))
         mode = stat.S_IMODE((run.out / "control.sock").stat().st_mode)
         assert (mode, stat.S_IMODE(run.out.stat().st_mode)) == (0o600, 0o700)
         out, err = run.end()
@@ -143,7 +140,7 @@ os.chdir(sys.argv[1])
 os.setgroups([])
 os.setuid(65534)
 with socket.socket(socket.AF_UNIX) as client:
-    client.settimeout(10)
+    client.settimeout(60)
     try:
         client.connect("control.sock")
         client.sendall(b'{"do":"list"}\\n')

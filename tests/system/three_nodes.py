@@ -1,43 +1,59 @@
 """A Ray cluster of three nodes on this machine, and one run on it: run as a program by `test_three_nodes`.
 
 Three raylets, each with a CPU, so that each gets a worker; on the last the packet path runs interpreted. Each
-worker has hashes of its own, and all stumble while they run. Prints a line of JSON: what was found.
+worker has hashes of its own, and all stumble while they run. Somebody else has a CPU until the run says that
+it waits for one. Prints a line of JSON: what was found.
 """
 
 import json
+import logging
 import os
 import sys
-import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import ray
 from ray.cluster_utils import Cluster
 
 from actors.runtime.launch import run_scenario
 from actors.runtime.outcome import Observer, RunOptions, WorkerRecord
 from emu.errors import EmuError
 from emu.kernel.mixing import Stream
+from tests.runtime.patience import PATIENCE_S, until
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling
+from tests.system.ray_program import place_of_nodes
 
 
 class Stumblers(Observer):
-    """Has the workers stumble from when they are up until the run is over."""
+    """Has the workers stumble from before they begin until the run is over; `relieved` once it says that it
+    waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, relieved: Callable[[], object]) -> None:
         self.ended = ExitStack()
+        self._relieved = relieved
         self.stumbled: list[int] = []
         self.notes: list[str] = []
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         pids = [worker.pid for worker in workers]
         self.stumbled = self.ended.enter_context(stumbling(pids, Stream(3, 1, 5)))
+        until(lambda: self.stumbled)
 
     def noted(self, line: str) -> None:
         self.notes.append(line)
+        self._relieved()
+
+
+class Other:
+    """Has a CPU."""
+
+    def there(self) -> None:
+        """Answers once it has."""
 
 
 def refusals(cluster: Cluster, common: dict[str, Any], directory: str) -> list[str]:
@@ -56,34 +72,43 @@ def refusals(cluster: Cluster, common: dict[str, Any], directory: str) -> list[s
     lacking = Path(directory, "lacking")
     lacking.mkdir()
     (lacking / "trio.py").write_text("raise ModuleNotFoundError('No module named trio')\n", encoding="utf-8")
-    cluster.add_node(**common, node_name="bare", env_vars={"PYTHONPATH": str(lacking)})
-    cluster.wait_for_nodes()
+    add(cluster, common, "bare", PYTHONPATH=str(lacking))
     return [of_another, refusal(4)]
+
+
+def add(cluster: Cluster, common: dict[str, Any], name: str, **environment: str) -> None:
+    """One node more."""
+    cluster.add_node(**common, node_name=name, env_vars=environment, wait=False)
+    cluster.wait_for_nodes(PATIENCE_S)
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(prefix="emu-", dir="/tmp") as directory:
+    with place_of_nodes() as directory:
         common: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
         cluster = Cluster(
             initialize_head=True, head_node_args={**common, "temp_dir": directory, "node_name": "first"}
         )
         try:
-            cluster.add_node(**common, node_name="second", env_vars={"PYTHONHASHSEED": "2"})
-            slow = {"PYTHONHASHSEED": "3", "EMU_INTERPRETED": "1"}
-            cluster.add_node(**common, node_name="third", env_vars=slow)
+            add(cluster, common, "second", PYTHONHASHSEED="2")
+            add(cluster, common, "third", PYTHONHASHSEED="3", EMU_INTERPRETED="1")
             os.environ["RAY_NUM_REDIS_GET_RETRIES"] = "3"
+            ray.init(cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+            other: Any = ray.remote(num_cpus=1)(Other).remote()
+            ray.get(other.there.remote())
+            until(lambda: ray.available_resources().get("CPU") == 2)  # type: ignore[no-untyped-call]
             plan = plan_of("tiny_flap", 1)
             options = RunOptions(
                 address=cluster.address, sockets="tcp", metrics=False, pins=("nic-0-0=third",)
             )
-            stumblers = Stumblers()
+            stumblers = Stumblers(lambda: ray.kill(other))
             # What a run tells after 10 s without a worker, this one tells at once.
             with stumblers.ended, patch("actors.runtime.ensemble.PATIENCE_S", 0.0):
                 outcome = run_scenario(plan.scenario, plan.topology, options, stumblers)
             alone = run_scenario(plan.scenario, plan.topology, RunOptions(local=True, metrics=False))
             refused = refusals(cluster, common, directory)
         finally:
+            ray.shutdown()
             cluster.shutdown()  # type: ignore[no-untyped-call]
     found = {
         "ending": outcome.ending,
