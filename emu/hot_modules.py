@@ -114,4 +114,5 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.runtime.parcels",
     "actors.runtime.participant",
     "actors.runtime.exchange",
+    "actors.runtime.simulation",
 )

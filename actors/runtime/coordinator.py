@@ -38,9 +38,9 @@ from actors.runtime.plain_records import from_plain
 from actors.runtime.plan import RunPlan, blueprint_of, spread
 from actors.runtime.ray_session import ray_session
 from actors.runtime.recovery import Patience
+from actors.runtime.report import Fault, Report
 from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger
-from actors.runtime.simulation import Fault, Report
 from actors.runtime.snapshot import Snapshot, to_bytes
 from actors.runtime.vault import SecondCopy, Steps, brought
 from actors.runtime.waiting import Wait

@@ -17,14 +17,23 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from librt.strings import read_i32_le
+
 from emu.errors import ProtocolError, RuntimeFailure
 
 LENGTH: Final = struct.Struct("<I")
+LENGTH_BYTES: Final = 4
 MOST_BODY_BYTES: Final = 1 << 28
 """A longer frame is refused before its body is read: a batch of the most packets there may be fits."""
+QUIET_BYTES: Final = 479
+"""The first read of a frame: a round without packets fits, in the largest of Python's own small blocks."""
 CHUNK_BYTES: Final = 1 << 20
 BUFFER_BYTES: Final = 1 << 22
 FLUSH_POLL_MS: Final = 20
+POLLIN: Final = select.POLLIN
+POLLOUT: Final = select.POLLOUT
+_LENGTHS: Final = [LENGTH.pack(length) for length in range(QUIET_BYTES)]
+"""The lengths of the bodies of most rounds, packed."""
 
 
 class PeerGone(RuntimeFailure):
@@ -64,33 +73,38 @@ class Exchange(Protocol):
 
 def framed(body: bytes) -> bytes:
     """A body with its length before it."""
-    assert 0 < len(body) <= MOST_BODY_BYTES, len(body)
-    return LENGTH.pack(len(body)) + body
+    size = len(body)
+    assert 0 < size <= MOST_BODY_BYTES, size
+    return (_LENGTHS[size] if size < QUIET_BYTES else LENGTH.pack(size)) + body
 
 
 class Unframer:
     """Cuts the bytes of a stream into bodies. Raises ProtocolError for a length that is out of bounds."""
 
     def __init__(self) -> None:
+        self.lacking = 0
+        """So many bytes are lacking to the frame that has begun; 0 if none has, or its length is unknown."""
         self._pending = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that are complete with `data`, in order."""
         pending = self._pending
-        if not pending and len(data) > LENGTH.size and LENGTH.unpack_from(data)[0] == len(data) - LENGTH.size:
-            return [data[LENGTH.size :]]
+        if not pending and len(data) > LENGTH_BYTES and read_i32_le(data, 0) == len(data) - LENGTH_BYTES:
+            return [data[LENGTH_BYTES:]]
         pending += data
         bodies: list[bytes] = []
         at = 0
         size = len(pending)
-        while size - at >= LENGTH.size:
+        self.lacking = 0
+        while size - at >= LENGTH_BYTES:
             (length,) = LENGTH.unpack_from(pending, at)
             if not 0 < length <= MOST_BODY_BYTES:
                 raise ProtocolError(f"a frame of {length} bytes; at most {MOST_BODY_BYTES} may be")
-            end = at + LENGTH.size + length
+            end = at + LENGTH_BYTES + length
             if size < end:
+                self.lacking = end - size
                 break
-            bodies.append(bytes(pending[at + LENGTH.size : end]))
+            bodies.append(bytes(pending[at + LENGTH_BYTES : end]))
             at = end
         if at:
             del pending[:at]
@@ -119,7 +133,7 @@ class _Line:
                 return
             out.popleft()
 
-    def pass_to_socket(self, data: memoryview) -> int:
+    def pass_to_socket(self, data: bytes | memoryview) -> int:
         """How many of these bytes the socket takes now."""
         try:
             return self.socket.send(data)
@@ -128,17 +142,22 @@ class _Line:
         except OSError as error:
             raise PeerGone(self.peer, error.strerror or str(error)) from None
 
-    def pull(self) -> list[bytes]:
-        """The bodies that have arrived by now."""
-        try:
-            data = self.socket.recv(CHUNK_BYTES)
-        except BlockingIOError:
-            return []
-        except OSError as error:
-            raise PeerGone(self.peer, error.strerror or str(error)) from None
-        if not data:
-            raise PeerGone(self.peer, "it closed its connection")
-        return self.unframer.feed(data)
+    def pull(self, received: list[tuple[int, bytes]]) -> None:
+        """Take what has arrived by now; the bodies that are complete with it come behind `received`."""
+        unframer = self.unframer
+        while True:
+            asked = min(unframer.lacking, CHUNK_BYTES) or QUIET_BYTES
+            try:
+                data = self.socket.recv(asked)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                raise PeerGone(self.peer, error.strerror or str(error)) from None
+            if not data:
+                raise PeerGone(self.peer, "it closed its connection")
+            received += [(self.peer, body) for body in unframer.feed(data)]
+            if len(data) < asked or not unframer.lacking:
+                return
 
 
 class SocketExchange:
@@ -152,66 +171,75 @@ class SocketExchange:
         self._lines = {peer: _Line(peer, connection) for peer, connection in sorted(sockets.items())}
         self._by_descriptor: dict[int, _Line] = {}
         self._poll = select.poll()
+        self._stuck = 0
+        """How many lines have something to send that their socket did not take; they are polled for that."""
         for line in self._lines.values():
             line.socket.settimeout(0)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
                 line.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
             self._by_descriptor[line.socket.fileno()] = line
-            self._poll.register(line.socket, select.POLLIN)
+            self._poll.register(line.socket, POLLIN)
 
     def send(self, peer: int, body: bytes) -> None:
         """Send a body to a worker, now or while `receive` waits."""
         line = self._lines[peer]
-        frame = memoryview(framed(body))
-        if not line.out:
-            sent = line.pass_to_socket(frame)
-            if sent == len(frame):
-                return
-            frame = frame[sent:]
-        line.out.append(frame)
+        frame = framed(body)
+        if line.out:
+            line.out.append(memoryview(frame))
+            return
+        sent = line.pass_to_socket(frame)
+        if sent < len(frame):
+            line.out.append(memoryview(frame)[sent:])
+            self._poll.modify(line.socket, POLLIN | POLLOUT)
+            self._stuck += 1
 
     def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
         """Wait until something has arrived; empty after the timeout. Raises PeerGone, or ProtocolError."""
         received: list[tuple[int, bytes]] = []
-        asleep_s = time.perf_counter() + self._spin_s
-        while True:
-            for line in self._lines.values():
-                if line.out:
-                    line.push()
-                received += [(line.peer, body) for body in line.pull()]
-            if received:
-                return received
-            if time.perf_counter() >= asleep_s:
-                break
-        deadline_s = time.monotonic() + timeout_s
+        if self._spin_s > 0:
+            self._serve(self._poll.poll(0), received)
+            asleep_s = 0.0 if received else time.perf_counter() + self._spin_s
+            while not received and time.perf_counter() < asleep_s:
+                self._serve(self._poll.poll(0), received)
+        deadline_s = 0.0 if received else time.monotonic() + timeout_s
         while not received:
-            stuck = [line for line in self._lines.values() if line.out]
-            for line in stuck:
-                self._poll.modify(line.socket, select.POLLIN | select.POLLOUT)
-            for descriptor, event in self._poll.poll(timeout_s * 1000):
-                line = self._by_descriptor[descriptor]
-                if event & select.POLLOUT:
-                    line.push()
-                if event & ~select.POLLOUT:
-                    received += [(line.peer, body) for body in line.pull()]
-            for line in stuck:
-                if not line.out:
-                    self._poll.modify(line.socket, select.POLLIN)
+            self._serve(self._poll.poll(timeout_s * 1000), received)
             if time.monotonic() >= deadline_s:
                 break
         return received
 
     def flush(self, timeout_s: float) -> None:
         """Send what is left, as far as the peers take it in time."""
+        if not self._stuck:
+            return
         deadline_s = time.monotonic() + timeout_s
         for line in self._lines.values():
-            while line.out and time.monotonic() < deadline_s:
-                self._poll.modify(line.socket, select.POLLOUT)
-                self._poll.poll(FLUSH_POLL_MS)
-                line.push()
-                self._poll.modify(line.socket, select.POLLIN)
+            if line.out:
+                self._poll.modify(line.socket, POLLOUT)
+                while line.out and time.monotonic() < deadline_s:
+                    self._poll.poll(FLUSH_POLL_MS)
+                    line.push()
+                self._unstick(line)
 
     def close(self) -> None:
         """Close every connection. May be called again."""
         for line in self._lines.values():
             line.socket.close()
+
+    def _serve(self, ready: list[tuple[int, int]], received: list[tuple[int, bytes]]) -> None:
+        """Do what can be done with the sockets that are ready; whole bodies come behind `received`."""
+        for descriptor, event in ready:
+            line = self._by_descriptor[descriptor]
+            if event & POLLOUT:
+                line.push()
+                self._unstick(line)
+            if event & ~POLLOUT:
+                line.pull(received)
+
+    def _unstick(self, line: _Line) -> None:
+        """Poll a line that was stuck as it is now."""
+        if line.out:
+            self._poll.modify(line.socket, POLLIN | POLLOUT)
+        else:
+            self._poll.modify(line.socket, POLLIN)
+            self._stuck -= 1

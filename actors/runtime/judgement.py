@@ -13,7 +13,7 @@ from typing import Final
 
 from actors.runtime.outcome import Ending
 from actors.runtime.plan import RunPlan
-from actors.runtime.simulation import Fault, Report
+from actors.runtime.report import Fault, Report
 
 LONGEST_DETAILS: Final = 1 << 16
 """Of a traceback that is kept in the run directory, its end."""

@@ -25,11 +25,11 @@ from actors.runtime.pace import Pace
 from actors.runtime.participant import Participant, records_of
 from actors.runtime.placement import PLACEMENTS
 from actors.runtime.plan import blueprint_of, spread
+from actors.runtime.quiet_collector import quiet_collector
 from actors.runtime.result import UNFINISHED, outcome_of
 from actors.runtime.sampling import Merger, Sampler
 from actors.runtime.saving import Saving
 from actors.runtime.scrape import Scrape
-from actors.runtime.simulation import quiet_collector
 from actors.runtime.snapshot import resume
 from actors.runtime.state_reading import StateReading
 from actors.runtime.stepping import check_unattended

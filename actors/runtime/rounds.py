@@ -7,8 +7,11 @@ generates for itself is never compiled.
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from actors.runtime.outcome import Ending
 from actors.runtime.sync import SyncPoint
+from emu.vectors import vec
 from emu.wire.batch import Batch
 from emu.wire.event import NEVER_PS
 
@@ -18,10 +21,10 @@ class Parcel:
 
     __slots__ = ("batch", "kind", "round", "values")
 
-    def __init__(self, kind: str, round_: int, values: list[int], batch: Batch | None) -> None:
+    def __init__(self, kind: str, round_: int, values: vec[i64], batch: Batch | None) -> None:
         self.kind = kind
         self.round = round_
-        self.values = values
+        self.values: vec[i64] = values
         self.batch = batch
 
 
@@ -61,6 +64,21 @@ class Contribution:
         self.promises = promises
         self.reached_ps = reached_ps
         self.busiest = busiest
+
+
+class Round:
+    """What has arrived of one round."""
+
+    __slots__ = ("batches", "heard", "result", "values")
+
+    def __init__(self) -> None:
+        self.values: vec[i64] = vec[i64]()
+        """The reduction over the contributions that have arrived."""
+        self.heard: list[int] = []
+        """Whose contributions these are: peers, or children in the tree."""
+        self.batches: dict[int, Batch | None] = {}
+        self.result: vec[i64] = vec[i64]()
+        """The reduction over everyone's; empty until it is known."""
 
 
 class Step:

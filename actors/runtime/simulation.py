@@ -8,13 +8,9 @@ why before it goes, so that they do not guess.
 
 from __future__ import annotations
 
-import gc
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable
 from typing import Final
 
 from actors.runtime.exchange import Exchange, PeerGone
@@ -22,36 +18,13 @@ from actors.runtime.outcome import Ending
 from actors.runtime.pace import Pace
 from actors.runtime.parcels import PeerLeft, encode_leave
 from actors.runtime.participant import Participant, Sends
+from actors.runtime.quiet_collector import quiet_collector
+from actors.runtime.report import Fault, Report
 from actors.runtime.saving import Wishes
 from emu.errors import EmuError
 
 WAIT_S: Final = 0.05
 FLUSH_S: Final = 5.0
-MUCH: Final = 1_000_000
-"""Objects: some hundred MiB, too much to keep what nobody needs."""
-
-
-class Fault(StrEnum):
-    """Whose fault the end was."""
-
-    NONE = "none"
-    OWN = "own"
-    PEER = "peer"
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """How the thread ended: with the run (`ending`), because it was asked to (neither), or with a fault."""
-
-    ending: Ending | None
-    fault: Fault
-    message: str
-    details: str
-    """A traceback, for what nobody expected."""
-    virtual_ps: int
-    windows: int
-    wall_s: float
-    cpu_s: float
 
 
 class Simulation:
@@ -124,7 +97,8 @@ class Simulation:
                     self._send(participant.take(peer, body))
                 if self.stop_asked:
                     return None
-                self._between()
+                if not received:
+                    self._between()
             if self._exchange is not None:
                 self._exchange.flush(FLUSH_S)
             ending = participant.close()
@@ -156,32 +130,3 @@ class Simulation:
             self._exchange.flush(FLUSH_S)
         except EmuError:
             return
-
-
-_survivors: Final = [0]
-"""How many objects were left by the last collection of all of them."""
-
-
-@contextmanager
-def quiet_collector() -> Iterator[None]:
-    """Keep the cyclic collector away from what was built, and out of the slices.
-
-    What is young is collected first, and all of it where there is a quarter more than survived the last time
-    (the rule of Python's own collector, which does not count what was frozen), or much. Short runs one after
-    the other would otherwise pass half their time looking at what is not theirs.
-    """
-    was_enabled = gc.isenabled()
-    gc.collect(1)
-    gc.freeze()
-    if gc.get_freeze_count() > min(_survivors[0] * 5 // 4, MUCH):
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
-        _survivors[0] = gc.get_freeze_count()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-        if was_enabled:
-            gc.enable()

@@ -38,10 +38,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from mypy_extensions import i64
+
 from actors.runtime.outcome import Ending
-from actors.runtime.rounds import Contribution, Parcel, Step
+from actors.runtime.rounds import Contribution, Parcel, Round, Step
 from actors.runtime.sync import SyncGrid, SyncPoint
 from emu.errors import ProtocolError
+from emu.vectors import vec
 from emu.wire.batch import Batch
 from emu.wire.codec import BATCH, GATHER, SPREAD
 from emu.wire.event import NEVER_PS
@@ -52,20 +55,6 @@ LONGEST_WINDOW_PS: Final = 50_000_000
 """However far apart the workers are: it bounds what one batch holds, and how much waits at its receiver."""
 EXTRA_MINIMA: Final = 4
 TOTALS: Final = 4
-
-
-class _Round:
-    """What has arrived of one round."""
-
-    __slots__ = ("batches", "heard", "result", "values")
-
-    def __init__(self) -> None:
-        self.values: list[int] = []
-        """The reduction over the contributions that have arrived."""
-        self.heard: list[int] = []
-        """Whose contributions these are: peers, or children in the tree."""
-        self.batches: dict[int, Batch | None] = {}
-        self.result: list[int] | None = None
 
 
 class WindowMachine:
@@ -112,7 +101,8 @@ class WindowMachine:
         self._cap_ps: int = NEVER_PS
         self.earliest_ps = 0
         """Nobody has an event before this time, as far as the last round told."""
-        self._next_ps = [0] * workers
+        self._next_ps: vec[i64] = vec[i64]([0] * workers)
+        """When each has its next event, as far as the last round told; more may follow."""
         self._limit_ps = 0
         others = [peer for peer in range(workers) if peer != index]
         self._star = workers <= STAR
@@ -122,7 +112,7 @@ class WindowMachine:
         self._talkers = others if self._star else self._children
         """Whose contributions come here directly."""
         self._open = False
-        self._now = _Round()
+        self._now = Round()
         self._held: list[tuple[int, Parcel]] = []
 
     @property
@@ -147,6 +137,8 @@ class WindowMachine:
     @property
     def aim_ps(self) -> int:
         """When the next fault hits what is busiest then."""
+        if not self._aims_ps:
+            return NEVER_PS
         at = bisect_right(self._aims_ps, self.sync_ps)
         return self._aims_ps[at] if at < len(self._aims_ps) else NEVER_PS
 
@@ -197,7 +189,7 @@ class WindowMachine:
         assert not self._open, self.round
         self.round += 1
         self._open = True
-        self._now = _Round()
+        self._now = Round()
         if self._wish_ps < NEVER_PS:
             self._request_ps = max(self._wish_ps, self._soonest_ps(mine.reached_ps))
             self._wish_ps = NEVER_PS
@@ -207,18 +199,28 @@ class WindowMachine:
             self._request_ps = min(self._request_ps, change_ps)
         if self._end_wished and self._end_ps == NEVER_PS:
             self._end_ps = max(self._furthest_ps(mine.reached_ps), self.sync_ps, 1)
-        values = mine.sent_ps[:]
-        values[self.index] = min(values[self.index], mine.next_ps)
-        changes = self._coming if self._request_ps >= self._coming_ps else self._changes
-        values += [min(mine.stop_ps, self._end_ps), self._request_ps, self._cap_ps, mine.busiest]
-        values += [mine.progress, mine.work, mine.promises, changes]
-        shown = values if self._star else []
+        values = vec[i64]([0] * (self.workers + EXTRA_MINIMA + TOTALS))
+        at: i64 = 0
+        for sent_ps in mine.sent_ps:
+            values[at] = sent_ps
+            at += 1
+        values[self.index] = min(mine.sent_ps[self.index], mine.next_ps)
+        values[at] = min(mine.stop_ps, self._end_ps)
+        values[at + 1] = self._request_ps
+        values[at + 2] = self._cap_ps
+        values[at + 3] = mine.busiest
+        values[at + 4] = mine.progress
+        values[at + 5] = mine.work
+        values[at + 6] = mine.promises
+        values[at + 7] = self._coming if self._request_ps >= self._coming_ps else self._changes
+        shown = values if self._star else vec[i64]()
         sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
         sends += self._pass_on()
-        held, self._held = self._held, []
-        for peer, parcel in held:
-            sends += self.take(peer, parcel)
+        if self._held:
+            held, self._held = self._held, []
+            for peer, parcel in held:
+                sends += self.take(peer, parcel)
         return sends
 
     def take(self, peer: int, parcel: Parcel) -> list[tuple[int, Parcel]]:
@@ -238,7 +240,7 @@ class WindowMachine:
             return self._reduce(peer, parcel.values) if self._star else []
         if parcel.kind == GATHER and not self._star:
             return self._reduce(peer, parcel.values)
-        if parcel.kind == SPREAD and peer == self._parent and now.result is None:
+        if parcel.kind == SPREAD and peer == self._parent and len(now.result) == 0:
             self._check(peer, parcel.values)
             return self._settle(parcel.values)
         raise ProtocolError(
@@ -248,15 +250,14 @@ class WindowMachine:
     @property
     def complete(self) -> bool:
         """Whether everything of the open round has arrived."""
-        return (
-            self._open and self._now.result is not None and len(self._now.batches) == len(self._batch_peers)
-        )
+        now = self._now
+        return self._open and len(now.result) > 0 and len(now.batches) == len(self._batch_peers)
 
     def missing(self) -> list[int]:
         """Which workers the open round still waits for, directly."""
         absent = [peer for peer in self._batch_peers if peer not in self._now.batches]
         absent += [peer for peer in self._talkers if peer not in self._now.heard]
-        if self._parent >= 0 and self._now.result is None:
+        if self._parent >= 0 and len(self._now.result) == 0:
             absent.append(self._parent)
         return sorted(set(absent))
 
@@ -265,20 +266,20 @@ class WindowMachine:
         assert self.complete, (self.round, self.missing())
         self._open = False
         result = self._now.result
-        assert result is not None
         batches = [
             (peer, batch) for peer in self._batch_peers if (batch := self._now.batches[peer]) is not None
         ]
         workers = self.workers
-        next_ps = result[:workers]
-        announced_ps, request_ps = result[workers], result[workers + 1]
-        cap_ps, busiest = result[workers + 2], result[workers + 3]
+        announced_ps: int = result[workers]
+        request_ps: int = result[workers + 1]
+        cap_ps: int = result[workers + 2]
+        busiest: int = result[workers + 3]
         earliest_ps = bound_ps = NEVER_PS
         for worker in range(workers):
-            at_ps = next_ps[worker]
-            if at_ps < NEVER_PS:
-                earliest_ps = min(earliest_ps, at_ps)
-                bound_ps = min(bound_ps, at_ps + self._towards_me[worker])
+            next_ps: int = result[worker]
+            if next_ps < NEVER_PS:
+                earliest_ps = min(earliest_ps, next_ps)
+                bound_ps = min(bound_ps, next_ps + self._towards_me[worker])
         self.earliest_ps = earliest_ps
         stop_ps = self.stop_ps = min(announced_ps, self._max_time_ps)
         due_ps = min(self._grid_ps, request_ps)
@@ -286,10 +287,11 @@ class WindowMachine:
         if earliest_ps >= stop_ps and stop_ps <= min(due_ps, cap_ps):
             return self._end(batches, stop_ps, announced_ps)
         if earliest_ps >= due_ps and due_ps <= cap_ps:
-            sync = self._pass(due_ps, earliest_ps, request_ps, result[-1], busiest)
+            totals = workers + EXTRA_MINIMA
+            sync = self._pass(due_ps, earliest_ps, request_ps, result[totals + 3], busiest)
             if sync.stall_check:
-                progress, work, promises = result[workers + EXTRA_MINIMA :][:3]
-                if work == 0 or (progress == self._last_progress and promises == 0):
+                progress: int = result[totals]
+                if result[totals + 1] == 0 or (progress == self._last_progress and result[totals + 2] == 0):
                     return Step(batches, sync, due_ps, Ending.STALLED, due_ps)
                 self._last_progress = progress
         limit_ps = min(self._grid_ps, stop_ps)
@@ -300,7 +302,7 @@ class WindowMachine:
         if self.workers > 1:
             limit_ps = min(limit_ps, earliest_ps + LONGEST_WINDOW_PS)
         limit_ps = min(limit_ps, cap_ps)
-        self._next_ps, self._limit_ps = next_ps, limit_ps
+        self._next_ps, self._limit_ps = result, limit_ps
         return Step(batches, sync, min(bound_ps, limit_ps))
 
     def _end(self, batches: list[tuple[int, Batch]], stop_ps: int, announced_ps: int) -> Step:
@@ -341,22 +343,32 @@ class WindowMachine:
         if self.workers == 1:
             return reached_ps
         furthest = max(
-            min(at + row[worker] for at, row in zip(self._next_ps, self._lookahead, strict=True))
+            min(int(self._next_ps[other]) + row[worker] for other, row in enumerate(self._lookahead))
             for worker in range(self.workers)
         )
         return min(furthest, self._limit_ps)
 
-    def _reduce(self, peer: int, values: list[int]) -> list[tuple[int, Parcel]]:
+    def _reduce(self, peer: int, values: vec[i64]) -> list[tuple[int, Parcel]]:
         now = self._now
         if peer in now.heard or peer not in self._talkers:
             raise ProtocolError(f"worker {peer} contributed out of turn in round {self.round}")
         self._check(peer, values)
         now.heard.append(peer)
-        minima = self.workers + EXTRA_MINIMA
-        reduced: list[int] = []
-        for at, mine in enumerate(now.values):
-            theirs = values[at]
-            reduced.append(mine + theirs if at >= minima else min(mine, theirs))
+        mine = now.values
+        reduced = vec[i64]([0] * len(mine))
+        minima: i64 = self.workers + EXTRA_MINIMA
+        at: i64 = 0
+        while at < len(mine):
+            one: i64 = mine[at]
+            theirs: i64 = values[at]
+            if at >= minima:
+                if one > NEVER_PS - theirs:
+                    raise ProtocolError(f"worker {peer} contributed {theirs}, beyond what can be counted")
+                one += theirs
+            elif theirs < one:
+                one = theirs
+            reduced[at] = one
+            at += 1
         now.values = reduced
         return self._pass_on()
 
@@ -369,18 +381,18 @@ class WindowMachine:
             return [(self._parent, Parcel(GATHER, self.round, now.values, None))]
         return self._settle(now.values)
 
-    def _settle(self, values: list[int]) -> list[tuple[int, Parcel]]:
+    def _settle(self, values: vec[i64]) -> list[tuple[int, Parcel]]:
         self._now.result = values
         if self._star:
             return []
         return [(child, Parcel(SPREAD, self.round, values, None)) for child in self._children]
 
-    def _check(self, peer: int, values: list[int]) -> None:
+    def _check(self, peer: int, values: vec[i64]) -> None:
         due = self.workers + EXTRA_MINIMA + TOTALS
         if len(values) != due:
             raise ProtocolError(f"worker {peer} contributed {len(values)} integers, not {due}")
         for value in values:
-            if value < 0:
+            if value < 0 or value > NEVER_PS:
                 raise ProtocolError(f"worker {peer} contributed {value}, which is no time or total")
 
     def save(self) -> list[int]:
@@ -392,4 +404,4 @@ class WindowMachine:
         self.sync_ps, self._next_sample_ps, self._next_stall_check_ps, self._last_progress = state
         self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
         self._requested_ps = self._limit_ps = self.sync_ps
-        self._next_ps = [self.sync_ps] * self.workers
+        self._next_ps = vec[i64]([self.sync_ps] * self.workers)

@@ -39,10 +39,11 @@ from actors.runtime.peers import Address, Peers, StreamExchange
 from actors.runtime.placement import Placement
 from actors.runtime.plain_records import PlainRecord, to_plain
 from actors.runtime.plan import spread
+from actors.runtime.report import Report
 from actors.runtime.sampling import Sampler, Share
 from actors.runtime.saving import Saver, Wishes
 from actors.runtime.scrape import Scrape
-from actors.runtime.simulation import Report, Simulation
+from actors.runtime.simulation import Simulation
 from actors.runtime.snapshot import fingerprint, from_bytes, resume
 from actors.runtime.snapshot_files import Saved, SnapshotFiles
 from actors.runtime.state_reading import StateReading

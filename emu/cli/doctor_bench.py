@@ -7,8 +7,9 @@ Runs on Ray, small and always the same, in one session. Two pairs of hosts, each
 * *crossing*: everyone talks to the other leaf. What is left after half the work and the windows is the price
   of the packets that cross: every data packet and every ACK once.
 
-The price of a worker is that of the first run of two; the others are medians of what follows, since a
-worker's first run passes a good part of its time on getting memory and code into its caches.
+The price of a worker is that of the first run of two; the others are medians of what follows, one worker and
+two in turn, since a worker's first run passes a good part of its time on getting memory and code into its
+caches. The windows come last, when Ray has started all of its own.
 
 Prices that come out below nothing (two workers on one core, a machine that does other things) are shown as 0.
 `docs/scale.md` computes with them.
@@ -26,9 +27,9 @@ from emu.errors import RuntimeFailure
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 
-FLOW_BYTES: Final = 8 << 20
+FLOW_BYTES: Final = {"quiet": 32 << 20, "crossing": 8 << 20}
 MTU_BYTES: Final = 4096
-REPEATS: Final = 5
+REPEATS: Final = 9
 PAIRS: Final = {
     "quiet": ((0, 1), (2, 3)),
     "crossing": ((0, 2), (1, 3), (2, 0), (3, 1)),
@@ -46,7 +47,7 @@ class Price(NamedTuple):
 
 def scenario_of(name: str) -> dict[str, Any]:
     """The scenario of one kind of run, with the keys of YAML."""
-    flows = [{"src": src, "dst": dst, "size": f"{FLOW_BYTES}B"} for src, dst in PAIRS[name]]
+    flows = [{"src": src, "dst": dst, "size": f"{FLOW_BYTES[name]}B"} for src, dst in PAIRS[name]]
     return {
         "name": name,
         "topology": {
@@ -69,10 +70,10 @@ def prices() -> list[Price]:
         ray_s = time.perf_counter() - begin_s
         first = _run("quiet", 1)
         cold = _run("quiet", 2)
-        one, two = _settled("quiet", 1), _settled("quiet", 2)
-        busy_one, busy_two = _settled("crossing", 1), _settled("crossing", 2)
+        busy_one, busy_two = _settled("crossing")
+        one, two = _settled("quiet")
     window_s = _beyond_half(one, two) / two.engine.windows
-    crossing = 2 * len(PAIRS["crossing"]) * FLOW_BYTES // MTU_BYTES
+    crossing = 2 * len(PAIRS["crossing"]) * FLOW_BYTES["crossing"] // MTU_BYTES
     packets_s = _beyond_half(busy_one, busy_two) - window_s * busy_two.engine.windows
     return [
         Price("start of Ray", ray_s, "s"),
@@ -87,10 +88,13 @@ def _beyond_half(one: Outcome, two: Outcome) -> float:
     return max(two.engine.wall_s - one.engine.wall_s / 2, 0.0)
 
 
-def _settled(name: str, workers: int) -> Outcome:
-    """The run of the median wall time, of workers that have run before."""
-    runs = [_run(name, workers) for _ in range(REPEATS)]
-    return sorted(runs, key=lambda run: run.engine.wall_s)[REPEATS // 2]
+def _settled(name: str) -> tuple[Outcome, Outcome]:
+    """The runs of the median wall time, of one worker and of two that have run before."""
+    pairs = [(_run(name, 1), _run(name, 2)) for _ in range(REPEATS)]
+    one, two = (
+        sorted(runs, key=lambda run: run.engine.wall_s)[REPEATS // 2] for runs in zip(*pairs, strict=True)
+    )
+    return one, two
 
 
 def _run(name: str, workers: int) -> Outcome:

@@ -226,7 +226,13 @@ class EventQueue:
         far_slot: i64 = self._far_slot
         if far_slot < slot:
             slot = far_slot
-        if slot == NEVER_PS or (slot << SLOT_SHIFT) >= limit_ps:
+        if slot == NEVER_PS:
+            return False
+        if (slot << SLOT_SHIFT) >= limit_ps:
+            # Nothing comes before the limit any more: these slots need not be looked at again.
+            before: i64 = (limit_ps >> SLOT_SHIFT) - 1
+            if before > self._slot:
+                self._slot = before
             return False
         if slot - self._slot < SLOTS:
             self._unchain(slot & _SLOT_MASK)

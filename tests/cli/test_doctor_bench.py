@@ -19,4 +19,4 @@ def test_every_data_packet_and_every_ack_crosses_between_the_racks_once_or_never
             for series, value in zip(record.series, record.counters, strict=True):
                 if series.metric == "port_sent_frames":
                     up += value * (topology.nodes[ends[series.port].peer].tier == 2)
-    assert up == times * len(PAIRS[name]) * FLOW_BYTES // MTU_BYTES
+    assert up == times * len(PAIRS[name]) * FLOW_BYTES[name] // MTU_BYTES

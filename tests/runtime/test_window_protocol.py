@@ -1,6 +1,7 @@
 """The protocol between workers: machines alone, joined by lists."""
 
 import pytest
+from mypy_extensions import i64
 
 from actors.runtime.lookahead import (
     Crossing,
@@ -14,6 +15,7 @@ from actors.runtime.rounds import Contribution, Parcel, Step
 from actors.runtime.sync import SyncGrid
 from actors.runtime.window import WindowMachine
 from emu.errors import ProtocolError
+from emu.vectors import vec
 from emu.wire.batch import Batch
 from emu.wire.event import NEVER_PS
 
@@ -223,7 +225,7 @@ def test_sync_point_requested_for_later_waits_for_its_time() -> None:
 
 def test_parcel_of_the_next_round_is_held_until_it_is_due() -> None:
     fast, slow = machines(line(2, 10), 2)
-    early = Parcel("batch", 1, [100, NEVER_PS, NEVER_PS, NEVER_PS, NEVER_PS, NEVER_PS, 0, 0, 0, 0], None)
+    early = Parcel("batch", 1, vec[i64]([100, *[NEVER_PS] * 5, 0, 0, 0, 0]), None)
     assert slow.take(0, early) == []
     slow.open(idle(2, 50), [None, None])
     assert slow.complete
@@ -232,13 +234,13 @@ def test_parcel_of_the_next_round_is_held_until_it_is_due() -> None:
 
 
 BAD_PARCELS = {
-    "of a round long past": Parcel("batch", 0, [1] * 10, None),
-    "of a round far ahead": Parcel("batch", 3, [1] * 10, None),
-    "with too few integers": Parcel("batch", 1, [1] * 9, None),
-    "with too many integers": Parcel("batch", 1, [1] * 11, None),
-    "with a negative time": Parcel("batch", 1, [-1] * 10, None),
-    "gathered where all talk to all": Parcel("gather", 1, [1] * 10, None),
-    "spread where all talk to all": Parcel("spread", 1, [1] * 10, None),
+    "of a round long past": Parcel("batch", 0, vec[i64]([1] * 10), None),
+    "of a round far ahead": Parcel("batch", 3, vec[i64]([1] * 10), None),
+    "with too few integers": Parcel("batch", 1, vec[i64]([1] * 9), None),
+    "with too many integers": Parcel("batch", 1, vec[i64]([1] * 11), None),
+    "with a negative time": Parcel("batch", 1, vec[i64]([-1] * 10), None),
+    "gathered where all talk to all": Parcel("gather", 1, vec[i64]([1] * 10), None),
+    "spread where all talk to all": Parcel("spread", 1, vec[i64]([1] * 10), None),
 }
 
 
@@ -253,7 +255,7 @@ def test_parcel_that_is_not_due_is_refused(parcel: Parcel) -> None:
 def test_second_batch_of_a_round_is_refused() -> None:
     machine = machines(line(3, 10), 3)[0]
     machine.open(idle(3), [None] * 3)
-    parcel = Parcel("batch", 1, [1] * 11, None)
+    parcel = Parcel("batch", 1, vec[i64]([1] * 11), None)
     machine.take(1, parcel)
     with pytest.raises(ProtocolError):
         machine.take(1, parcel)
@@ -263,7 +265,7 @@ def test_second_batch_of_a_round_is_refused() -> None:
 def test_peer_that_floods_ahead_of_the_round_is_refused() -> None:
     machine = machines(line(2, 10), 2)[0]
     machine.open(idle(2), [None, None])
-    flood = [Parcel("batch", 2, [1] * 10, None)] * 100
+    flood = [Parcel("batch", 2, vec[i64]([1] * 10), None)] * 100
     with pytest.raises(ProtocolError, match="worker 1 sends ahead of round 1"):
         _ = [machine.take(1, parcel) for parcel in flood]
 

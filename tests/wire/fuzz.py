@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from mypy_extensions import i64
+
 from actors.runtime.exchange import Unframer, framed
 from actors.runtime.parcels import PeerLeft, decode_parcel, encode_leave, encode_parcel
 from actors.runtime.rounds import Parcel
@@ -40,9 +42,9 @@ EDGES: Final = tuple(
 def corpus() -> list[bytes]:
     """Bodies as workers send them, one of each kind and some larger."""
     bodies = [
-        encode_parcel(Parcel(GATHER, 7, [1, 2, 3, 4], None)),
-        encode_parcel(Parcel(SPREAD, 8, [5, 6, 7, 8], None)),
-        encode_parcel(Parcel(BATCH, 9, [1 << 61, 0, 5], None)),
+        encode_parcel(Parcel(GATHER, 7, vec[i64]([1, 2, 3, 4]), None)),
+        encode_parcel(Parcel(SPREAD, 8, vec[i64]([5, 6, 7, 8]), None)),
+        encode_parcel(Parcel(BATCH, 9, vec[i64]([1 << 61, 0, 5]), None)),
         encode_leave("a device failed"),
     ]
     for count in (1, 2, 8):
@@ -66,7 +68,9 @@ def corpus() -> list[bytes]:
                 message = Message(op, 1, 2, 3, 0, 0, 6)
                 message.time_ps, message.key = 2_000_000 + place, pack_key(device, kind, port, 0)
                 messages = append(messages, message)
-        bodies.append(encode_parcel(Parcel(BATCH, 10, [1, 2, 3, 4, 5], encode_batch(frames, messages))))
+        bodies.append(
+            encode_parcel(Parcel(BATCH, 10, vec[i64]([1, 2, 3, 4, 5]), encode_batch(frames, messages)))
+        )
     return bodies
 
 
