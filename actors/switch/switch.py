@@ -388,7 +388,7 @@ class Switch(Device):
         for port, saved in zip(self.ports, as_list(ports), strict=True):
             port.load(saved)
         router = self.router
-        if router is not None:
+        if router is not None and routing is not None:  # a fork may hash otherwise
             router.load(as_list(routing))
         for watch, saved in zip(self.watches, as_list(watches), strict=True):
             watch.load(saved)

@@ -146,6 +146,21 @@ def test_a_hash_over_the_dscp_gives_classes_paths_of_their_own() -> None:
     assert sorted(send(one, flows)) == list(range(SPINES))
 
 
+def test_a_snapshot_is_taken_on_by_a_fabric_that_hashes_otherwise() -> None:
+    hashes: tuple[dict[str, Any], ...] = ({}, {"hash": "crc32"}, {"fields": ["dst", "ingress_port"]})
+    for before in hashes:
+        for after in hashes:
+            one, other = (fabric({"policy": "e_ecmp", **knobs}) for knobs in (before, after))
+            first = send(one, [frame(one, DOWN)])
+            other.load(one.save())
+            assert uplinks(leaf(other)).count(1) == 1
+            assert uplinks(leaf(other))[first[0]] == 1
+            # Its own hash from then on: what a fabric does that had it from the start.
+            afresh = fabric({"policy": "e_ecmp", **after})
+            flows = [[frame(made, DOWN, qpn=turn) for turn in range(8)] for made in (other, afresh)]
+            assert send(other, flows[0]) == send(afresh, flows[1])
+
+
 def test_capacity_weighs_unequal_links() -> None:
     nodes = [{"name": f"host-{n}", "role": "host"} for n in "ab"]
     nodes += [{"name": f"nic-{n}", "role": "nic", "host": f"host-{n}"} for n in "ab"]
