@@ -11,6 +11,7 @@ from mypy_extensions import i64
 
 from actors.runtime.outcome import Ending
 from actors.runtime.sync import SyncPoint
+from emu.errors import ProtocolError
 from emu.vectors import vec
 from emu.wire.batch import Batch
 from emu.wire.event import NEVER_PS
@@ -79,6 +80,24 @@ class Round:
         self.batches: dict[int, Batch | None] = {}
         self.result: vec[i64] = vec[i64]()
         """The reduction over everyone's; empty until it is known."""
+
+
+def reduced(mine: vec[i64], others: vec[i64], minima: i64, peer: int) -> vec[i64]:
+    """Two contributions in one: the first `minima` by minimum, the rest by sum. Raises ProtocolError."""
+    both = vec[i64]([0] * len(mine))
+    at: i64 = 0
+    while at < len(mine):
+        one: i64 = mine[at]
+        other: i64 = others[at]
+        if at >= minima:
+            if one > NEVER_PS - other:
+                raise ProtocolError(f"worker {peer} contributed {other}, beyond what can be counted")
+            one += other
+        elif other < one:
+            one = other
+        both[at] = one
+        at += 1
+    return both
 
 
 class Step:

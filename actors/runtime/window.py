@@ -41,7 +41,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.runtime.outcome import Ending
-from actors.runtime.rounds import Contribution, Parcel, Round, Step
+from actors.runtime.rounds import Contribution, Parcel, Round, Step, reduced
 from actors.runtime.sync import SyncGrid, SyncPoint
 from emu.errors import ProtocolError
 from emu.vectors import vec
@@ -354,22 +354,7 @@ class WindowMachine:
             raise ProtocolError(f"worker {peer} contributed out of turn in round {self.round}")
         self._check(peer, values)
         now.heard.append(peer)
-        mine = now.values
-        reduced = vec[i64]([0] * len(mine))
-        minima: i64 = self.workers + EXTRA_MINIMA
-        at: i64 = 0
-        while at < len(mine):
-            one: i64 = mine[at]
-            theirs: i64 = values[at]
-            if at >= minima:
-                if one > NEVER_PS - theirs:
-                    raise ProtocolError(f"worker {peer} contributed {theirs}, beyond what can be counted")
-                one += theirs
-            elif theirs < one:
-                one = theirs
-            reduced[at] = one
-            at += 1
-        now.values = reduced
+        now.values = reduced(now.values, values, self.workers + EXTRA_MINIMA, peer)
         return self._pass_on()
 
     def _pass_on(self) -> list[tuple[int, Parcel]]:
