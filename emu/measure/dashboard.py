@@ -54,7 +54,7 @@ QUESTIONS: Final = (
             f"(rate({CLOCK}[10s]) > 0)"
         ),
         "short",
-        "{{job}}",
+        "{{job_name}}",
     ),
     ("Faults that stand", f"emu_faults_active{{{_RUN}}}", "short", "{{run}}"),
     (

@@ -15,7 +15,8 @@ from typing import Final
 
 from emu.measure.metric import Metric, Unit, counter, gauge
 
-JOB: Final = ("job",)
+JOB: Final = ("job_name",)
+"""Not `job`: a scrape gives every series a label of that name, and would call ours `exported_job`."""
 MEMBER: Final = ("device", "group", "port", "peer", "direction")
 COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
 

@@ -152,11 +152,11 @@ def _steps(one: SeriesExpectation, state: State) -> Iterator[Came]:
         if plan is None or plan.collectives or status != STATUS_SUCCESS:
             continue
         if one.metric.key == "job_step_time_ps":
-            yield Came(end_ps, {"job": plan.name}, end_ps - start_ps)
+            yield Came(end_ps, {"job_name": plan.name}, end_ps - start_ps)
         else:
             mfu_ppm = step_mfu_ppm(plan.training, plan.ranks, end_ps - start_ps)
             if mfu_ppm is not None:
-                yield Came(end_ps, {"job": plan.name}, Fraction(mfu_ppm, 10**6))
+                yield Came(end_ps, {"job_name": plan.name}, Fraction(mfu_ppm, 10**6))
 
 
 # ---- how jobs and faults stand
@@ -170,7 +170,7 @@ def _turns(one: SeriesExpectation, state: State) -> Iterator[Turn]:
         yield from _turns_of_collectives(state)
     else:
         for plan in state.plans:
-            labels = {"job": plan.name}
+            labels = {"job_name": plan.name}
             if key == "job_operations":
                 yield Turn(0, labels, 0)
                 yield from _turns_of_operations(state, plan)
@@ -184,7 +184,7 @@ def _turns(one: SeriesExpectation, state: State) -> Iterator[Turn]:
 
 
 def _turns_of_operations(state: State, plan: JobPlan) -> Iterator[Turn]:
-    labels = {"job": plan.name}
+    labels = {"job_name": plan.name}
     if plan.flows and not state.repeats:
         ended_ps = _ended_ps(state, plan)
         if ended_ps is not None:

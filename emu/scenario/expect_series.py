@@ -177,7 +177,7 @@ class SeriesWhere(Section):
     """A range of powers of two: `1-2MB`."""
     algo_proto: Pattern | None = None
     """By which algorithm: `RING_SIMPLE`."""
-    job: Pattern | None = None
+    job_name: Pattern | None = None
     """The job, of how far it is."""
     group: str | None = None
     """A routing group, by its ports: `4-7`."""

@@ -122,7 +122,7 @@ class Scenario(Section):
                 if within is not None and deadline(within).fault >= count:
                     reason = f"there is no fault {deadline(within).fault}: the scenario has {count}, from 0"
                     yield Refusal(("expect", index, "within"), reason, "a fault by its place in faults")
-                for label in ("comm_name", "job"):
+                for label in ("comm_name", "job_name"):
                     wanted = getattr(expectation.where, label)
                     if wanted is not None and not any(fnmatchcase(name, wanted) for name in names):
                         reason = f"there is no job {wanted!r}{did_you_mean(wanted, names)}"

@@ -9,7 +9,7 @@ from emu.kernel.device import Series
 from emu.kernel.tally import tally_of
 from emu.measure.exposition import Exposition
 
-LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z]+="[^"\\\n]*"(,[a-z]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')
+LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')
 
 
 def check_format(text: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ def test_name_follows_the_conventions_of_prometheus(metric: Metric) -> None:
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)
 def test_labels_are_bounded(metric: Metric) -> None:
     bounded = {"device", "port", "priority", "reason", "version", "compiled", "scenario", "seed"}
-    bounded |= {"peer", "direction", "job", "group"}
+    bounded |= {"peer", "direction", "job_name", "group"}
     bounded |= {"comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto"}
     assert all(label in bounded for label in metric.labels)
     assert metric.help.endswith(".")

@@ -19,7 +19,8 @@ US = 10**6
 TINY = "scenarios/tiny_all_reduce.yaml"
 DOWN = {"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"}
 BROKEN: dict[str, Any] = {"faults": [DOWN], "transport.timeout": 4, "run.sample_every": "10us"}
-RING = {"job": "ring"}
+RING = {"job_name": "ring"}
+TRAIN = {"job_name": "train"}
 MEMBER = "emu_routing_group_member_payload_bytes_total"
 SENT: dict[str, Any] = {"series": MEMBER, "rate": True}
 UPLINK = {"device": "rtsw-0", "peer": "ctsw-0", "direction": "up"}
@@ -52,7 +53,7 @@ FAILS: list[tuple[dict[str, Any], str]] = [
         {"series": "emu_faults_active", "always": {"equals": 1}, "from": "30us"},
         "emu_faults_active is 0 at 50us",
     ),
-    ({"series": "emu_job_failed", "reaches": {"equals": 1}}, 'emu_job_failed{job="ring"} stays 0 at '),
+    ({"series": "emu_job_failed", "reaches": {"equals": 1}}, 'emu_job_failed{job_name="ring"} stays 0 at '),
     (
         {"series": "emu_job_step_time_seconds", "reaches": {"at_least": "1us"}},
         "no line of emu_job_step_time_seconds is there in this run",
@@ -92,7 +93,7 @@ def test_steps_of_training_are_known_when_they_end() -> None:
     expect = [
         {"series": "emu_job_step_time_seconds", "always": {"equals": f"{training.step_ps}ps"}},
         {"series": "emu_job_mfu_ratio", "always": {"between": [training.mfu - 2e-6, training.mfu + 2e-6]}},
-        {"series": "emu_job_mfu_ratio", "where": {"job": "train"}, "never": {"at_most": training.mfu - 0.01}},
+        {"series": "emu_job_mfu_ratio", "where": TRAIN, "never": {"at_most": training.mfu - 0.01}},
     ]
     again = api.run("scenarios/training_step.yaml", overrides={"expect": expect}, local=True)
     assert [one.reason for one in again.summary.expectations] == [""] * 3

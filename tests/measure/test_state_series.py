@@ -177,7 +177,7 @@ def test_state_is_rendered_as_prometheus_reads_it() -> None:
         .render({"job_running": [(("a",), 1)], "faults": [((), 2)], "unheard_of": [((), 1)]})
         .decode()
     )
-    assert 'emu_job_running{job="a"} 1\n' in text
+    assert 'emu_job_running{job_name="a"} 1\n' in text
     assert "emu_faults_total 2\n" in text
     assert "unheard_of" not in text
     (rows,) = states(30 * US)
@@ -203,7 +203,7 @@ def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None
     ((labels, mfu_ppm),) = rows["job_mfu_ppm"]
     assert labels == ("train",)
     assert abs(mfu_ppm - training.mfu * 10**6) <= 1
-    assert f'emu_job_mfu_ratio{{job="train"}} 0.{mfu_ppm:06d}\n' in StateText().render(rows).decode()
+    assert f'emu_job_mfu_ratio{{job_name="train"}} 0.{mfu_ppm:06d}\n' in StateText().render(rows).decode()
 
 
 def test_every_member_of_every_group_has_its_load() -> None:

@@ -23,13 +23,31 @@ NEEDS_PROMETHEUS = pytest.mark.skipif(
 )
 
 
+INTERVALS = {
+    "scrape_interval: 1s": "scrape_interval: 200ms",
+    "scrape_timeout: 900ms": "scrape_timeout: 190ms",
+    "evaluation_interval: 1s": "evaluation_interval: 200ms",
+}
+TWO_JOBS = """
+name: live
+topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 2, spines: 2}
+transport: {timeout: 6}
+jobs:
+  - {name: ring, ranks: 2, placement: scattered,
+     workload: &ring {kind: collective, op: all_reduce, sizes: [256KiB]}}
+  - {name: other, ranks: 2, placement: scattered, workload: *ring}
+"""
+
+
 def configured(place: Path, discovery: str) -> Path:
-    """The configuration of `deploy/`, which looks for the run at `discovery`."""
+    """The configuration of `deploy/`, which looks for the run at `discovery`, five times as often."""
     for name in ("recording.yml", "alerts.yml"):
         shutil.copy(DEPLOY / name, place / name)
     text = (DEPLOY / "prometheus.yml").read_text("utf-8")
-    assert "http://127.0.0.1:9400/sd" in text
-    (place / "prometheus.yml").write_text(text.replace("http://127.0.0.1:9400/sd", discovery), "utf-8")
+    for shipped, wanted in (INTERVALS | {"http://127.0.0.1:9400/sd": discovery}).items():
+        assert text.count(shipped) == 1
+        text = text.replace(shipped, wanted)
+    (place / "prometheus.yml").write_text(text, "utf-8")
     return place / "prometheus.yml"
 
 
@@ -56,10 +74,13 @@ class Watch:
         """Wait until a query has this value."""
         until(lambda: self.value(query) == value)
 
+    def alerts(self) -> list[dict[str, dict[str, str]]]:
+        """The alerts that are fired."""
+        return [one for one in self.server.get("alerts")["alerts"] if one["state"] == "firing"]
+
     def firing(self, alert: str) -> list[dict[str, str]]:
         """The labels of an alert that is fired, line by line."""
-        alerts = self.server.get("alerts")["alerts"]
-        labels = [one["labels"] for one in alerts if one["state"] == "firing"]
+        labels = [one["labels"] for one in self.alerts()]
         return [one for one in labels if one["alertname"] == alert]
 
 
@@ -67,9 +88,10 @@ class Watch:
 def watched(tmp_path: Path) -> Iterator[tuple[Watch, Path]]:
     """A live run, and a Prometheus that watches it."""
     out = tmp_path / "run"
-    command = [sys.executable, "-m", "emu.cli.main", "up", str(ROOT / "scenarios" / "tiny_all_reduce.yaml")]
+    scenario = tmp_path / "live.yaml"
+    scenario.write_text(TWO_JOBS, "utf-8")
     run = subprocess.Popen(
-        [*command, "--local", "--pace", "1ms/s", "--out", str(out), "--set", "transport.timeout=9"],
+        [sys.executable, "-m", "emu.cli.main", "up", scenario, "--local", "--pace", "1ms/s", "--out", out],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -94,7 +116,7 @@ def test_prometheus_reads_the_run_and_fires_the_alert_of_an_injected_fault(
     seen, out = watched
     until(lambda: seen.value("emu_job_operations_total"))
     seen.comes_to("count(emu_port_up == 1)", 16)
-    seen.comes_to('emu_run_info{run="tiny_all_reduce",role="worker"}', 1)
+    seen.comes_to('emu_run_info{run="live",role="worker"}', 1)
     assert not seen.firing("EmuPortDown")
     fault = {"kind": "link_down", "target": "rtsw-0:ctsw-0"}
     answer = ask(out, {"do": "inject", "fault": fault})
@@ -120,6 +142,15 @@ def test_prometheus_reads_the_run_and_fires_the_alert_of_an_injected_fault(
         if title != "Marked frames":  # No queue of this run marks.
             until(partial(seen.shows, chosen(expression)))
     assert not seen.firing("EmuPortUpWithoutReachability")
+    assert not seen.firing("EmuJobFailed")
+    lost = {"kind": "link_down", "target": "nic-0-0:rtsw-0"}
+    ask(out, {"do": "inject", "fault": lost})
+    (failed,) = until(lambda: seen.firing("EmuJobFailed"))
+    assert (failed["job_name"], failed["job"]) == ("ring", "emu")
+    (alert,) = [one for one in seen.alerts() if one["labels"]["alertname"] == "EmuJobFailed"]
+    assert alert["annotations"]["summary"] == "job ring ended with an error"
+    assert seen.answers("{__name__=~'emu_.+', exported_job!=''}")
+    assert not seen.shows("{__name__=~'emu_.+', exported_job!=''}")
 
 
 def chosen(expression: str) -> str:
