@@ -5,6 +5,7 @@ blob that repeats it), and the tests marked `soak` run too.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,14 @@ from hypothesis import HealthCheck, settings
 
 import emu
 from emu import api
+
+# A parent that ignores SIGINT (`nohup make test &`, many build servers) hands that on to every child, and a
+# child that is to end by SIGINT would never end. A signal that has a handler here has none in children.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignorable in (signal.SIGTERM, signal.SIGQUIT):
+    if signal.getsignal(ignorable) == signal.SIG_IGN:
+        signal.signal(ignorable, signal.SIG_DFL)
 
 SOAK = bool(os.environ.get("EMU_SOAK"))
 

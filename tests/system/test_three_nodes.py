@@ -13,6 +13,7 @@ from tests.system.ray_program import found_by
 def test_three_nodes_give_the_answer_of_one_process_compiled_or_not() -> None:
     found = found_by("tests.system.three_nodes")
     assert (found["ending"], found["agree"], found["nodes"]) == ("finished", True, 3)
+    assert found["its_own"], "no other Ray of this machine is disturbed, and none is needed"
     assert found["stumbled"] >= 1
     compiled = [how for how, _ in found["workers"]]
     assert compiled == [emu.is_compiled(), emu.is_compiled(), False]

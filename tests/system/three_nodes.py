@@ -26,7 +26,7 @@ from emu.kernel.mixing import Stream
 from tests.runtime.patience import PATIENCE_S, until
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling
-from tests.system.ray_program import place_of_nodes
+from tests.system.ray_program import default_address, place_of_nodes
 
 
 class Stumblers(Observer):
@@ -89,6 +89,7 @@ def main() -> None:
         cluster = Cluster(
             initialize_head=True, head_node_args={**common, "temp_dir": directory, "node_name": "first"}
         )
+        its_own = default_address() == cluster.address
         try:
             add(cluster, common, "second", PYTHONHASHSEED="2")
             add(cluster, common, "third", PYTHONHASHSEED="3", EMU_INTERPRETED="1")
@@ -111,6 +112,7 @@ def main() -> None:
             ray.shutdown()
             cluster.shutdown()  # type: ignore[no-untyped-call]
     found = {
+        "its_own": its_own,
         "ending": outcome.ending,
         "agree": outcome.digest == alone.digest,
         "nodes": len({worker.ray_node for worker in outcome.workers}),
