@@ -8,7 +8,8 @@ command line. One request a connection: a line of JSON, answered by a line of JS
     {"do": "clear", "fault": 2}                                                   {"fault": 2, "at_ps": ..}
     {"do": "list"}                                        {"faults": [..], "virtual_ps": ..}
 
-What cannot be done is answered {"refused": REASON}. Requests are bounded in size and time.
+What cannot be done is answered {"refused": REASON}. Requests are bounded in size and time, and each
+connection has a thread of its own, so nobody waits for a client that is slow or silent.
 
 A Unix socket's path ends at 108 bytes and a run's directory may be longer, so both ends name it through an
 open descriptor of the directory.
@@ -22,6 +23,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,6 +36,11 @@ from emu.measure.run_directory import SOCKET
 
 MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 30.0
+"""How long a request may take to arrive, and an answer to leave, in all."""
+MOST_CLIENTS: Final = 32
+"""How many connections are served at one time; a further one is told so."""
+AGAIN_S: Final = 0.1
+"""How soon a process without descriptors accepts again."""
 LINGER_S: Final = 5.0
 """How long `close` waits for a request that is being answered."""
 MADE_S: Final = 60.0
@@ -62,13 +69,14 @@ class ControlSocket:
         try:
             with _short(directory) as name:
                 self._socket.bind(name)
-            self._socket.listen(8)
+            self._socket.listen(2 * MOST_CLIENTS)
         except OSError as error:
             self._socket.close()
             raise RuntimeFailure(f"{self._path}: cannot be made: {error.strerror}") from None
         finally:
             os.umask(umask)
         self._closed = False
+        self._clients = threading.BoundedSemaphore(MOST_CLIENTS)
         self._thread = threading.Thread(target=self._serve, name="control", daemon=True)
         self._thread.start()
 
@@ -88,14 +96,27 @@ class ControlSocket:
         while not self._closed:
             try:
                 connection, _ = self._socket.accept()
-            except ConnectionError:
-                continue
             except OSError:
-                return
+                time.sleep(AGAIN_S)  # after `close`, this was the last; else the process lacks something
+                continue
+            if self._clients.acquire(blocking=False):
+                name = f"control-{connection.fileno()}"
+                threading.Thread(target=self._attend, args=(connection,), name=name, daemon=True).start()
+            else:
+                with connection, contextlib.suppress(OSError):
+                    connection.sendall(_line({"refused": f"{MOST_CLIENTS} requests are under way already"}))
+
+    def _attend(self, connection: socket.socket) -> None:
+        """Answer one request."""
+        try:
             with connection, contextlib.suppress(OSError):
-                connection.settimeout(TIMEOUT_S)
                 if _user_of(connection) == os.geteuid():
-                    connection.sendall(self._answer(_read_line(connection)))
+                    request = _read_line(connection, TIMEOUT_S)
+                    answer = self._answer(request)
+                    connection.settimeout(TIMEOUT_S)
+                    connection.sendall(answer)
+        finally:
+            self._clients.release()
 
     def _answer(self, request: bytes) -> bytes:
         try:
@@ -105,7 +126,7 @@ class ControlSocket:
             answer = {"refused": str(error)}
         except (ValueError, TypeError, KeyError, RecursionError):
             answer = {"refused": "not a request"}
-        return json.dumps(answer).encode() + b"\n"
+        return _line(answer)
 
     def _do(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         steering = self._steering
@@ -156,7 +177,7 @@ def ask(directory: Path, request: Mapping[str, Any]) -> dict[str, Any]:
     if not (directory / "journal.jsonl").is_file():
         raise UsageError(f"{directory}: there is no run; accepted: the directory that `emu up` printed")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(TIMEOUT_S + MADE_S)
+        connection.settimeout(TIMEOUT_S)
         try:
             with _short(directory) as name:
                 connection.connect(name)
@@ -166,7 +187,7 @@ def ask(directory: Path, request: Mapping[str, Any]) -> dict[str, Any]:
             raise UsageError(f"{directory}: {OVER_OR_NOT_LIVE}") from None
         try:
             connection.sendall(json.dumps(request).encode() + b"\n")
-            answer: dict[str, Any] = json.loads(_read_line(connection))
+            answer: dict[str, Any] = json.loads(_read_line(connection, TIMEOUT_S + MADE_S))
         except (OSError, ValueError) as error:
             raise UsageError(f"{directory}: the run has ended, or does not answer ({error})") from None
     if "refused" in answer:
@@ -177,9 +198,16 @@ def ask(directory: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 OVER_OR_NOT_LIVE: Final = "the run has ended, or was not started with `emu up`"
 
 
-def _read_line(connection: socket.socket) -> bytes:
+def _line(answer: Mapping[str, Any]) -> bytes:
+    return json.dumps(answer).encode() + b"\n"
+
+
+def _read_line(connection: socket.socket, within_s: float) -> bytes:
+    """A line, or what there is of it when the other side closes. Raises TimeoutError."""
     line = b""
+    deadline_s = time.monotonic() + within_s
     while not line.endswith(b"\n") and len(line) < MOST_BYTES:
+        connection.settimeout(max(deadline_s - time.monotonic(), 1e-3))
         more = connection.recv(MOST_BYTES - len(line))
         if not more:
             break

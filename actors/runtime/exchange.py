@@ -114,13 +114,15 @@ class Unframer:
 class _Line:
     """One peer's socket and what waits to be sent on it."""
 
-    __slots__ = ("out", "peer", "socket", "unframer")
+    __slots__ = ("lost", "out", "peer", "socket", "unframer")
 
     def __init__(self, peer: int, connection: socket.socket) -> None:
         self.peer = peer
         self.socket = connection
         self.out: deque[memoryview] = deque()
         self.unframer = Unframer()
+        self.lost: PeerGone | None = None
+        """How its connection ended, once it has."""
 
     def push(self) -> None:
         """Send as much as the socket takes now."""
@@ -134,13 +136,16 @@ class _Line:
             out.popleft()
 
     def pass_to_socket(self, data: bytes | memoryview) -> int:
-        """How many of these bytes the socket takes now."""
+        """How many of these bytes the socket takes now; all, if nobody is there to read them."""
+        if self.lost is not None:
+            return len(data)
         try:
             return self.socket.send(data)
         except BlockingIOError:
             return 0
         except OSError as error:
-            raise PeerGone(self.peer, error.strerror or str(error)) from None
+            self.lost = PeerGone(self.peer, error.strerror or str(error))
+            return len(data)
 
     def pull(self, received: list[tuple[int, bytes]]) -> None:
         """Take what has arrived by now; the bodies that are complete with it come behind `received`."""
@@ -152,9 +157,11 @@ class _Line:
             except BlockingIOError:
                 return
             except OSError as error:
-                raise PeerGone(self.peer, error.strerror or str(error)) from None
+                self.lost = self.lost or PeerGone(self.peer, error.strerror or str(error))
+                return
             if not data:
-                raise PeerGone(self.peer, "it closed its connection")
+                self.lost = self.lost or PeerGone(self.peer, "it closed its connection")
+                return
             received += [(self.peer, body) for body in unframer.feed(data)]
             if len(data) < asked or not unframer.lacking:
                 return
@@ -164,6 +171,9 @@ class SocketExchange:
     """Drives connected, authenticated sockets from one thread.
 
     It looks for what arrives for `spin_s` before it sleeps: to be woken takes longer than most windows.
+
+    Only `receive` says that a connection ended, and only once all that had arrived by then was taken, from
+    every peer: a worker that gives up says why, and then it and all that hear of it close.
     """
 
     def __init__(self, sockets: Mapping[int, socket.socket], spin_s: float = 0.0) -> None:
@@ -173,6 +183,8 @@ class SocketExchange:
         self._poll = select.poll()
         self._stuck = 0
         """How many lines have something to send that their socket did not take; they are polled for that."""
+        self._lost: PeerGone | None = None
+        """How the first connection ended that did."""
         for line in self._lines.values():
             line.socket.settimeout(0)
             for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -188,7 +200,9 @@ class SocketExchange:
             line.out.append(memoryview(frame))
             return
         sent = line.pass_to_socket(frame)
-        if sent < len(frame):
+        if line.lost is not None:
+            self._lost = self._lost or line.lost
+        elif sent < len(frame):
             line.out.append(memoryview(frame)[sent:])
             self._poll.modify(line.socket, POLLIN | POLLOUT)
             self._stuck += 1
@@ -203,7 +217,10 @@ class SocketExchange:
                 self._serve(self._poll.poll(0), received)
         deadline_s = 0.0 if received else time.monotonic() + timeout_s
         while not received:
-            self._serve(self._poll.poll(timeout_s * 1000), received)
+            lost = self._lost
+            self._serve(self._poll.poll(0 if lost else timeout_s * 1000), received)
+            if lost is not None and not received:
+                raise lost
             if time.monotonic() >= deadline_s:
                 break
         return received
@@ -235,6 +252,8 @@ class SocketExchange:
                 self._unstick(line)
             if event & ~POLLOUT:
                 line.pull(received)
+            if line.lost is not None:
+                self._lost = self._lost or line.lost
 
     def _unstick(self, line: _Line) -> None:
         """Poll a line that was stuck as it is now."""

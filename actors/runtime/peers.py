@@ -19,6 +19,7 @@ on behalf of that thread.
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import socket
@@ -42,6 +43,8 @@ CONNECT_S: Final = 150.0
 TRIES: Final = 5
 AGAIN_S: Final = 0.1
 """How often, and how soon again, a peer is called that hangs up or says nothing."""
+SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED))
+"""What keeps a listener from accepting now, and not for ever."""
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
 MOST_WAITING: Final = 64
@@ -153,7 +156,12 @@ class Peers:
         while True:
             try:
                 stream = await listener.accept()
-            except (OSError, trio.ClosedResourceError):
+            except OSError as error:
+                if error.errno not in SCARCE:
+                    return
+                await trio.sleep(AGAIN_S)  # until a stranger is turned away, or a file is closed
+                continue
+            except trio.ClosedResourceError:
                 return
             if len(self._strangers) >= STRANGERS:
                 self._strangers.pop(0).cancel()

@@ -18,10 +18,11 @@ from typing import Final, cast
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from actors.runtime.participant import Participant
-from emu.errors import UsageError
+from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.kernel.device import Plain
 from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
+from emu.units import format_time
 
 VERSION: Final = 1
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
@@ -50,11 +51,21 @@ def take_snapshot(participants: Sequence[Participant], scenario: str) -> Snapsho
 
 
 def resume(participants: Sequence[Participant], snapshot: Snapshot) -> None:
-    """Set participants, built but not started, to where a snapshot was taken."""
-    for participant in participants:
-        participant.partition.load(snapshot.shares)
-        participant.machine.load(snapshot.machine)
-        participant.resume_at(snapshot.sync_ps)
+    """Set participants, built but not started, to where a snapshot was taken. Raises RuntimeFailure for one
+    that is whole and of another form, as another edition may have written it.
+    """
+    try:
+        for participant in participants:
+            participant.partition.load(snapshot.shares)
+            participant.machine.load(snapshot.machine)
+            participant.resume_at(snapshot.sync_ps)
+    except EmuError:
+        raise
+    except Exception as error:  # what a device makes of a foreign state is anybody's guess
+        raise RuntimeFailure(
+            f"the snapshot of {format_time(snapshot.sync_ps)} is not of the form that this edition of emu "
+            f"reads ({type(error).__name__}: {error}); accepted: the edition that wrote it, or a new run"
+        ) from error
 
 
 def to_bytes(snapshot: Snapshot) -> bytes:

@@ -86,7 +86,8 @@ def digest_of(file: bytes) -> bytes:
 
 def write_file(path: Path, content: bytes) -> None:
     """Write a file so that it is whole or absent, also after the machine lost power. Raises OSError."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for parent in (path.parent.parent, path.parent):  # `parents` makes the first with the umask's mode
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(part, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -119,7 +120,10 @@ def opened(content: bytes, name: str) -> tuple[bytes, Any]:
     digest = hashlib.sha256(body).digest()
     if len(content) <= HEAD_BYTES or not content.startswith(MAGIC) or digest_of(content) != digest:
         raise BrokenFile(f"{name}: not as it was written ({len(content)} bytes)")
-    return digest, msgpack.unpackb(body)
+    try:
+        return digest, msgpack.unpackb(body)
+    except (ValueError, msgpack.exceptions.UnpackException) as error:
+        raise BrokenFile(f"{name}: its digest is right, and what it holds is no msgpack ({error})") from None
 
 
 class SnapshotFiles:
@@ -199,7 +203,13 @@ class SnapshotFiles:
         for worker, digest in enumerate(whole["digests"]):
             path = self.path_of(sync_ps, worker)
             found, share = read_file(path)
-            if found != digest or set(share) != _SHARE_KEYS or share["sync_ps"] != sync_ps:
+            wanted = {
+                "scenario": self._scenario,
+                "sync_ps": sync_ps,
+                "worker": worker,
+                "workers": len(whole["digests"]),
+            }
+            if found != digest or not _is_share(share, wanted):
                 raise BrokenFile(f"{path}: another share than the one that was counted")
             shares.append(share["share"])
             machine = share["machine"]
@@ -219,6 +229,9 @@ class SnapshotFiles:
         generation = self._generation(sync_ps)
         _, whole = read_file(generation / WHOLE)
         if not isinstance(whole, dict) or set(whole) != _WHOLE_KEYS or whole["sync_ps"] != sync_ps:
+            raise BrokenFile(f"{generation / WHOLE}: not what makes a snapshot whole")
+        digests = whole["digests"]
+        if not isinstance(digests, list) or not all(isinstance(one, bytes) for one in digests):
             raise BrokenFile(f"{generation / WHOLE}: not what makes a snapshot whole")
         if whole["scenario"] != self._scenario:
             raise BrokenFile(f"{generation}: of another scenario")
@@ -261,6 +274,18 @@ class SnapshotFiles:
 def _no_copy(_sync_ps: int, _digests: Sequence[bytes]) -> bool:
     """There is no second copy."""
     return False
+
+
+def _is_share(share: Any, wanted: dict[str, Any]) -> bool:
+    """Whether the body of a file is a worker's share, and the wanted one."""
+    if not isinstance(share, dict) or set(share) != _SHARE_KEYS:
+        return False
+    machine = share["machine"]
+    return (
+        all(share[key] == value for key, value in wanted.items())
+        and isinstance(machine, list)
+        and all(type(one) is int for one in machine)
+    )
 
 
 def _is_pinned(whole: Path) -> bool:

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.exchange import LENGTH, MOST_BODY_BYTES, PeerGone, SocketExchange, Unframer, framed
+from actors.runtime.exchange import (
+    LENGTH,
+    MOST_BODY_BYTES,
+    QUIET_BYTES,
+    PeerGone,
+    SocketExchange,
+    Unframer,
+    framed,
+)
 from emu.errors import ProtocolError
 from tests.runtime.patience import PATIENCE_S
 
@@ -114,3 +122,31 @@ def test_what_is_left_to_send_is_flushed() -> None:
     assert sum(read) == LARGE + LENGTH.size
     exchange.close()
     theirs.close()
+
+
+def test_last_words_of_a_peer_that_closed_are_read_before_its_end_is_told() -> None:
+    """A frame that fills the first read to the byte, behind which the connection has ended already."""
+    exchange, theirs = pair()
+    words = b"w" * (QUIET_BYTES - LENGTH.size)
+    theirs.sendall(framed(words) + framed(b"and why"))
+    theirs.close()
+    exchange.send(1, b"nobody reads this")
+    heard: list[bytes] = []
+    while len(heard) < 2:
+        heard += [body for _, body in exchange.receive(PATIENCE_S)]
+    assert heard == [words, b"and why"]
+    with pytest.raises(PeerGone, match="worker 1 went away"):
+        exchange.receive(PATIENCE_S)
+    exchange.close()
+
+
+def test_last_words_of_one_peer_outlive_that_another_closed_in_the_same_moment() -> None:
+    mine, theirs = zip(*(socket.socketpair() for _ in range(2)), strict=True)
+    exchange = SocketExchange(dict(enumerate(mine, start=1)))
+    theirs[0].close()
+    theirs[1].sendall(framed(b"it is my fault"))
+    theirs[1].close()
+    assert exchange.receive(PATIENCE_S) == [(2, b"it is my fault")]
+    with pytest.raises(PeerGone, match="worker 1 went away"):
+        exchange.receive(PATIENCE_S)
+    exchange.close()

@@ -1,6 +1,7 @@
 """Workers prove themselves to each other before anything is decoded; strangers are refused and do no harm."""
 
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -377,3 +378,26 @@ def test_worker_that_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_gone_peer_has_its_number() -> None:
     assert str(PeerGone(3, "it closed its connection")) == "worker 3 went away: it closed its connection"
+
+
+def test_a_worker_short_of_descriptors_accepts_again_once_it_has_some() -> None:
+    async def test(nursery: trio.Nursery) -> None:
+        peers, address = await listening(0, nursery)
+        stranger = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
+        next_free = os.dup(0)
+        os.close(next_free)
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (next_free, before[1]))
+        try:
+            await stranger.connect(address.unix)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        await stranger.send(b"GET / HTTP/1.1\r\nHost: worker\r\nAccept: everything\r\n\r\n")
+        with suppress(ConnectionError):
+            assert await stranger.recv(100) == b""
+        assert "does not speak this protocol" in refused(peers)
+        stranger.close()
+        await peers.close()
+
+    run(test)

@@ -9,7 +9,8 @@ import pytest
 from actors.runtime.outcome import Ending
 from actors.runtime.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
 from actors.runtime.sync import SyncGrid, SyncPoint
-from emu.errors import UsageError
+from emu.errors import RuntimeFailure, UsageError
+from emu.kernel.device import Plain
 from emu.kernel.mixing import Stream
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
@@ -97,3 +98,10 @@ def test_snapshot_of_another_scenario_is_refused() -> None:
 def test_bytes_that_are_no_snapshot_are_refused(packed: bytes) -> None:
     with pytest.raises(UsageError, match="bytes that are no snapshot"):
         from_bytes(packed, "any")
+
+
+@pytest.mark.parametrize("share", [7, [], [0, 0, [[1, 2]], []], "state"])
+def test_a_snapshot_of_another_form_is_refused_in_one_line(share: Plain) -> None:
+    run = SpreadRun(plan_of("tiny_all_reduce", 1))
+    with pytest.raises(RuntimeFailure, match=r"^the snapshot of 5us is not of the form .*or a new run$"):
+        run.resume(Snapshot(fingerprint(run.plan.scenario), 5_000_000, [5_000_000, 0, 0, 0], [share]))

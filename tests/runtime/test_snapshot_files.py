@@ -1,8 +1,12 @@
 """A snapshot on disk counts once every share of it is there, and no more once a byte of it has changed."""
 
+import hashlib
+import os
 import shutil
+import stat
 from pathlib import Path
 
+import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from actors.runtime.snapshot import Snapshot
@@ -102,3 +106,72 @@ def test_a_share_that_is_gone_makes_the_older_generation_count(tmp_path: Path, w
     newest = files.newest()
     assert newest is not None
     assert newest.sync_ps == 5
+
+
+WHOLE_SHARE = {
+    "scenario": SCENARIO,
+    "sync_ps": 70,
+    "worker": 1,
+    "workers": 2,
+    "machine": [70, 1, 2, 3],
+    "share": [1],
+}
+WRONG_SHARES: dict[str, object] = {
+    "a number": 7,
+    "nothing": None,
+    "a list": [1, 2, 3],
+    "a key too few": {key: value for key, value in WHOLE_SHARE.items() if key != "machine"},
+    "of another scenario": WHOLE_SHARE | {"scenario": "0" * 8},
+    "of another time": WHOLE_SHARE | {"sync_ps": 71},
+    "of another worker": WHOLE_SHARE | {"worker": 0},
+    "of more workers": WHOLE_SHARE | {"workers": 3},
+    "a machine of text": WHOLE_SHARE | {"machine": "70"},
+    "a machine of texts": WHOLE_SHARE | {"machine": ["70"]},
+}
+
+
+def sealed(packed: bytes) -> bytes:
+    """A file whose digest is right, as docs/recovery.md says that it begins."""
+    return b"emusnap1" + hashlib.sha256(packed).digest() + packed
+
+
+@pytest.mark.parametrize("packed", [*map(msgpack.packb, WRONG_SHARES.values()), b"\xc1", b"\x92\x01"])
+def test_a_share_with_the_right_digest_and_a_wrong_body_does_not_count(tmp_path: Path, packed: bytes) -> None:
+    files = SnapshotFiles(tmp_path / "snapshots", SCENARIO)
+    keep(files, 5)
+    keep(files, 70)
+    wrong = sealed(packed)
+    write_file(files.path_of(70, 1), wrong)
+    files.count(70, [digest_of(files.path_of(70, 0).read_bytes()), digest_of(wrong)])
+    newest = files.newest()
+    assert newest is not None
+    assert newest.sync_ps == 5
+    (line,) = files.broken
+    assert line.startswith(f"{files.path_of(70, 1)}: ")
+
+
+@pytest.mark.parametrize("packed", [b"\xc1", msgpack.packb([1]), msgpack.packb({"digests": 3})])
+def test_what_says_that_a_generation_is_whole_and_is_nonsense_does_not_count(
+    tmp_path: Path, packed: bytes
+) -> None:
+    files = SnapshotFiles(tmp_path / "snapshots", SCENARIO)
+    keep(files, 5)
+    keep(files, 70)
+    write_file(files.path_of(70, 1).with_name("whole"), sealed(packed))
+    newest = files.newest()
+    assert newest is not None
+    assert newest.sync_ps == 5
+    files.drop_unpinned()
+    assert files.times_ps() == []
+
+
+def test_only_its_owner_may_enter_where_snapshots_are(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        keep(SnapshotFiles(tmp_path / "snapshots", SCENARIO), 5)
+    finally:
+        os.umask(umask)
+    places = [tmp_path / "snapshots", tmp_path / "snapshots" / f"{5:020}"]
+    assert [stat.S_IMODE(place.stat().st_mode) for place in places] == [0o700, 0o700]
+    modes = {stat.S_IMODE(file.stat().st_mode) for file in places[1].iterdir()}
+    assert modes == {0o600}

@@ -9,11 +9,14 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from actors.runtime import control_socket
 from actors.runtime.control_socket import ControlSocket, ask
 from emu import api
 from emu.cli.main import main
@@ -189,3 +192,54 @@ def test_nonsense_on_the_socket_is_refused_and_the_next_is_answered(tmp_path: Pa
         served.close()
     with pytest.raises(UsageError, match="the run has ended"):
         ask(tmp_path, {"do": "list"})
+
+
+def silent(path: Path, opened: ExitStack, said: bytes) -> None:
+    """A client that says no whole line, until `opened` is closed."""
+    client = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    client.connect(str(path / "control.sock"))
+    client.sendall(said)
+
+
+def test_clients_that_say_no_line_keep_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_socket, "TIMEOUT_S", 600.0)
+    prepared = api.prepare(TINY)
+    (tmp_path / "journal.jsonl").touch()
+    served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
+    told = ""
+    try:
+        with ExitStack() as opened:
+            silent(tmp_path, opened, b'{"do":')
+            silent(tmp_path, opened, b"")
+            assert ask(tmp_path, {"do": "list"})["virtual_ps"] == 0
+            while not told:
+                silent(tmp_path, opened, b"")
+                try:
+                    ask(tmp_path, {"do": "list"})
+                except UsageError as error:
+                    told = str(error)
+        assert told == "32 requests are under way already"
+    finally:
+        served.close()
+
+
+def test_a_request_that_trickles_in_is_given_up_in_all_and_not_byte_by_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_socket, "TIMEOUT_S", 0.2)
+    prepared = api.prepare(TINY)
+    served = ControlSocket(tmp_path, api.Steering(prepared.scenario, prepared.topology))
+    given_up = False
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.connect(str(tmp_path / "control.sock"))
+            while not given_up:  # each byte comes in time, the line never
+                try:
+                    client.sendall(b"{")
+                except ConnectionError:
+                    given_up = True
+                time.sleep(0.05)
+    finally:
+        served.close()
