@@ -1,4 +1,4 @@
-"""Is every file in its room, short enough to read in one sitting, and named for what it is?"""
+"""Is every file in its room, and named for what it is?"""
 
 import ast
 import re
@@ -8,7 +8,6 @@ import pytest
 
 from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, tree_of
 
-MOST_LINES = 400
 TOP_LEVEL = {
     *(".ci", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
     *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml", "setup.py"),
@@ -63,11 +62,6 @@ def test_every_room_has_its_place_in_the_order_of_imports() -> None:
 def test_every_room_is_a_package() -> None:
     directories = {name.rpartition("/")[0] for name in python_files(*PACKAGES)}
     assert [d for d in sorted(directories) if f"{d}/__init__.py" not in tracked_files()] == []
-
-
-def test_no_module_holds_two_ideas() -> None:
-    lengths = {name: text_of(name).count("\n") for name in python_files()}
-    assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_every_module_says_what_it_answers() -> None:
