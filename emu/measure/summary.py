@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from emu.docstrings import describe_fields
 from emu.measure.summary_diagnosis import Diagnosed, Reference, Unfired
 from emu.measure.summary_init import Init
 from emu.measure.summary_training import Part, TrainingResult
@@ -395,4 +396,5 @@ class Summary(Part):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`."""
     schema = Summary.model_json_schema(by_alias=True, mode="serialization")
+    describe_fields(schema, Part.__subclasses__())
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -10,12 +10,11 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Part(BaseModel):
-    """Base of the parts: frozen, nothing unknown, docstrings become the schema's descriptions."""
+    """Base of the parts: frozen, nothing unknown."""
 
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
-        use_attribute_docstrings=True,
         populate_by_name=True,
         allow_inf_nan=False,
         ser_json_inf_nan="null",

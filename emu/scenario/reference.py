@@ -1,7 +1,7 @@
 """How do editors, and people, learn what a scenario may hold?
 
 Both the JSON Schema and the reference tables are read off the models, so they cannot differ from what is
-accepted. The descriptions are the docstrings under the fields. The JSON Schema accepts what the loader
+accepted. The descriptions are the texts under the fields. The JSON Schema accepts what the loader
 accepts in shape; checks across fields, and on the fabric, are the loader's alone.
 """
 
@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from emu.docstrings import describe_fields, field_docstrings
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
 from emu.scenario.shape import ListOf, Shape, field_shape, fields
@@ -60,7 +61,9 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario, with every description and default."""
     schema = Scenario.model_json_schema(by_alias=True, mode="serialization")
     definitions: dict[str, Any] = schema["$defs"]
-    for part in parts():
+    every = list(parts())
+    describe_fields(schema, dict.fromkeys(part.model for part in every))
+    for part in every:
         if part.required:
             definition = definitions[part.model.__name__]
             known = definition.get("required", [])
@@ -88,7 +91,11 @@ def markdown_tables() -> str:
     for part in parts():
         heading = f"### `{part.heading}`" if part.heading else "### Top level"
         doc = " ".join((part.model.__doc__ or "").split())
-        rows = [_row(key, field, required=key in part.required) for key, field in fields(part.model).items()]
+        meanings = _meanings(part.model)
+        rows = [
+            _row(key, field, meanings[key], required=key in part.required)
+            for key, field in fields(part.model).items()
+        ]
         table = "\n".join(["| key | takes | default | meaning |", "|---|---|---|---|", *rows])
         blocks.append(f"{heading}\n\n{doc}\n\n{table}\n")
     return "\n".join(blocks)
@@ -96,20 +103,26 @@ def markdown_tables() -> str:
 
 def plain_rows(model: type[Section]) -> list[tuple[str, str, str, str]]:
     """The keys of a section for a terminal: key, what it takes, default, meaning."""
+    meanings = _meanings(model)
     return [
-        (key, _takes(field).replace("`", ""), _default(field).strip("`"), _meaning(field))
+        (key, _takes(field).replace("`", ""), _default(field).strip("`"), meanings[key])
         for key, field in fields(model).items()
     ]
 
 
-def _row(key: str, field: FieldInfo, *, required: bool) -> str:
+def _row(key: str, field: FieldInfo, meaning: str, *, required: bool) -> str:
     default = "required" if required else _default(field)
-    meaning = _meaning(field).replace("|", "\\|")
-    return f"| `{key}` | {_takes(field)} | {default} | {meaning} |"
+    escaped = meaning.replace("|", "\\|")
+    return f"| `{key}` | {_takes(field)} | {default} | {escaped} |"
 
 
-def _meaning(field: FieldInfo) -> str:
-    return " ".join((field.description or "").split())
+def _meanings(model: type[Section]) -> dict[str, str]:
+    """What the text under each field says, by the key that YAML writes."""
+    texts = field_docstrings(model)
+    return {
+        field.alias or name: " ".join(texts.get(name, "").split())
+        for name, field in model.model_fields.items()
+    }
 
 
 def _default(field: FieldInfo) -> str:

@@ -66,7 +66,6 @@ class Section(BaseModel):
         extra="forbid",
         strict=True,
         alias_generator=yaml_name,
-        use_attribute_docstrings=True,
         allow_inf_nan=False,
     )
 

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 
+from emu.docstrings import field_docstrings
 from emu.scenario.buffer import BufferSection
 from emu.scenario.ncclx import NcclxSection
 from emu.scenario.nic import NicSection, TransportSection
@@ -72,10 +73,10 @@ def test_no_two_attributes_of_a_section_share_a_key() -> None:
 
 def test_every_attribute_says_what_it_is() -> None:
     silent = [
-        f"{part.model.__name__}.{key}"
+        f"{part.model.__name__}.{name}"
         for part in parts()
-        for key, field in fields(part.model).items()
-        if not field.description
+        for name in part.model.model_fields
+        if not field_docstrings(part.model).get(name)
     ]
     assert silent == []
 
