@@ -1,9 +1,18 @@
-"""How does the compiled packet path get into a wheel?
+"""What goes into a wheel besides the modules?
 
-It is compiled where that is possible, and the build never fails where it is not. Everything declarative is in
-pyproject.toml. An editable install compiles nothing: `python -m emu.compiling` does.
+- The compiled packet path, where compiling is possible; the build never fails where it is not. An editable
+  install compiles nothing: `python -m emu.compiling` does. `EMU_INTERPRETED=1` in the environment makes a
+  wheel without it, in a second.
+- The scenarios, the pages and the commit (`emu.shipped`): a copy, made here and nowhere else.
+- The README as the description, with links that lead somewhere from a page without the repository: to
+  `emu docs PAGE`; or, if `EMU_REPOSITORY_URL` in the environment says under which address the files of this
+  checkout can be read, to there, and then the project has URLs.
+
+Everything declarative is in pyproject.toml.
 """
 
+import os
+import re
 import shutil
 import sys
 from functools import cache
@@ -16,27 +25,53 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from emu.compiling import compile_or_explain  # noqa: E402  needs the line above in an isolated build
+from emu._finder import INTERPRETED_VARIABLE  # noqa: E402  needs the line above in an isolated build
+from emu.compiling import compile_or_explain  # noqa: E402  likewise
+from emu.shipped import COMMIT_NAME, FOLDERS, INSIDE, commit  # noqa: E402  likewise
+
+REPOSITORY_URL = os.environ.get("EMU_REPOSITORY_URL", "").rstrip("/")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)\)")
+"""A link to a file of the repository."""
 
 
 @cache
 def compiled() -> Path | None:
     """The directory of the compiled packet path, or None if this wheel will run interpreted."""
+    if os.environ.get(INTERPRETED_VARIABLE, "0") not in ("", "0"):
+        print(
+            f"compile: {INTERPRETED_VARIABLE} is set; the wheel will run interpreted, with the same answers"
+        )
+        return None
     return compile_or_explain(ROOT)
 
 
+def linked(found: re.Match[str]) -> str:
+    """A link of the README as it stands on the page of the package."""
+    text, path = found.groups()
+    if REPOSITORY_URL:
+        return f"[{text}]({REPOSITORY_URL}/{path})"
+    shown = f"`emu docs {Path(path).stem}`"
+    return shown if text == path else f"{text} ({shown})"
+
+
 class BuildWithPacketPath(build_py):
-    """Adds the compiled modules to the files of the package."""
+    """Adds the compiled modules, and what else comes with emu, to the files of the package."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
+        package = Path(self.build_lib, "emu")
+        inside = package / INSIDE.name
+        shutil.rmtree(inside, ignore_errors=True)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, inside / name)
+        if commit():
+            (inside / COMMIT_NAME).write_text(commit() + "\n", encoding="ascii")
+        shutil.rmtree(package / "_ext", ignore_errors=True)
         directory = compiled()
         if directory is not None:
-            destination = Path(self.build_lib, "emu", "_ext")
-            shutil.rmtree(destination, ignore_errors=True)
-            shutil.copytree(directory, destination / directory.name)
+            shutil.copytree(directory, package / "_ext" / directory.name)
 
 
 class WheelWithPacketPath(bdist_wheel):
@@ -48,4 +83,13 @@ class WheelWithPacketPath(bdist_wheel):
         super().finalize_options()
 
 
-setup(cmdclass={"build_py": BuildWithPacketPath, "bdist_wheel": WheelWithPacketPath})
+setup(
+    cmdclass={"build_py": BuildWithPacketPath, "bdist_wheel": WheelWithPacketPath},
+    long_description=LINK.sub(linked, (ROOT / "README.md").read_text("utf-8")),
+    long_description_content_type="text/markdown",
+    project_urls={
+        name: f"{REPOSITORY_URL}/{path}"
+        for name, path in (("Documentation", "README.md"), ("Changelog", "CHANGELOG.md"))
+        if REPOSITORY_URL
+    },
+)

@@ -53,6 +53,7 @@ from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.source import Source
+from emu.shipped import scenario_path
 from emu.topology.model import Topology
 from emu.wire.event import NEVER_PS
 
@@ -88,7 +89,7 @@ __all__ = [
 JOB_FAILED_STATUS: Final = 3
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
-"""A file's path, a mapping with the keys of YAML, or what `load` returned."""
+"""A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, obje
     changes = [override_with(path, value) for path, value in (overrides or {}).items()]
     if isinstance(source, Mapping):
         return load_mapping(source, overrides=changes)
-    return load_file(source, changes)
+    return load_file(scenario_path(source) if isinstance(source, str) else source, changes)
 
 
 def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:

@@ -21,6 +21,7 @@ import click
 
 import emu
 from emu.errors import EmuError
+from emu.shipped import commit
 
 COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
@@ -32,7 +33,9 @@ COMMANDS: Final = {
     "sweep": "Run a scenario with every combination of some values: one table.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
-    "list": "List the scenarios of a directory.",
+    "list": "List the scenarios that come with emu, or those of a directory.",
+    "new": "Copy a scenario that comes with emu, to edit it.",
+    "docs": "Show a page of the documentation.",
     "topo": "Show the fabric of a scenario.",
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "diagnose": "Say what a run suffered from, with evidence.",
@@ -81,7 +84,9 @@ class _Commands(click.Group):
 def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
     del parameter
     if value and not ctx.resilient_parsing:
-        click.echo(f"emu {emu.__version__}, {emu.compiled_state()}")
+        known = commit()
+        at = f" ({known})" if known else ""
+        click.echo(f"emu {emu.__version__}{at}, {emu.compiled_state()}")
         ctx.exit()
 
 
@@ -94,12 +99,12 @@ def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) 
     is_eager=True,
     expose_value=False,
     callback=_print_version,
-    help="Print version, and whether the packet path is compiled.",
+    help="Print version, commit, and whether the packet path is compiled.",
 )
 def cli() -> None:
     """Emulate the RoCE fabrics that train large models.
 
-    Start with `emu run scenarios/quickstart.yaml`.
+    Start with `emu run quickstart`; `emu list` has more, and `emu new NAME` copies one to edit.
     """
 
 

@@ -17,7 +17,7 @@ import click
 import emu
 from actors.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.scenario_options import overriding, scenario_path
+from emu.cli.scenario_options import overriding
 from emu.cli.where_options import placed_here
 from emu.errors import UsageError
 from emu.measure.bench_cases import QUICKSTART
@@ -27,6 +27,7 @@ from emu.measure.run_directory import RunDirectory
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.operations import OPERATIONS, REDUCING
 from emu.scenario.overrides import Override, override_with, parse_override
+from emu.shipped import scenario_path
 from emu.topology.model import Topology
 from emu.wire.message import STATUS_SUCCESS
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test

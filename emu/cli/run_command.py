@@ -16,7 +16,7 @@ from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, Worke
 from actors.runtime.sizing import headroom_warnings
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.cli.recovery_options import recovering
-from emu.cli.scenario_options import load_scenario, overriding, scenario_path
+from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
 from emu.errors import UsageError
@@ -64,7 +64,7 @@ def command(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Run SCENARIO: a file, the name of one in ./scenarios, or - for standard input.
+    """Run SCENARIO: a file, a name that `emu list` shows, or - for standard input.
 
     How it is run never changes its answer. Exit status: 0 every job succeeded and all expectations hold, 1 an
     expectation failed or a result is wrong, 2 bad input, 3 the fabric stalled or a job failed (unless an
@@ -189,7 +189,7 @@ def _replaced(directory: RunDirectory) -> Sequence[str]:
 
 def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> list[str]:
     """The command that does it again, in words."""
-    words = ["emu", "run", scenario_path(scenario)]
+    words = ["emu", "run", scenario]
     for assignment in assignments:
         words += ["--set", assignment]
     if seed is not None:

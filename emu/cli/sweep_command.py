@@ -12,7 +12,6 @@ import click
 
 from actors.runtime.outcome import RunOptions
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.scenario_options import scenario_path
 from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory import RunDirectory, write_whole
@@ -25,6 +24,7 @@ from emu.scenario.overrides import Override, parse_override
 from emu.scenario.section import RefusedError
 from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
 from emu.scenario.verdict import value_at
+from emu.shipped import scenario_path
 
 INTERRUPTED = 130
 

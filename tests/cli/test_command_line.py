@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,11 @@ def test_help_and_version_import_no_heavy_package() -> None:
 
 
 def test_version_says_whether_the_packet_path_is_compiled(capsys: Captured) -> None:
-    assert told(capsys, "--version") == (0, [f"emu {emu.__version__}, {emu.compiled_state()}"], [])
+    status, (line,), err = told(capsys, "--version")
+    assert (status, err) == (0, [])
+    told_version, _, state = line.partition(", ")
+    assert state == emu.compiled_state()
+    assert re.fullmatch(rf"emu {re.escape(emu.__version__)}( \([0-9a-f]{{12,}}(\+dirty)?\))?", told_version)
 
 
 def test_a_mistyped_command_comes_with_the_nearest_one(capsys: Captured) -> None:
@@ -152,10 +157,87 @@ def test_scenarios_in_the_directory_are_found_by_name(
     monkeypatch.chdir(tmp_path)
     status, out, _ = told(capsys, "validate", "small")
     assert (status, out[0].split(":")[0]) == (0, "scenarios/small.yaml")
-    said = (
-        "emu: smal: there is no such file, nor a scenario of that name in ./scenarios; did you mean 'small'?"
-    )
+    said = "emu: smal: there is no such file, nor a scenario of that name; did you mean 'small'?"
     assert told(capsys, "run", "smal") == (2, [], [said])
+
+
+def test_a_scenario_in_the_directory_hides_its_namesake_that_comes_with_emu(
+    capsys: Captured, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    come_with_emu = [path.stem for path in sorted((ROOT / "scenarios").glob("*.yaml"))]
+    assert listed_names(capsys) == come_with_emu
+    assert "64 GPUs" in told(capsys, "validate", "quickstart")[1][0]
+    (tmp_path / "scenarios").mkdir()
+    Path(small).rename(tmp_path / "scenarios" / "quickstart.yaml")
+    assert listed_names(capsys) == come_with_emu
+    assert told(capsys, "validate", "quickstart")[1][0].startswith(
+        "scenarios/quickstart.yaml: valid: small, 8 GPUs"
+    )
+
+
+def listed_names(capsys: Captured) -> list[str]:
+    """What `emu list` names, read as JSON."""
+    return [Path(row["file"]).stem for row in json.loads("\n".join(told(capsys, "list", "--json")[1]))]
+
+
+def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
+    capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, out, err = told(capsys, "new", "chakra")
+    traces = [f"chakra.{rank}.et" for rank in range(4)]
+    assert (status, err) == (0, [])
+    assert out == [
+        *(f"written: {name}" for name in ("chakra.yaml", *traces)),
+        "edit it, then: emu run chakra.yaml --local",
+    ]
+    for name in ("chakra.yaml", *traces):
+        assert (tmp_path / name).read_bytes() == (ROOT / "scenarios" / name).read_bytes()
+    (tmp_path / "deeper").mkdir()
+    assert told(capsys, "new", "sonic_boxes", "deeper")[0] == 0
+    held = {"sonic_boxes.yaml", "sonic_config_db.json", "sonic_spine_config_db.json"}
+    assert {path.name for path in (tmp_path / "deeper").iterdir()} == held
+    assert told(capsys, "validate", "deeper/sonic_boxes.yaml")[0] == 0
+    (tmp_path / "deeper" / "sonic_config_db.json").write_text("{}", "utf-8")
+    said = "exists and is not replaced; accepted: the name of a new file"
+    assert told(capsys, "new", "sonic", "deeper") == (2, [], [f"emu: deeper/sonic_config_db.json: {said}"])
+    assert not (tmp_path / "deeper" / "sonic.yaml").exists()
+    assert told(capsys, "new", "chakra") == (2, [], [f"emu: chakra.yaml: {said}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (
+            ["new", "quikstart"],
+            "quikstart: there is no such file, nor a scenario of that name; did you mean 'quickstart'?",
+        ),
+        (
+            ["new", "quickstart", "no/where.yaml"],
+            "no/where.yaml: cannot be written: No such file or directory",
+        ),
+        (["docs", "sclae"], "sclae: there is no such page; did you mean 'scale'?"),
+        (["docs", "zzzzzz"], "zzzzzz: there is no such page; `emu docs` lists them"),
+    ],
+)
+def test_what_does_not_come_with_emu_is_one_line(
+    capsys: Captured, words: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert told(capsys, *words) == (2, [], [f"emu: {line}"])
+
+
+def test_docs_lists_every_page_and_shows_one(capsys: Captured) -> None:
+    status, out, _ = told(capsys, "docs")
+    assert (status, [line.split()[0] for line in out]) == (
+        0,
+        sorted(path.stem for path in (ROOT / "docs").glob("*.md")),
+    )
+    assert (
+        told(capsys, "docs", "docs/sweep.md")[1]
+        == (ROOT / "docs" / "sweep.md").read_text("utf-8").splitlines()
+    )
 
 
 def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Path) -> None:

@@ -52,6 +52,12 @@ def test_a_compiler_and_promtool_are_looked_for_on_the_path(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "gcc -pthread")
+    monkeypatch.setattr("emu.is_compiled", lambda: True)
+    assert doctor.check_compiler()[1:] == (
+        "ok",
+        "no C compiler (gcc); none is needed, the packet path is compiled",
+    )
+    monkeypatch.setattr("emu.is_compiled", lambda: False)
     assert doctor.check_compiler()[1:] == (
         "note",
         "no C compiler (gcc); runs interpreted, with the same answers",
@@ -68,6 +74,7 @@ def test_headers_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     compiler.write_text("#!/bin/sh\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setattr("emu.is_compiled", lambda: False)
     monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
     assert doctor.check_compiler()[1:] == (
         "note",

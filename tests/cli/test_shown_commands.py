@@ -12,10 +12,11 @@ import click
 import pytest
 
 from emu.cli.main import cli
-from emu.cli.scenario_options import load_scenario, scenario_path
+from emu.cli.scenario_options import load_scenario
 from emu.cli.sweep_command import _paths
 from emu.scenario.load import load
 from emu.scenario.sweep import combinations, overrides_of, parse_axis
+from emu.shipped import scenario_path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*.*"))]
@@ -26,7 +27,7 @@ SHOWN = re.compile(
     re.MULTILINE,
 )
 OF_A_RUN = ("run", "up", "topo", "validate", "slowdown")
-PLACEHOLDERS = {"FILE", "RUN", "DIR", "S", "N", "SCENARIO"}
+PLACEHOLDERS = {"FILE", "NAME", "RUN", "DIR", "S", "N", "SCENARIO"}
 
 
 def shown(in_prose: bool = False) -> list[tuple[str, str]]:

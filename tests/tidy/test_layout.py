@@ -10,7 +10,16 @@ from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, t
 
 TOP_LEVEL = {
     *(".ci", ".gitignore", "actors", "deploy", "docs", "emu", "scenarios", "tests"),
-    *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "constraints.txt", "pyproject.toml", "setup.py"),
+    *(
+        "CHANGELOG.md",
+        "LICENSE",
+        "Makefile",
+        "MANIFEST.in",
+        "README.md",
+        "constraints.txt",
+        "pyproject.toml",
+        "setup.py",
+    ),
 }
 ROOMS = {
     "emu": {

@@ -1,0 +1,82 @@
+"""Where are the scenarios, the pages and the commit that come with emu?
+
+In a checkout they stand beside the packages: `scenarios/`, `docs/`, and git knows the commit. A wheel holds a
+copy of them inside the package, which `setup.py` makes when it builds the wheel: `emu/_shipped/`. Nothing of
+that is in git, so there is one source.
+
+A scenario is found by its name: first in `./scenarios`, then among those that come with emu.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+PACKAGE: Final = Path(__file__).resolve().parent
+INSIDE: Final = PACKAGE / "_shipped"
+"""Only in a wheel."""
+FOLDERS: Final = ("scenarios", "docs")
+COMMIT_NAME: Final = "commit"
+SCENARIO_DIRECTORY: Final = Path("scenarios")
+SCENARIO_SUFFIX: Final = ".yaml"
+
+
+def folder(name: str) -> Path:
+    """Where one of `FOLDERS` is, in a wheel or in a checkout."""
+    inside = INSIDE / name
+    return inside if inside.is_dir() else PACKAGE.parent / name
+
+
+def scenario_directories() -> list[Path]:
+    """Where a scenario is looked for by its name, in this order: `./scenarios`, those that come with emu."""
+    shipped = folder("scenarios")
+    here = SCENARIO_DIRECTORY
+    if not here.is_dir():
+        return [shipped]
+    return [here] if not shipped.is_dir() or here.samefile(shipped) else [here, shipped]
+
+
+def scenario_files() -> dict[str, Path]:
+    """The file of every scenario that has a name, by name; one in `./scenarios` hides its namesake."""
+    found: dict[str, Path] = {}
+    for directory in scenario_directories():
+        for path in sorted(directory.glob(f"*{SCENARIO_SUFFIX}")):
+            found.setdefault(path.stem, path)
+    return dict(sorted(found.items()))
+
+
+def is_name(given: str) -> bool:
+    """Whether this could be the name of a scenario rather than of a file."""
+    path = Path(given)
+    return given not in ("", "-") and not path.suffix and len(path.parts) == 1
+
+
+def scenario_path(given: str) -> str:
+    """The file that is meant: as given, or that of the scenario of this name."""
+    if not is_name(given) or Path(given).exists():
+        return given
+    for directory in scenario_directories():
+        named = directory / f"{given}{SCENARIO_SUFFIX}"
+        if named.is_file():
+            return str(named)
+    return given
+
+
+def commit() -> str:
+    """The commit of this code, with `+dirty` if tracked files differ from it; empty where nobody knows.
+
+    A wheel knows the commit of the checkout that it was built from.
+    """
+    if (INSIDE / COMMIT_NAME).is_file():
+        return (INSIDE / COMMIT_NAME).read_text("ascii").strip()
+    if INSIDE.is_dir() or not (PACKAGE.parent / ".git").exists():
+        return ""
+    described = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+dirty"]
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed command
+            described, cwd=PACKAGE.parent, capture_output=True, text=True, check=False
+        )
+    except OSError:  # no git
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
