@@ -28,7 +28,7 @@ test: $(VENV)/installed ## everything that must hold: lint, types, imports, test
 setup: $(VENV)/installed compile ## make .venv, install the pinned versions, compile where possible
 
 compile: $(VENV)/installed ## compile the packet path again, if its sources changed
-	@$(BIN)/python -m emu.compiling
+	@$(BIN)/python -m actors.compiled.build
 
 check: lint types imports ## lint, types and imports, without the tests
 

@@ -1,8 +1,8 @@
 """What goes into a wheel besides the modules?
 
 - The compiled packet path, where compiling is possible; the build never fails where it is not. An editable
-  install compiles nothing: `python -m emu.compiling` does. `EMU_INTERPRETED=1` in the environment makes a
-  wheel without it, in a second.
+  install compiles nothing: `python -m actors.compiled.build` does. `EMU_INTERPRETED=1` in the environment
+  makes a wheel without it, in a second.
 - The scenarios, the pages and the commit (`emu.shipped`): a copy, made here and nowhere else.
 - The README as the description, with links that lead somewhere from a page without the repository: to
   `emu docs PAGE`; or, if `EMU_REPOSITORY_URL` in the environment says under which address the files of this
@@ -25,8 +25,8 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT))
 
-from emu._finder import INTERPRETED_VARIABLE  # noqa: E402  needs the line above in an isolated build
-from emu.compiling import compile_or_explain  # noqa: E402  likewise
+from actors.compiled.build import compile_or_explain  # noqa: E402  likewise
+from actors.compiled.finder import INTERPRETED_VARIABLE  # noqa: E402  needs the line above in an isolated build
 from emu.shipped import COMMIT_NAME, FOLDERS, INSIDE, commit  # noqa: E402  likewise
 
 REPOSITORY_URL = os.environ.get("EMU_REPOSITORY_URL", "").rstrip("/")

@@ -7,7 +7,7 @@ Python API (`emu.api`) when one of its names is first used.
 from importlib import import_module
 from importlib.util import find_spec
 
-from emu._finder import compiled_state, install, is_compiled
+from actors.compiled.finder import compiled_state, install, is_compiled
 
 __all__ = ["__version__", "compiled_state", "is_compiled"]
 

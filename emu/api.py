@@ -22,40 +22,40 @@ from pathlib import Path
 from typing import Any, Final
 
 import emu
+from actors.fabric.model import Topology
+from actors.kernel.event import NEVER_PS
 from actors.ncclx.listing import job_plans
-from actors.runtime.crew import session
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
-from actors.runtime.own_classes import check_made
-from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.steering import Steering
-from actors.runtime.stepping import Stepped
-from emu.diagnosing import diagnosed
+from emu.build.plugin_check import check_made
+from emu.diagnose import diagnosed
 from emu.diagnosis.moves import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import JobPlan, Sample
-from emu.measure.flight_recorder import flight_files
-from emu.measure.results import summarise
-from emu.measure.run_directory import RunDirectory
-from emu.measure.samples import SampleSpool, sample_before
-from emu.measure.summary import Summary
-from emu.measure.summary import json_schema as summary_schema
-from emu.scenario.changes import Change
-from emu.scenario.composing import Program
-from emu.scenario.dump import to_mapping
-from emu.scenario.dump import to_yaml as effective
-from emu.scenario.expect_series import SeriesExpectation
-from emu.scenario.expect_span import check_devices
+from emu.measure.run_directory.flight_recorder import flight_files
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.run_directory.samples import SampleSpool, sample_before
+from emu.measure.summary.results import summarise
+from emu.measure.summary.summary import Summary
+from emu.measure.summary.summary import json_schema as summary_schema
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.live.steering import Steering
+from emu.runtime.live.stepping import Stepped
+from emu.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
+from emu.runtime.workers.worker_pool import session
+from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect.span import check_devices
+from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.load import load as load_file
-from emu.scenario.overrides import override_with
 from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
-from emu.scenario.source import Source
+from emu.scenario.set_options import override_with
+from emu.scenario.yaml.dump import to_mapping
+from emu.scenario.yaml.dump import to_yaml as effective
+from emu.scenario.yaml.origin import Source
 from emu.shipped import scenario_path
-from emu.topology.model import Topology
-from emu.wire.event import NEVER_PS
+from emu.workload.composing import Program
 
 __all__ = [
     "EmuError",

@@ -16,8 +16,9 @@ is executed everywhere, nothing at or after it. One management delay is what it 
 no worker can have gone past it.
 
 With `routing.policy: traffic_engineering` the switches are on the management network too, and the controller
-hosts the engineer (`actors.control.engineering`), which a timer wakes every interval. Where ranks meet at a
-store before their first operation (`ncclx.init`), the controller hosts the store (`actors.control.store`).
+hosts the engineer (`actors.control.traffic_engineering`), which a timer wakes every interval. Where ranks
+meet at a store before their first operation (`ncclx.init`), the controller hosts the store
+(`actors.control.store`).
 
 Not modelled: a controller that fails, clock skew between hosts.
 """
@@ -29,17 +30,18 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.control.engineering import TrafficEngineer
 from actors.control.store import Store
+from actors.control.traffic_engineering import TrafficEngineer
 from actors.host.host import MANAGEMENT_RATE_BPS
-from actors.host_link import MANAGEMENT_PORT, MessagePort
-from actors.link import Outbox
-from emu.kernel.device import Device, Plain, Series
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.kernel.tally import Tally
-from emu.wire.event import COLLECTION, JOB, NEVER_PS, Message
-from emu.wire.message import (
+from actors.kernel.device import Device, Plain, Series
+from actors.kernel.event import COLLECTION, JOB, NEVER_PS, Message
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.tally import Tally
+from actors.ncclx.operations import JobOutline
+from actors.port.host_link import MANAGEMENT_PORT, MessagePort
+from actors.port.link import Outbox
+from actors.wire.message import (
     BEGIN,
     PRESENT_OPERATION,
     REPORT,
@@ -47,7 +49,6 @@ from emu.wire.message import (
     STORE_ANSWER,
     STORE_ASK,
 )
-from emu.workload.operations import JobOutline
 
 MOST_ROWS: Final = 4096
 """Of operations, before rounds that are long over are forgotten."""

@@ -29,9 +29,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.wire.event import NEVER_PS
+from actors.kernel.device import Plain
+from actors.kernel.event import NEVER_PS
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 
 OPERATIONS: Final[i64] = 2
 """Of the store in a request: a write and a read."""

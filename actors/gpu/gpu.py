@@ -23,9 +23,9 @@ Faults. A slow GPU takes a multiple of the time; one that hangs does what it is 
 on, transfers in both directions as well; one that is lost forgets it, and nobody hears. A copy that was asked
 for before ends as it would have.
 
-Payload. Where it is real a COPY brings an order (`emu.wire.order`), which is carried out on the GPU's memory
-(`actors.gpu.memory`) when it is asked for: copies are done in this order, so what a copy reads is there. A
-fault turns over a bit of that memory.
+Payload. Where it is real a COPY brings an order (`actors.gpu.instruction`), which is carried out on the GPU's
+memory (`actors.gpu.memory`) when it is asked for: copies are done in this order, so what a copy reads is
+there. A fault turns over a bit of that memory.
 
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), compute
 that competes for memory. SMs that channels take from computing are the program's (`actors.ncclx.program`).
@@ -37,18 +37,18 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
+from actors.gpu.instruction import read_order
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
-from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain, Series, series_of
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_event, save_event
-from emu.kernel.tally import Tally
+from actors.kernel.device import Device, Plain, Series, series_of
+from actors.kernel.event import COPY_DONE, Message
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.kernel.tally import Tally
+from actors.port.host_link import MessagePort
+from actors.wire.fault import FLIP, HUNG, LOST, SLOW
+from actors.wire.message import COPIED, COPY, POST, TRANSFER
 from emu.units import serialisation_ps
-from emu.wire.event import COPY_DONE, Message
-from emu.wire.fault import FLIP, HUNG, LOST, SLOW
-from emu.wire.message import COPIED, COPY, POST, TRANSFER
-from emu.wire.order import read_order
 
 NVLINK_PORT: Final = 1
 """A GPU's port 0 leads to its host, the other to its NVSwitch."""

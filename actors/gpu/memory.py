@@ -7,7 +7,7 @@ and what the one before it left is compared with what it should have left: as ma
 GPU anything to do.
 
 What an operation begins and ends with is told by a `Contents`, which knows the job. Slices in channel buffers
-are not here: they ride in the messages of their DMA (`emu.wire.message`).
+are not here: they ride in the messages of their DMA (`actors.wire.message`).
 
 Not modelled: addresses, allocation, memory that runs out.
 """
@@ -17,10 +17,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+from actors.gpu.instruction import BUFFERS, MOST_OFFSET_BYTES, ORDER_RECEIVES, ORDER_SENDS, Order, Stretch
 from actors.gpu.reductions import ELEMENT_BYTES, reduce
-from emu.kernel.device import Plain
-from emu.kernel.state import as_bytes, as_int, as_list
-from emu.wire.order import BUFFERS, MOST_OFFSET_BYTES, ORDER_RECEIVES, ORDER_SENDS, Order, Stretch
+from actors.kernel.device import Plain
+from actors.kernel.state import as_bytes, as_int, as_list
 
 Filled = tuple[int, int, bytes]
 """Buffer, offset in it, and what is there."""

@@ -27,15 +27,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.host_link import MessagePort
-from actors.outbox import Outbox
-from emu.kernel.device import Device, Plain, Series, series_of
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.kernel.tally import Tally
-from emu.units import serialisation_ps
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.message import (
+from actors.kernel.device import Device, Plain, Series, series_of
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.tally import Tally
+from actors.port.host_link import MessagePort
+from actors.port.outbox import Outbox
+from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,
     COMPLETION,
@@ -43,6 +42,7 @@ from emu.wire.message import (
     STATUS_SUCCESS,
     TRANSFER,
 )
+from emu.units import serialisation_ps
 
 MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""

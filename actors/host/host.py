@@ -33,14 +33,14 @@ from mypy_extensions import i64
 
 from actors.host.program import LIBRARY_SERIES, Program
 from actors.host.tables import MEETING, Attendance, PairTable, Proxy
-from actors.host_link import MessagePort
-from emu.kernel.device import Device, Plain, Series, series_of
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_event, save_event
-from emu.kernel.tally import Tally
-from emu.wire.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
-from emu.wire.fault import GPU_GONE, LOST, SLOW
-from emu.wire.message import (
+from actors.kernel.device import Device, Plain, Series, series_of
+from actors.kernel.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.kernel.tally import Tally
+from actors.port.host_link import MessagePort
+from actors.wire.fault import GPU_GONE, LOST, SLOW
+from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
     COMPLETION,
@@ -138,7 +138,9 @@ class Host(Device):
             self._line_up(program, message, port)
 
     def modify(self, port: i64, pair: i64, state: i64, psn: i64) -> None:
-        """Ask for another state of a queue pair (`actors.nic.states`); `on_modified` says what came of it."""
+        """Ask for another state of a queue pair (`actors.nic.queue_pair.states`); `on_modified` says what
+        came of it.
+        """
         self.ports[port].send(Message(MODIFY, pair, state, psn, 0, 0, 0), self.queue.now_ps)
 
     def copy(
@@ -153,7 +155,7 @@ class Host(Device):
         order: bytes | None = None,
     ) -> None:
         """Ask the GPU behind `port` for a copy; `note` comes back with COPIED. Where payload is real, `order`
-        says of what (`emu.wire.order`).
+        says of what (`actors.gpu.instruction`).
         """
         message = Message(COPY, channel, size_bytes, kind, program, note, priority)
         message.data = order

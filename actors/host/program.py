@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from emu.kernel.device import Plain
-from emu.wire.event import Message
+from actors.kernel.device import Plain
+from actors.kernel.event import Message
 
 if TYPE_CHECKING:
     from actors.host.host import Host

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from actors.host.program import Program
-from emu.kernel.device import Plain
-from emu.kernel.state import load_fields, save_fields
-from emu.vectors import append, vec
-from emu.wire.event import JOB, Message
-from emu.wire.message import STORE_ASK
+from actors.kernel.device import Plain
+from actors.kernel.event import JOB, Message
+from actors.kernel.state import load_fields, save_fields
+from actors.kernel.vectors import append, vec
+from actors.wire.message import STORE_ASK
 
 if TYPE_CHECKING:
     from actors.host.host import Host

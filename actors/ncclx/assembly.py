@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
+from actors.fabric.model import Attachment, Role, Topology
 from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory, RankMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
-from actors.host.flows import Flow, FlowProgram
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
+from actors.host.perftest import Flow, FlowProgram
 from actors.host.tables import Attendance
-from actors.host_link import MANAGEMENT_PORT, MessagePort
-from actors.link import Outbox
+from actors.kernel.queue import EventQueue
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import (
     CTS_BYTES,
@@ -33,6 +33,7 @@ from actors.ncclx.ends import (
 )
 from actors.ncclx.flight import switches_between, unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
+from actors.ncclx.operations import CALLS, Operation
 from actors.ncclx.orders import Orders
 from actors.ncclx.plan import EndPlan, JobWork, Plan, RankWork
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
@@ -46,10 +47,9 @@ from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.share import GpuSms, Share
 from actors.ncclx.verifying import contents_of, rank_contents
 from actors.ncclx.waits import Waits
-from emu.kernel.queue import EventQueue
+from actors.port.host_link import MANAGEMENT_PORT, MessagePort
+from actors.port.link import Outbox
 from emu.scenario.schema import Scenario
-from emu.topology.model import Attachment, Role, Topology
-from emu.workload.operations import CALLS, Operation
 
 OutboxFor = Callable[[int], Outbox | None]
 

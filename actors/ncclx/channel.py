@@ -24,14 +24,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.gpu.instruction import read_order
 from actors.gpu.memory import RankMemory
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.event import Message
+from actors.kernel.state import as_bytes, as_int, as_list
 from actors.ncclx.ends import ReceiveEnd, SendEnd
-from emu.kernel.device import Plain
-from emu.kernel.state import as_bytes, as_int, as_list
-from emu.wire.event import Message
-from emu.wire.message import COPY_PLAIN
-from emu.wire.order import read_order
+from actors.wire.message import COPY_PLAIN
 
 BY_GPU: Final[i64] = -1
 

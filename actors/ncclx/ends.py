@@ -43,12 +43,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.vectors import vec
 from actors.ncclx.posting import Receiver, Sender
 from actors.ncclx.waits import Waits, stamp, waited_ps
-from emu.kernel.device import Plain
-from emu.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
-from emu.vectors import vec
-from emu.wire.message import POST_WITH_IMMEDIATE
+from actors.wire.message import POST_WITH_IMMEDIATE
 
 CTS_BYTES: Final[i64] = 64
 """A clear-to-send is one entry of the sender's FIFO: address, size, key, tag

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from actors.fabric.model import Attachment, Role, Topology
+from actors.fabric.paths import first_paths
+from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
+from actors.wire.message import MESSAGE_BYTES
 from emu.scenario.schema import Scenario
-from emu.topology.model import Attachment, Role, Topology
-from emu.topology.paths import first_paths
 from emu.units import serialisation_ps
-from emu.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
-from emu.wire.message import MESSAGE_BYTES
 
 
 def unloaded_ps(scenario: Scenario, topology: Topology, source: int, target: int, size_bytes: int) -> int:

@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from actors.ncclx.collectives import BARRIER_BYTES
 from actors.ncclx.ring_order import ring_order
-from emu.scenario.operations import BARRIER_BYTES
 
 NOBODY: Final = -1
 DATA: Final = 0

@@ -21,12 +21,12 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list
-from emu.wire.message import COPY_PLAIN, COPY_REDUCE
+from actors.wire.message import COPY_PLAIN, COPY_REDUCE
 
 TaskPlan = tuple[int, list[int], int, bool, list[int]]
 """Of a step: place of the receive end or -1, places of the send ends, bytes, whether it reduces, and the

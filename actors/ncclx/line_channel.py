@@ -13,12 +13,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.state import as_list, load_fields, save_fields
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
-from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
-from emu.wire.message import COPY_PLAIN
+from actors.wire.message import COPY_PLAIN
 
 _FIELDS: Final = ("total_bytes", "left_bytes", "left_slices")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from actors.fabric.model import Topology
 from actors.ncclx.plan import JobWork, Plan
+from actors.ncclx.script import LINE
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
-from emu.topology.model import Topology
-from emu.workload.gpu_script import LINE
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
 
 

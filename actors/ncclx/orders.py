@@ -1,19 +1,19 @@
 """What does a rank tell its GPU to do with each slice, where payload is real?
 
-The walkers of rings and graphs know what a slice is of; here it becomes an order (`emu.wire.order`). Rings
-name a place in the rank's buffer, graphs a step, whose stretches are worked out when the operation begins, as
-its tasks are.
+The walkers of rings and graphs know what a slice is of; here it becomes an order (`actors.gpu.instruction`).
+Rings name a place in the rank's buffer, graphs a step, whose stretches are worked out when the operation
+begins, as its tasks are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from actors.gpu.instruction import write_order
 from actors.gpu.memory import RankMemory
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list
 from actors.ncclx.graph import DATA, Step, within
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list
-from emu.wire.order import write_order
 
 StepsOf = Callable[[int, int], Sequence[Step]]
 """Of an operation of the job, on a channel."""

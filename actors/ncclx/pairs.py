@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.nic.numbers import assign_qpns, assign_udp_source
-from emu.topology.model import Topology
+from actors.fabric.model import Topology
+from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
 
 
 @dataclass(frozen=True, slots=True)

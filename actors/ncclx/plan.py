@@ -22,22 +22,22 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final
 
+from actors.fabric.model import Topology
+from actors.kernel.event import NEVER_PS
+from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
 from actors.ncclx.schedule import Schedule, no_collective, scheduled
+from actors.ncclx.script import ScriptPlan
 from actors.ncclx.wiring import Side, connect_groups, own_faults
-from emu.measure.training import TrainingFacts, facts_of, trace_facts
-from emu.scenario.flows import FlowsWorkload
-from emu.scenario.jobs import CollectiveWorkload
-from emu.scenario.program import ProgramWorkload
+from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.measure.summary.steps import TrainingFacts, facts_of, trace_facts
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
-from emu.scenario.trace import TraceWorkload
-from emu.scenario.training import TrainingWorkload
-from emu.topology.model import Topology
-from emu.wire.event import NEVER_PS
-from emu.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
-from emu.workload.gpu_script import ScriptPlan
-from emu.workload.operations import JobOutline, Operation
+from emu.scenario.sections.flows import FlowsWorkload
+from emu.scenario.sections.jobs import CollectiveWorkload
+from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.trace import TraceWorkload
+from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.training import Plan as TrainingPlan
 
 FOR_EVER: Final = 1 << 40

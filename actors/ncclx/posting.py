@@ -40,8 +40,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
-from emu.kernel.device import Plain
-from emu.kernel.state import (
+from actors.kernel.device import Plain
+from actors.kernel.state import (
     as_bytes,
     as_int,
     as_list,
@@ -50,8 +50,8 @@ from emu.kernel.state import (
     save_fields,
     save_integers,
 )
-from emu.vectors import vec
-from emu.wire.message import POST_WITH_IMMEDIATE
+from actors.kernel.vectors import vec
+from actors.wire.message import POST_WITH_IMMEDIATE
 
 ROUND_ROBIN: Final[i64] = 0
 SPLIT: Final[i64] = 1

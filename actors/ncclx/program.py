@@ -1,6 +1,6 @@
 """How does a rank carry out a script: streams of computing, collectives and transfers, and events?
 
-See `emu.workload.gpu_script` for the instructions. An operation of the job is one run through the script. A
+See `actors.ncclx.script` for the instructions. An operation of the job is one run through the script. A
 stream goes on as far as it can; it then computes (a timer), waits for its call (until the GPU has done the
 last copy of every channel of the group) or for an event. Whatever ends lets every stream look again, in their
 order. Calls of different groups run side by side on the GPU's copy engine and the NIC.
@@ -24,6 +24,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
@@ -31,11 +33,9 @@ from actors.ncclx.rank import RankProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.wire.message import STATUS_SUCCESS, STATUS_TIMED_OUT
+from actors.wire.message import STATUS_SUCCESS, STATUS_TIMED_OUT
 
-# As in emu.workload.gpu_script.
+# As in actors.ncclx.script.
 COMPUTE: Final[i64] = 0
 CALL: Final[i64] = 1
 WAIT: Final[i64] = 2

@@ -18,17 +18,17 @@ from typing import Final
 
 from actors.gpu.memory import Contents, RankMemory
 from actors.gpu.reductions import ELEMENT_BYTES
+from actors.ncclx.collectives import REDUCING
 from actors.ncclx.graph import Step
 from actors.ncclx.orders import Orders
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule
+from actors.ncclx.script import GRAPH, LINE
 from actors.ncclx.verifying import RankContents, aligned, cut_through, too_much
 from actors.ncclx.wiring import group_schedule
 from emu.errors import Problem, ScenarioError
-from emu.scenario.operations import REDUCING
-from emu.scenario.program import ProgramWorkload
 from emu.scenario.schema import Scenario
-from emu.workload.gpu_script import GRAPH, LINE
+from emu.scenario.sections.program import ProgramWorkload
 
 _GROUP: Final = 1 << 20
 """A group's memories go by numbers from here on, times the number of the group."""

@@ -23,6 +23,9 @@ from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.host.program import Program
+from actors.kernel.device import Plain
+from actors.kernel.event import Message
+from actors.kernel.state import as_list, load_fields, save_fields
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import (
     RECEIVE_CONTROL,
@@ -44,10 +47,7 @@ from actors.ncclx.recorder import (
 )
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
-from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
-from emu.wire.event import Message
-from emu.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
+from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 _FIELDS: Final = ("operation", "running", "copying", "lacking", "begun_ps", "end_ps", "status")
 

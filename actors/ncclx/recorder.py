@@ -16,8 +16,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list
 
 WAITS_NOTHING: Final[i64] = 0
 WAITS_DATA: Final[i64] = 1

@@ -38,8 +38,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import load_fields, save_fields
+from actors.kernel.device import Plain
+from actors.kernel.state import load_fields, save_fields
 
 ALL_REDUCE: Final[i64] = 0
 ALL_GATHER: Final[i64] = 1

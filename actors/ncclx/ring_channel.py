@@ -10,13 +10,13 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.kernel.device import Plain
+from actors.kernel.state import as_list
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import ReceiveEnd, SendEnd
 from actors.ncclx.orders import Orders
 from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
-from emu.kernel.device import Plain
-from emu.kernel.state import as_list
-from emu.wire.message import COPY_PLAIN, COPY_REDUCE
+from actors.wire.message import COPY_PLAIN, COPY_REDUCE
 
 
 class RingChannel(Channel):

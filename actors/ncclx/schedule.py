@@ -18,23 +18,23 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Final
 
+from actors.fabric.model import Topology
 from actors.ncclx.algorithms.given import Given
 from actors.ncclx.algorithms.table import LIBRARY
 from actors.ncclx.checking import GraphError, check
+from actors.ncclx.collectives import POINT_TO_POINT
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.graph_channel import TaskPlan
+from actors.ncclx.operations import Operation, benchmark, payload_bytes
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from emu.errors import Problem, ScenarioError
-from emu.scenario.algorithm import AUTO, GRAPH
-from emu.scenario.graph import GraphSection
-from emu.scenario.jobs import CollectiveWorkload
-from emu.scenario.ncclx import NcclxSection
-from emu.scenario.operations import POINT_TO_POINT
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.algorithm import AUTO, GRAPH
+from emu.scenario.sections.graph import GraphSection
+from emu.scenario.sections.jobs import CollectiveWorkload
+from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.tuner import pick
-from emu.topology.model import Topology
-from emu.workload.operations import Operation, benchmark, payload_bytes
 
 _NOMINAL_BYTES: Final = 64
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.ncclx.channel import Channel
 from actors.ncclx.ends import (
@@ -25,19 +26,18 @@ from actors.ncclx.ends import (
 from actors.ncclx.flight import unloaded_ps
 from actors.ncclx.graph_channel import GraphChannel
 from actors.ncclx.line_channel import LineChannel
+from actors.ncclx.operations import CALLS
 from actors.ncclx.orders import GroupOrders, Orders
 from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.recorder import Recorder
 from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.ring_channel import RingChannel
+from actors.ncclx.script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.share import GpuSms, Share
 from actors.ncclx.waits import Waits
 from actors.ncclx.wiring import Side, group_ring, group_schedule
 from emu.scenario.schema import Scenario
-from emu.topology.model import Topology
-from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
-from emu.workload.operations import CALLS
 
 MakeSender = Callable[[Scenario, Topology, Sequence[int], Sequence[int], int, NicLoads | None, int], Sender]
 InsideSender = Callable[[int, int, int], Sender]

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 
 if TYPE_CHECKING:
     from actors.host.host import Host

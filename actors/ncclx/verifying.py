@@ -33,15 +33,15 @@ from typing import Final
 from actors.gpu.memory import Contents, Filled
 from actors.gpu.reductions import ELEMENT_BYTES, encode
 from actors.ncclx.checking import MOST_NAMED, beginning, ending
+from actors.ncclx.collectives import REDUCING
 from actors.ncclx.graph import Call
+from actors.ncclx.operations import Operation
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule, is_ring
 from emu.errors import Problem, ScenarioError
-from emu.scenario.jobs import CollectiveWorkload
-from emu.scenario.operations import REDUCING
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.units import format_size
-from emu.workload.operations import Operation
 
 _BLOCK_BYTES: Final = 4096
 _MOST_AT_A_PLACE: Final = 64

@@ -17,8 +17,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
 
 UNIT_BITS: Final[i64] = 10
 _STAMP_MASK: Final[i64] = 0xFFFFFFFF

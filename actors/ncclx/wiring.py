@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from actors.fabric.model import Topology
+from actors.ncclx.operations import Operation
 from actors.ncclx.pairs import ConnectionBook, connect_inside, rails_between, share_domain
 from actors.ncclx.ring_order import ring_order
 from actors.ncclx.schedule import Schedule
-from emu.scenario.graph import GraphSection
-from emu.scenario.ncclx import NcclxSection
+from actors.ncclx.script import GRAPH, LINE, RING, Group, GroupCall, ScriptPlan
 from emu.scenario.schema import Scenario
-from emu.topology.model import Topology
-from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, ScriptPlan
-from emu.workload.operations import Operation
+from emu.scenario.sections.graph import GraphSection
+from emu.scenario.sections.ncclx import NcclxSection
 
 
 class Side(NamedTuple):

@@ -1,13 +1,13 @@
 """Whose turn is it at a NIC's port? The seam of queue-pair arbiters.
 
 A port without an arbiter is strict between classes and takes the queue pairs of a class in turn, one packet
-each (`actors.nic.port`). An arbiter is asked twice for each packet: which class, then which of its queue
-pairs. It sees the queue pairs that wait, what was sent, the time, and nothing else.
+each (`actors.nic.egress_port`). An arbiter is asked twice for each packet: which class, then which of its
+queue pairs. It sees the queue pairs that wait, what was sent, the time, and nothing else.
 
 To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
-`emu.scenario.arbiter.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and `load` if it
-keeps state. In a scenario it is `nic: {arbiter: {policy: my_module:MyArbiter}}`. An interpreted subclass
-works in a compiled install.
+`emu.scenario.sections.arbiter.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
+`load` if it keeps state. In a scenario it is `nic: {arbiter: {policy: my_module:MyArbiter}}`. An interpreted
+subclass works in a compiled install.
 
 `WeightedClasses` shares the port by weight (surplus round robin, since a packet is built when its turn comes
 and its size is known only then): when its turn comes a class gets its weight times the largest frame, and
@@ -23,14 +23,14 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.link import PRIORITIES, Wire
-from actors.nic.port import NicPort
-from actors.nic.queue_pair import QueuePair
-from actors.nic.recovery import Recovery
+from actors.kernel.device import Device, Plain
+from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.vectors import vec
+from actors.nic.egress_port import NicPort
+from actors.nic.queue_pair.queue_pair import QueuePair
+from actors.nic.recovery.scheme import Recovery
+from actors.port.link import PRIORITIES, Wire
 from emu.errors import RuntimeFailure
-from emu.kernel.device import Device, Plain
-from emu.kernel.state import as_int, as_list, load_integers, save_integers
-from emu.vectors import vec
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

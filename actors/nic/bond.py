@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.nic.notification import lost
-from actors.nic.port import NicPort
-from actors.nic.queue_pair import ERROR, QueuePair
-from actors.route_change import SETTLED, learn
-from emu.wire.event import CONFIGURATION
+from actors.kernel.event import CONFIGURATION
+from actors.nic.congestion.notification import lost
+from actors.nic.egress_port import NicPort
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.port.route_change import SETTLED, learn
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

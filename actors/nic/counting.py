@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
-from actors.port_counting import count_port, port_is_steady, port_series
-from emu.kernel.device import Series, by_priority, series_of
-from emu.kernel.tally import Tally
+from actors.kernel.device import Series, by_priority, series_of
+from actors.kernel.tally import Tally
+from actors.port.counters import count_port, port_is_steady, port_series
+from actors.port.link import PRIORITIES
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

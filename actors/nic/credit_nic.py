@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from actors.kernel.event import Message
 from actors.nic.nic import Nic
-from emu.wire.event import Message
-from emu.wire.frame import Frame
+from actors.wire.frame import Frame
 
 
 class CreditNic(Nic):

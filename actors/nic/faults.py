@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from actors.nic.queue_pair import ERROR, QueuePair
-from actors.nic.timeout import flush
-from actors.port_faults import afflict_port
-from emu.wire.event import CONFIGURATION, LINK_STATE
-from emu.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, RESET, ROUTE
-from emu.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
+from actors.kernel.event import CONFIGURATION, LINK_STATE
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.nic.queue_pair.timeout import flush
+from actors.port.faults import afflict_port
+from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, RESET, ROUTE
+from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

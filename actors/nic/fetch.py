@@ -20,8 +20,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import load_fields, save_fields
+from actors.kernel.device import Plain
+from actors.kernel.state import load_fields, save_fields
 from emu.units import serialisation_ps
 
 _FIELDS: Final = ("free_ps", "wait_ps")

@@ -5,8 +5,8 @@ order, logs when a message was *delivered* (its last byte is here), tells the ho
 and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
 completes work requests when acknowledged; after `retry_count` timeouts without progress the queue pair is in
 error, its requests are flushed, and the host is told. What is done about packets that are lost, doubled or
-out of order is the recovery scheme's (`actors.nic.recovery`). `corrupt_every` loses every so many-th data
-packet here, as if its ICRC were wrong. Not modelled: atomics, memory keys.
+out of order is the recovery scheme's (`actors.nic.recovery.scheme`). `corrupt_every` loses every so many-th
+data packet here, as if its ICRC were wrong. Not modelled: atomics, memory keys.
 """
 
 from __future__ import annotations
@@ -15,36 +15,8 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from actors.host_link import MessagePort
-from actors.nic.bond import Bond, rebond, route_changed
-from actors.nic.counting import STATE, count_nic, nic_is_steady, nic_series, pair_states
-from actors.nic.faults import afflict_nic, corrupts
-from actors.nic.notification import echo, lost, notified, notify, progressed, timer_came
-from actors.nic.numbers import slots_for
-from actors.nic.port import NicPort
-from actors.nic.queue_pair import (
-    ERROR,
-    READY,
-    READY_TO_RECEIVE,
-    SEND_ERROR,
-    SEND_QUEUE_DRAINED,
-    UNLIMITED_PSN,
-    QueuePair,
-    unwrap,
-)
-from actors.nic.readiness import RNR_PORT, rnr_over, told_not_ready
-from actors.nic.reading import bounded, owe, responded
-from actors.nic.receive import ReceiveBuffer
-from actors.nic.recovery import Recovery
-from actors.nic.responding import respond
-from actors.nic.states import managed
-from actors.nic.timeout import fail, timed_out
-from emu.kernel.device import Device, Plain, Series
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_fields, save_fields
-from emu.kernel.tally import Tally
-from emu.vectors import vec
-from emu.wire.event import (
+from actors.kernel.device import Device, Plain, Series
+from actors.kernel.event import (
     CONFIGURATION,
     COPY_DONE,
     LINK_STATE,
@@ -55,7 +27,35 @@ from emu.wire.event import (
     SERVE,
     Message,
 )
-from emu.wire.frame import (
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_fields, save_fields
+from actors.kernel.tally import Tally
+from actors.kernel.vectors import vec
+from actors.nic.bond import Bond, rebond, route_changed
+from actors.nic.congestion.notification import echo, lost, notified, notify, progressed, timer_came
+from actors.nic.counting import STATE, count_nic, nic_is_steady, nic_series, pair_states
+from actors.nic.egress_port import NicPort
+from actors.nic.faults import afflict_nic, corrupts
+from actors.nic.queue_pair.numbers import slots_for
+from actors.nic.queue_pair.queue_pair import (
+    ERROR,
+    READY,
+    READY_TO_RECEIVE,
+    SEND_ERROR,
+    SEND_QUEUE_DRAINED,
+    UNLIMITED_PSN,
+    QueuePair,
+    unwrap,
+)
+from actors.nic.queue_pair.read import bounded, owe, responded
+from actors.nic.queue_pair.readiness import RNR_PORT, rnr_over, told_not_ready
+from actors.nic.queue_pair.responder import respond
+from actors.nic.queue_pair.states import managed
+from actors.nic.queue_pair.timeout import fail, timed_out
+from actors.nic.receive import ReceiveBuffer
+from actors.nic.recovery.scheme import Recovery
+from actors.port.host_link import MessagePort
+from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     ECN_CONGESTED,
@@ -65,7 +65,7 @@ from emu.wire.frame import (
     SYNDROME_NAK_SEQUENCE,
     Frame,
 )
-from emu.wire.message import (
+from actors.wire.message import (
     COMPLETED_SEND,
     COMPLETION,
     POST,
@@ -116,7 +116,7 @@ class Nic(Device):
         """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
         self.counted: bool = False
         self.access: i64 = 3
-        """What peers may do here: ACCESS_* of `actors.nic.readiness`."""
+        """What peers may do here: ACCESS_* of `actors.nic.queue_pair.readiness`."""
         self.rnr_timer: i64 = 0
         self.rnr_retry: i64 = 7
         self.rnr_nak_retry_err: i64 = 0

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from actors.kernel.device import Plain
+from actors.kernel.event import COPY_DONE
+from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from actors.kernel.vectors import append, vec
+from actors.port.link import PRIORITIES
+from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 from emu.units import serialisation_ps
-from emu.vectors import append, vec
-from emu.wire.event import COPY_DONE
-from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

@@ -34,12 +34,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.pfc import Pfc
-from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, save_fields
-from emu.kernel.tally import Tally
-from emu.vectors import append, vec
-from emu.wire.frame import PAUSE_WIRE_BYTES
+from actors.kernel.device import Plain
+from actors.kernel.state import as_list, load_fields, save_fields
+from actors.kernel.tally import Tally
+from actors.kernel.vectors import append, vec
+from actors.port.pfc import Pfc
+from actors.wire.frame import PAUSE_WIRE_BYTES
 
 ALPHA_BITS: Final = 16
 """Alpha is a fixed-point number with this many fractional bits."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from emu.vectors import vec
+from actors.kernel.vectors import vec
 
 
 class Classes:

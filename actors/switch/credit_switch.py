@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from actors.credits import Credits
+from actors.kernel.event import Message
+from actors.kernel.vectors import append, vec
+from actors.port.credits import Credits
 from actors.switch.buffer import ADMITTED, Buffer
 from actors.switch.switch import Switch
-from emu.vectors import append, vec
-from emu.wire.event import Message
-from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 
 class CreditBuffer(Buffer):

@@ -21,21 +21,21 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
-from actors.pfc import ALL_CLASSES
+from actors.kernel.device import Plain, Series, series_of
+from actors.kernel.event import LINK_STATE, SERVE, WATCHDOG, Message
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.tally import Tally
+from actors.kernel.vectors import append, vec
+from actors.port.link import PRIORITIES
+from actors.port.pfc import ALL_CLASSES
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
-from actors.switch.groups import Routes
+from actors.switch.routing.groups import Routes
 from actors.switch.switch import Switch
 from actors.switch.voq import Voq
-from emu.kernel.device import Plain, Series, series_of
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_integers, save_integers
-from emu.kernel.tally import Tally
-from emu.vectors import append, vec
-from emu.wire.event import LINK_STATE, SERVE, WATCHDOG, Message
-from emu.wire.fault import CREDITS
-from emu.wire.frame import PREAMBLE_GAP_BYTES, Frame
+from actors.wire.fault import CREDITS
+from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 _OPERATION_SHIFT: Final[i64] = 14
 _PLACE_MASK: Final[i64] = 0x3FFF

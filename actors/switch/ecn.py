@@ -19,7 +19,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 
 ONE: Final[i64] = 0x40000000
 """Certainty, as a fixed-point number."""

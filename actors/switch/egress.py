@@ -11,14 +11,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES, Port, Wire
+from actors.kernel.device import Device, Plain
+from actors.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
+from actors.kernel.vectors import vec
+from actors.port.link import PRIORITIES, Port, Wire
 from actors.switch.buffer import Buffer
 from actors.switch.ecn import Red
-from emu.kernel.device import Device, Plain
-from emu.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
-from emu.vectors import vec
-from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
-from emu.wire.telemetry import with_hop
+from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
+from actors.wire.telemetry import with_hop
 
 WATCHDOG_DROP: Final[i64] = 5
 DROP_COUNTERS: Final = 8

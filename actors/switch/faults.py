@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
-from actors.port_faults import afflict_port
+from actors.kernel.event import CONFIGURATION, LINK_STATE
+from actors.port.faults import afflict_port
+from actors.port.link import PRIORITIES
 from actors.switch.buffer import Buffer
 from actors.switch.classes import Classes
 from actors.switch.egress import SwitchPort
-from emu.wire.event import CONFIGURATION, LINK_STATE
-from emu.wire.fault import (
+from actors.wire.fault import (
     ALPHA,
     DSCP,
     ECN,

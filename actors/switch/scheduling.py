@@ -16,12 +16,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES, Wire
+from actors.kernel.device import Device, Plain
+from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.vectors import vec
+from actors.port.link import PRIORITIES, Wire
 from actors.switch.buffer import Buffer
 from actors.switch.egress import SwitchPort
-from emu.kernel.device import Device, Plain
-from emu.kernel.state import as_int, as_list, load_integers, save_integers
-from emu.vectors import vec
 
 ALL_STRICT: Final[i64] = 0xFF
 

@@ -23,25 +23,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.link import PRIORITIES
-from actors.port_counting import count_port, port_is_steady, port_series
-from actors.route_change import SETTLED, learn
-from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
-from actors.switch.classes import Classes
-from actors.switch.egress import WATCHDOG_DROP, SwitchPort
-from actors.switch.faults import afflict_switch
-from actors.switch.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
-from actors.switch.hashing import choose, flow_hash
-from actors.switch.policy import RoutingPolicy
-from actors.switch.watchdog import PauseWatch
-from emu.errors import RuntimeFailure
-from emu.kernel.device import Device, Plain, Series, by_priority, series_of
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list
-from emu.kernel.tally import Tally
-from emu.units import serialisation_ps
-from emu.vectors import append, vec
-from emu.wire.event import (
+from actors.kernel.device import Device, Plain, Series, by_priority, series_of
+from actors.kernel.event import (
     CONFIGURATION,
     LINK_STATE,
     PAUSE_EXPIRY,
@@ -50,7 +33,24 @@ from emu.wire.event import (
     WATCHDOG,
     Message,
 )
-from emu.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list
+from actors.kernel.tally import Tally
+from actors.kernel.vectors import append, vec
+from actors.port.counters import count_port, port_is_steady, port_series
+from actors.port.link import PRIORITIES
+from actors.port.route_change import SETTLED, learn
+from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
+from actors.switch.classes import Classes
+from actors.switch.egress import WATCHDOG_DROP, SwitchPort
+from actors.switch.faults import afflict_switch
+from actors.switch.routing.ecmp import choose, flow_hash
+from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
+from actors.switch.routing.policy import RoutingPolicy
+from actors.switch.watchdog import PauseWatch
+from actors.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
+from emu.errors import RuntimeFailure
+from emu.units import serialisation_ps
 
 NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4

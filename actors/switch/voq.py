@@ -26,9 +26,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from emu.kernel.device import Plain
-from emu.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
-from emu.wire.frame import Frame
+from actors.kernel.device import Plain
+from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from actors.wire.frame import Frame
 
 _FIELDS: Final = (
     "queued_bytes",

@@ -22,12 +22,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.pfc import Pfc
+from actors.kernel.device import Plain
+from actors.kernel.event import WATCHDOG
+from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.vectors import vec
+from actors.port.pfc import Pfc
 from actors.switch.egress import SwitchPort
-from emu.kernel.device import Plain
-from emu.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
-from emu.vectors import vec
-from emu.wire.event import WATCHDOG
 
 _FIELDS: Final = ("_watching", "stormy")
 

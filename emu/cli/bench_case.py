@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from typing import Final
 
 import emu
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from emu.cli.bench_cases import EVERY, Measured
 from emu.cli.bench_scrapes import scraped
 from emu.errors import EmuError, RuntimeFailure
-from emu.measure.bench_cases import EVERY, Measured
+from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 import click
 
 import emu
+from emu.cli.bench_cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench_scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.bench_cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
-from emu.measure.report import about_size
+from emu.measure.tables.report import about_size
 
 REPEATS: Final = 3
 PAIRS: Final = 5

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Final
 
-from actors.runtime.plan import blueprint_of, spread
-from emu.kernel.device import Series
-from emu.kernel.tally import tally_of
-from emu.measure.bench_cases import CASES
-from emu.measure.exposition import Exposition
+from actors.kernel.device import Series
+from actors.kernel.tally import tally_of
+from emu.cli.bench_cases import CASES
+from emu.measure.prometheus.exposition import Exposition
+from emu.runtime.blueprint import blueprint_of, spread
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

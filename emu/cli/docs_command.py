@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from emu.errors import UsageError
-from emu.scenario.spelling import did_you_mean
 from emu.shipped import folder
+from emu.spelling import did_you_mean
 
 
 @click.command()

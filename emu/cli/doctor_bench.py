@@ -20,10 +20,10 @@ from __future__ import annotations
 import time
 from typing import Any, Final, NamedTuple
 
-from actors.runtime.crew import session
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Outcome, RunOptions
 from emu.errors import RuntimeFailure
+from emu.runtime.outcome import Ending, Outcome, RunOptions
+from emu.runtime.run import run_scenario
+from emu.runtime.workers.worker_pool import session
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import click
 
 import emu
-from emu.compiling import CannotCompileError, refuse_unless_possible
+from actors.compiled.build import CannotCompileError, refuse_unless_possible
 from emu.errors import RuntimeFailure
 
 LEAST_PYTHON: Final = (3, 11)

@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from emu.errors import UsageError
-from emu.measure.openmetrics import START_S, STRETCH, openmetrics
-from emu.measure.samples import SampleReader, read_digests
+from emu.measure.prometheus.openmetrics import START_S, STRETCH, openmetrics
+from emu.measure.run_directory.samples import SampleReader, read_digests
 
 EXAMPLE: Final = """\b
 Example:

@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import click
 
-from actors.runtime.control_socket import ask
 from emu.errors import UsageError
-from emu.measure.report import aligned, shown_time
-from emu.scenario.faults import FAULTS
-from emu.scenario.overrides import parse_override
+from emu.measure.tables.report import aligned, shown_time
+from emu.runtime.live.control_socket import ask
+from emu.scenario.faults.table import FAULTS
 from emu.scenario.reference import plain_rows
-from emu.scenario.section import Section
-from emu.scenario.spelling import did_you_mean
+from emu.scenario.sections.section import Section
+from emu.scenario.set_options import parse_override
+from emu.spelling import did_you_mean
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import click
 
-from actors.runtime.outcome import RunOptions
 from emu.cli.run_command import show_run
 from emu.cli.times import positive_time_ps
 from emu.cli.where_options import placed
-from emu.going_on import fork
-from emu.scenario.overrides import parse_override
+from emu.resume import fork
+from emu.runtime.outcome import RunOptions
+from emu.scenario.set_options import parse_override
 
 REPEAT: Final = "emu fork"
 

@@ -14,17 +14,17 @@ from typing import TextIO
 from rich.live import Live
 from rich.text import Text
 
-from actors.runtime.outcome import Progress
-from actors.runtime.steering import Steering
+from actors.wire.message import STATUS_SUCCESS
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
-from emu.measure.jobs import bandwidth_bps, bus_factor, status_name
-from emu.measure.report import about_rate, about_size, about_time, shown_time
-from emu.scenario.changes import Change, end_of
+from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
+from emu.measure.tables.report import about_rate, about_size, about_time, shown_time
+from emu.runtime.live.steering import Steering
+from emu.runtime.outcome import Progress
+from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
 from emu.units import BIT_PS_PER_BYTE, PS_PER_S, parse_time
-from emu.wire.message import STATUS_SUCCESS
 
 
 class LiveTerminal(Terminal):

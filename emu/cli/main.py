@@ -70,7 +70,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from emu.scenario.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
+            from emu.spelling import did_you_mean  # noqa: PLC0415 - only for a mistake
 
             raise click.UsageError(f"there is no command {args[0]!r}{did_you_mean(args[0], COMMANDS)}", ctx)
         return super().resolve_command(ctx, args)

@@ -15,21 +15,21 @@ from typing import Final
 import click
 
 import emu
-from actors.runtime.outcome import Ending, Observer, Progress, RunOptions
+from actors.fabric.model import Topology
+from actors.ncclx.collectives import OPERATIONS, REDUCING
+from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
+from emu.cli.bench_cases import QUICKSTART
 from emu.cli.scenario_options import overriding
 from emu.cli.where_options import placed_here
 from emu.errors import UsageError
-from emu.measure.bench_cases import QUICKSTART
-from emu.measure.jobs import status_name
-from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.summary.jobs import status_name
+from emu.measure.tables.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
+from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
-from emu.scenario.operations import OPERATIONS, REDUCING
-from emu.scenario.overrides import Override, override_with, parse_override
+from emu.scenario.set_options import Override, override_with, parse_override
 from emu.shipped import scenario_path
-from emu.topology.model import Topology
-from emu.wire.message import STATUS_SUCCESS
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
 FABRIC: Final[dict[str, object]] = {"name": "perf", **QUICKSTART}

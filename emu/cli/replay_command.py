@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from actors.runtime.outcome import RunOptions
 from emu.api import as_loaded, prepare, run_prepared
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
-from emu.measure.journal import recorded
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.journal import recorded
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.runtime.outcome import RunOptions
 
 PARTED_STATUS = 1
 

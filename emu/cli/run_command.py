@@ -11,20 +11,20 @@ from typing import Any
 import click
 
 import emu
-from actors.runtime.nics import control_warnings, receive_warnings
-from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from actors.runtime.sizing import headroom_warnings
 from emu.api import Prepared, Result, prepare, run_prepared
+from emu.build.buffer_sizes import headroom_warnings
+from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
 from emu.errors import UsageError
-from emu.going_on import reopen
 from emu.measure.collected import Sample
-from emu.measure.junit import junit_text
-from emu.measure.run_directory import RunDirectory, write_whole
-from emu.scenario.fault_draws import accelerations
+from emu.measure.run_directory.junit import junit_text
+from emu.measure.run_directory.run_directory import RunDirectory, write_whole
+from emu.resume import reopen
+from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from emu.scenario.faults.draws import accelerations
 from emu.units import counted
 
 

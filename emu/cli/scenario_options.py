@@ -10,9 +10,9 @@ import click
 
 from emu.errors import UsageError
 from emu.scenario.load import Loaded, load
-from emu.scenario.overrides import parse_override
-from emu.scenario.spelling import did_you_mean
+from emu.scenario.set_options import parse_override
 from emu.shipped import is_name, scenario_files, scenario_path
+from emu.spelling import did_you_mean
 
 Command = Callable[..., Any]
 

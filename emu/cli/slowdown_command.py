@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import click
 
-from actors.runtime.outcome import RunOptions
 from emu.api import prepare, run_prepared
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.where_options import placed_here, session_of
 from emu.errors import UsageError
-from emu.measure.slowdown_table import costs, json_text, shared_links, text
-from emu.measure.summary import Summary
+from emu.measure.summary.summary import Summary
+from emu.measure.tables.slowdown_table import costs, json_text, shared_links, text
+from emu.runtime.outcome import RunOptions
 
 
 @click.command()

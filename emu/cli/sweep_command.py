@@ -10,20 +10,20 @@ from typing import Final
 
 import click
 
-from actors.runtime.outcome import RunOptions
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
-from emu.measure.run_directory import RunDirectory, write_whole
-from emu.measure.summary import Summary
-from emu.measure.sweep_table import STATUS_NAMES, Row, SweepTable
-from emu.scenario.document import MAX_FILE_BYTES, decode
-from emu.scenario.expect import path_steps
+from emu.measure.run_directory.run_directory import RunDirectory, write_whole
+from emu.measure.summary.summary import Summary
+from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable
+from emu.runtime.outcome import RunOptions
+from emu.scenario.expect.expect import path_steps
+from emu.scenario.expect.verdict import value_at
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
-from emu.scenario.overrides import Override, parse_override
-from emu.scenario.section import RefusedError
+from emu.scenario.sections.section import RefusedError
+from emu.scenario.set_options import Override, parse_override
 from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
-from emu.scenario.verdict import value_at
+from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_path
 
 INTERRUPTED = 130

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from actors.fabric.model import Topology
 from emu.cli import topo_views as views
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.resolve import build_topology
-from emu.topology.model import Topology
-from emu.topology.outline import outline
-from emu.topology.render import describe, to_text
+from emu.topology.drawing.outline import outline
+from emu.topology.drawing.text import describe, to_text
 
 PATHS = 64
 
@@ -80,8 +80,8 @@ def _print_json(shown: list[views.View]) -> None:
 
 def _draw(topology: Topology, file: str) -> None:
     """Write the drawing and say where."""
-    from emu.topology.drawing import draw  # noqa: PLC0415 - only for a drawing
-    from emu.topology.svg import to_svg  # noqa: PLC0415
+    from emu.topology.drawing.layout import draw  # noqa: PLC0415 - only for a drawing
+    from emu.topology.drawing.svg import to_svg  # noqa: PLC0415
 
     try:
         Path(file).write_text(to_svg(draw(topology)), encoding="utf-8")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from actors.fabric.model import Attachment, Role, Topology, TopologyError, format_address
+from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.errors import ScenarioError, UsageError
-from emu.scenario.buffer import BufferSection, GroupProfile, PoolProfile
 from emu.scenario.schema import Scenario
-from emu.topology.model import Attachment, Role, Topology, TopologyError, format_address
-from emu.topology.paths import count_paths, first_paths, path_text
-from emu.topology.render import about_rate, table
+from emu.scenario.sections.buffer import BufferSection, GroupProfile, PoolProfile
+from emu.topology.drawing.text import about_rate, table
 from emu.units import counted, format_size, format_time
 
 PLACEMENTS = "a number of workers, or one of node, device"
@@ -40,7 +40,7 @@ def everything(topology: Topology) -> View:
 
 def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
     """A line on the longest round trip of the empty fabric; none where no two NICs meet."""
-    from actors.runtime.round_trip import longest_round_trip_ps  # noqa: PLC0415 - see above
+    from emu.build.round_trip import longest_round_trip_ps  # noqa: PLC0415 - see above
 
     longest_ps = longest_round_trip_ps(scenario, topology)
     if longest_ps == 0:
@@ -75,9 +75,9 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
 
     `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
     """
-    from actors.runtime.nodes import share_out  # noqa: PLC0415 - see above
-    from actors.runtime.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
-    from emu.topology.load import expected_loads  # noqa: PLC0415
+    from emu.runtime.sync.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
+    from emu.runtime.workers.nodes import share_out  # noqa: PLC0415 - see above
+    from emu.topology.traffic_load import expected_loads  # noqa: PLC0415
 
     loads = expected_loads(topology)
     if wanted in ("node", "device"):
@@ -138,12 +138,12 @@ def _cpus(nodes: str) -> list[int]:
 
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
-    from actors.runtime.deep_buffers import is_deep  # noqa: PLC0415 - see above
-    from actors.runtime.sizing import (  # noqa: PLC0415 - see above
+    from emu.build.buffer_sizes import (  # noqa: PLC0415 - see above
         port_headroom_bytes,
         port_pools_bytes,
         shared_pool_bytes,
     )
+    from emu.build.deep_buffers import is_deep  # noqa: PLC0415 - see above
 
     nodes = topology.nodes
     pfc = scenario.switch.pfc

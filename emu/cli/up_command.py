@@ -10,18 +10,18 @@ from typing import Any
 
 import click
 
-from actors.runtime.control_socket import ControlSocket
-from actors.runtime.outcome import Ending, RunOptions
-from actors.runtime.steering import Steering
-from actors.runtime.stepping import check_unattended
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
 from emu.cli.live_terminal import LiveTerminal, parse_pace
 from emu.cli.recovery_options import recovering
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.cli.where_options import placed
-from emu.measure.junit import junit_text
-from emu.measure.run_directory import RunDirectory, write_whole
-from emu.scenario.fault_draws import accelerations
+from emu.measure.run_directory.junit import junit_text
+from emu.measure.run_directory.run_directory import RunDirectory, write_whole
+from emu.runtime.live.control_socket import ControlSocket
+from emu.runtime.live.steering import Steering
+from emu.runtime.live.stepping import check_unattended
+from emu.runtime.outcome import Ending, RunOptions
+from emu.scenario.faults.draws import accelerations
 from emu.units import format_time
 
 

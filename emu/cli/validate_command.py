@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
+from actors.fabric.model import Topology
 from emu.api import prepare
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import Problem, ScenarioError
-from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
-from emu.topology.model import Topology
+from emu.scenario.yaml.dump import to_yaml
 from emu.units import counted
 
 

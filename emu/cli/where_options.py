@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import click
 
-from actors.runtime.launch import check_options
-from actors.runtime.outcome import RunOptions
-from actors.runtime.placement import PLACEMENTS
 from emu.api import session
 from emu.errors import UsageError
+from emu.runtime.outcome import RunOptions
+from emu.runtime.run import check_options
+from emu.runtime.sync.placement import PLACEMENTS
 
 Command = Callable[..., Any]
 

@@ -1,6 +1,6 @@
 """Why did a job slow down, stall or fail? Told from what an operator sees, and from nothing else.
 
-`emu.diagnosis.verdict` is the way in; `emu.diagnosis.view` is all that is looked at. Each family of causes
+`emu.diagnosis.causes` is the way in; `emu.diagnosis.view` is all that is looked at. Each family of causes
 has a file. No module here may know what a scenario's faults are (import-linter): they are the truth that a
 diagnosis is scored against.
 """

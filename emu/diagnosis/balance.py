@@ -2,7 +2,7 @@
 
 A switch spreads flows over equal ports by a hash, and how evenly is luck; some unevenness is in every run and
 no answer to anything. So a group is told only where the fullest of its members carried `WORSE_PERMILLE` more
-of the mean than in the run that this one is compared with (`emu.diagnosis.reference`): then flows collide
+of the mean than in the run that this one is compared with (`emu.diagnosis.baseline`): then flows collide
 here that do not collide there. What moved them (a drifted hash, a link that is gone) ranks before it.
 """
 
@@ -13,9 +13,9 @@ from typing import Final
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import about_size
-from emu.measure.summary import GroupLoad
-from emu.measure.summary_diagnosis import Reference
+from emu.measure.summary.diagnosis import Reference
+from emu.measure.summary.summary import GroupLoad
+from emu.measure.tables.report import about_size
 
 WORSE_PERMILLE: Final = 1250
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import shown_time
-from emu.measure.shown import ROUTE
-from emu.topology.model import Role
+from emu.measure.run_directory.device_state import ROUTE
+from emu.measure.tables.report import shown_time
 
 CROWDED_PERMILLE: Final = 1250
 

@@ -13,8 +13,17 @@ from typing import Final, NamedTuple
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import about_size, shown_time
-from emu.measure.shown import ALPHA, CREDITS, DSCP, ECN, HASH_FIELDS, HASH_SEED, HEADROOM, PFC
+from emu.measure.run_directory.device_state import (
+    ALPHA,
+    CREDITS,
+    DSCP,
+    ECN,
+    HASH_FIELDS,
+    HASH_SEED,
+    HEADROOM,
+    PFC,
+)
+from emu.measure.tables.report import about_size, shown_time
 
 
 class Drift(NamedTuple):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from actors.fabric.model import Role
+from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.report import shown_time
-from emu.measure.shown import BOOTED, PAIR_ERROR
-from emu.topology.model import Role
-from emu.wire.message import STATUS_RETRY_EXCEEDED
+from emu.measure.run_directory.device_state import BOOTED, PAIR_ERROR
+from emu.measure.tables.report import shown_time
 
 MOST_SPANS = 3
 

@@ -11,7 +11,7 @@ from itertools import compress
 from operator import ne
 from typing import Any, NamedTuple
 
-from emu.kernel.device import Series
+from actors.kernel.device import Series
 from emu.measure.collected import Sample
 
 

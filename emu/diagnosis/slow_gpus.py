@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
-from emu.diagnosis.pace import median, operations
+from emu.diagnosis.slow_jobs import median, operations
 from emu.diagnosis.view import View
-from emu.measure.report import about_time, shown_time
-from emu.measure.shown import GPU_GONE
-from emu.topology.model import Role
+from emu.measure.run_directory.device_state import GPU_GONE
+from emu.measure.tables.report import about_time, shown_time
 from emu.units import serialisation_ps
 
 SLOW_PERMILLE: Final = 1030

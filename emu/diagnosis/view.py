@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from actors.fabric.model import FABRIC, Attachment, Role, Topology
+from actors.kernel.device import Series
+from emu.diagnosis.baseline import times_of
 from emu.diagnosis.moves import Moved, Moves
-from emu.diagnosis.reference import times_of
-from emu.kernel.device import Series
 from emu.measure.collected import JobPlan
-from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.report import shown_time
-from emu.measure.shown import Shown
-from emu.measure.summary import Summary
+from emu.measure.run_directory.device_state import Shown
+from emu.measure.series.metrics import CONGESTION_REASONS
+from emu.measure.summary.summary import Summary
+from emu.measure.tables.report import shown_time
 from emu.scenario.schema import Scenario
-from emu.topology.model import FABRIC, Attachment, Role, Topology
 
 Row = Sequence[int]
 ALARMED: Final = (

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from emu.kernel.device import Series
-from emu.measure.metrics import DROP_REASONS, METRIC_OF
-from emu.measure.training import TrainingFacts
+from actors.kernel.device import Series
+from emu.measure.series.metrics import DROP_REASONS, METRIC_OF
+from emu.measure.summary.steps import TrainingFacts
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -42,7 +42,7 @@ class DeviceRecord:
     end_states: Sequence[int] = ()
     results: Rows = field(default_factory=dict)
     shown: Rows = field(default_factory=dict)
-    """What the device shows to an operator who asks at the end (`actors.runtime.showing`)."""
+    """What the device shows to an operator who asks at the end (`emu.runtime.device_inspection`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,9 @@ class Counts:
 
     def _add(self, device: int, series: Series, value: int) -> None:
         metric = series.metric
-        assert metric in METRIC_OF, f"device {device} counts {metric!r}, which emu.measure.metrics lacks"
+        assert metric in METRIC_OF, (
+            f"device {device} counts {metric!r}, which emu.measure.series.metrics lacks"
+        )
         place = (metric, device, series.port)
         self.of_metric[metric] = self.of_metric.get(metric, 0) + value
         self.of_port[place] = self.of_port.get(place, 0) + value

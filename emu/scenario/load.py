@@ -16,20 +16,20 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import Problem, ScenarioError
-from emu.scenario.config_db import put_config_in_place
-from emu.scenario.document import MAX_FILE_BYTES, decode, read_document
-from emu.scenario.flow_files import put_tables_in_place
-from emu.scenario.graph import put_graphs_in_place
-from emu.scenario.nccl_names import put_names_in_place
-from emu.scenario.overrides import Override, apply_override
-from emu.scenario.problems import problems_of
+from emu.scenario.readers.chakra import MOST_FILE_BYTES
+from emu.scenario.readers.config_db import put_config_in_place
+from emu.scenario.readers.flow_files import put_tables_in_place
+from emu.scenario.readers.topology_files import put_fabric_in_place
+from emu.scenario.readers.trace_files import put_traces_in_place
 from emu.scenario.schema import Scenario
-from emu.scenario.source import Source, in_file_order
-from emu.scenario.spelling import shown
-from emu.scenario.topology_files import put_fabric_in_place
-from emu.scenario.trace_files import put_traces_in_place
-from emu.scenario.tree import Node, Place, from_plain
-from emu.workload.chakra import MOST_FILE_BYTES
+from emu.scenario.sections.graph import put_graphs_in_place
+from emu.scenario.sections.nccl_names import put_names_in_place
+from emu.scenario.set_options import Override, apply_override
+from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
+from emu.scenario.yaml.origin import Source, in_file_order
+from emu.scenario.yaml.problems import problems_of
+from emu.scenario.yaml.tree import Node, Place, from_plain
+from emu.spelling import shown
 
 STANDARD_INPUT = "-"
 

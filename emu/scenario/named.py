@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from actors.fabric.model import FABRIC, Role, Topology, TopologyError
+from actors.fabric.model import Fault as Flaw
 from emu.errors import Problem
-from emu.scenario.buffer import GroupProfile, PoolProfile
-from emu.scenario.qos import QosException
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Location
-from emu.scenario.switch import OneWayPfc, QueueMarking, StaticRoute
-from emu.scenario.tree import shown_location
-from emu.scenario.values import WILD, names
-from emu.topology.model import FABRIC, Role, Topology, TopologyError
-from emu.topology.model import Fault as Flaw
+from emu.scenario.sections.buffer import GroupProfile, PoolProfile
+from emu.scenario.sections.qos import QosException
+from emu.scenario.sections.section import Location
+from emu.scenario.sections.switch import OneWayPfc, QueueMarking, StaticRoute
+from emu.scenario.yaml.tree import shown_location
+from emu.scenario.yaml.values import WILD, names
 
 
 def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:

@@ -13,28 +13,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from actors.fabric.model import Topology, TopologyError, prefix_of
+from actors.kernel.event import NEVER_PS
+from actors.ncclx.collectives import BLOCKWISE, BY_SERVER
+from actors.ncclx.script import ScriptPlan
 from emu.errors import Problem, ScenarioError
-from emu.faults.events import Fault
-from emu.faults.timeline import LinkChange, LinkFault, link_changes
-from emu.scenario.fault_links import Miscabling
-from emu.scenario.fault_plan import scripted
-from emu.scenario.flows import LONGEST_MESSAGE_BYTES, FlowList, FlowsWorkload, Incast, Permutation, Poisson
-from emu.scenario.jobs import CollectiveWorkload, JobSection
+from emu.scenario.faults.events import Fault
+from emu.scenario.faults.link_faults import Miscabling
+from emu.scenario.faults.schedule import scripted
+from emu.scenario.faults.timeline import LinkChange, LinkFault, link_changes
 from emu.scenario.named import of_flaw, problem_at, unknown_names
-from emu.scenario.operations import BLOCKWISE, BY_SERVER
 from emu.scenario.schema import Scenario
 from emu.scenario.scripts import planned
-from emu.scenario.section import Location, Refusal, Section
+from emu.scenario.sections.flows import (
+    LONGEST_MESSAGE_BYTES,
+    FlowList,
+    FlowsWorkload,
+    Incast,
+    Permutation,
+    Poisson,
+)
+from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
+from emu.scenario.sections.section import Location, Refusal, Section
 from emu.scenario.tuner import pick
-from emu.topology.cabling import swapped
 from emu.topology.domains import with_domains
-from emu.topology.generators import build
-from emu.topology.model import Topology, TopologyError, prefix_of
-from emu.wire.event import NEVER_PS
+from emu.topology.generators.table import build
+from emu.topology.swapped_cables import swapped
 from emu.workload.allocation import allocate
 from emu.workload.background import poisson
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
-from emu.workload.gpu_script import ScriptPlan
 from emu.workload.ranks import PlacementError, place_ranks
 
 

@@ -11,23 +11,23 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from emu.scenario.expect import Expectation, path_steps
-from emu.scenario.expect_series import EXPECTATIONS, SeriesExpectation, deadline
-from emu.scenario.faults import FAULTS, FaultSection
-from emu.scenario.host import GpuSection, HostSection
-from emu.scenario.jobs import JobSection
-from emu.scenario.link import LinkSection
-from emu.scenario.ncclx import NcclxSection
-from emu.scenario.nic import NicSection, TransportSection
-from emu.scenario.routing import POLICIES, EEcmp, RoutingSection
-from emu.scenario.run import ControlSection, RunSection
-from emu.scenario.section import Refusal, Section
-from emu.scenario.spelling import did_you_mean, listed
-from emu.scenario.switch import SwitchSection
-from emu.scenario.topology import TOPOLOGIES, TopologySection
-from emu.scenario.values import Name
+from actors.wire.frame import LARGEST_HEADERS_BYTES
+from emu.scenario.expect.expect import Expectation, path_steps
+from emu.scenario.expect.series import EXPECTATIONS, SeriesExpectation, deadline
+from emu.scenario.faults.table import FAULTS, FaultSection
+from emu.scenario.sections.host import GpuSection, HostSection
+from emu.scenario.sections.jobs import JobSection
+from emu.scenario.sections.link import LinkSection
+from emu.scenario.sections.ncclx import NcclxSection
+from emu.scenario.sections.nic import NicSection, TransportSection
+from emu.scenario.sections.routing import POLICIES, EEcmp, RoutingSection
+from emu.scenario.sections.run import ControlSection, RunSection
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.sections.switch import SwitchSection
+from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
+from emu.scenario.yaml.values import Name
+from emu.spelling import did_you_mean, listed
 from emu.units import parse_time
-from emu.wire.frame import LARGEST_HEADERS_BYTES
 
 LEAST_AUTO_STALL_PS = parse_time("10ms")
 LONGEST_AUTO_STALL_PS = parse_time("100s")

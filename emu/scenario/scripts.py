@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from emu.scenario.program import Picks, ProgramWorkload
-from emu.scenario.section import Refusal, Section
-from emu.scenario.trace import TraceWorkload
-from emu.scenario.training import TrainingWorkload
-from emu.workload.gpu_script import ScriptPlan
+from actors.ncclx.script import ScriptPlan
+from emu.scenario.sections.program import Picks, ProgramWorkload
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.sections.trace import TraceWorkload
+from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.training import Plan as TrainingPlan
 
 

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from emu.errors import UsageError
-from emu.scenario.overrides import Override, parse_override
+from emu.scenario.set_options import Override, parse_override
 
 MOST_RUNS: Final = 10_000
 _CLOSING: Final = {"[": "]", "{": "}", "'": "'", '"': '"'}

@@ -56,10 +56,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from emu.scenario.host import PcieSection
-from emu.scenario.ncclx import NcclxSection, TunerSection
-from emu.scenario.operations import ALGORITHMS, BLOCKWISE, BY_SERVER
-from emu.topology.model import Topology
+from actors.fabric.model import Topology
+from actors.ncclx.collectives import ALGORITHMS, BLOCKWISE, BY_SERVER
+from emu.scenario.sections.host import PcieSection
+from emu.scenario.sections.ncclx import NcclxSection, TunerSection
 from emu.units import serialisation_ps
 
 

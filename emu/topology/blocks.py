@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from emu.topology.model import Role, Topology
+from actors.fabric.model import Role, Topology
 
 Shape = tuple[object, ...]
 

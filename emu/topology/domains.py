@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emu.topology.model import (
+from actors.fabric.model import (
     MOST_DEVICES,
     MOST_LINKS,
     NVLINK,

@@ -1,6 +1,6 @@
 """How long is the longest way between two NICs?
 
-Packets take ways of fewest switches (`emu.topology.routing`); of those between any two NICs the dearest
+Packets take ways of fewest switches (`actors.fabric.routing`); of those between any two NICs the dearest
 counts, by costs that the caller gives to links and switches. One search from the leaves of a prefix gives it
 for all others, level by level: a switch costs what the dearest of its neighbours on the level before does,
 and the link to it.
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from emu.topology.model import FABRIC, Attachment, Role, Topology
+from actors.fabric.model import FABRIC, Attachment, Role, Topology
 
 SEARCHES: Final = 32
 

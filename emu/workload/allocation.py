@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from actors.fabric.model import Topology
 from emu.topology.blocks import Block, blocks
-from emu.topology.model import Topology
 from emu.workload.ranks import PlacementError
 
 

@@ -21,7 +21,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Final
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 from emu.units import BIT_PS_PER_BYTE
 from emu.workload.flows import Flow
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from actors.kernel.mixing import Stream
 from emu.errors import KnobError
-from emu.kernel.mixing import Stream
 
 SWAPS_PER_RANK: Final = 32
 _PURPOSE: Final = 0x464C4F57

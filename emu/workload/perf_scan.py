@@ -18,7 +18,7 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from emu.errors import UsageError
-from emu.scenario.spelling import did_you_mean, listed
+from emu.spelling import did_you_mean, listed
 
 TYPES: Final = {
     "int8": 1,

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from emu.workload.gpu_script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
+from actors.ncclx.script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
 
 WORLD: Final = "world"
 MAIN: Final = "main"

@@ -38,8 +38,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from emu.kernel.mixing import Stream
-from emu.workload.gpu_script import LINE, MESH, REASONS, RING, Group, Script, ScriptPlan
+from actors.kernel.mixing import Stream
+from actors.ncclx.script import LINE, MESH, REASONS, RING, Group, Script, ScriptPlan
 from emu.workload.models import Model
 from emu.workload.pipeline import Pass, schedule
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import emu
-from actors.runtime.plan import blueprint_of, spread
-from actors.switch.hashing import choose, flow_hash
+from actors.switch.routing.ecmp import choose, flow_hash
 from actors.switch.switch import Switch
+from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu import api
-from emu.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
+from emu.runtime.blueprint import blueprint_of, spread
 from tests.agreement.leaf_spine import run, scenario
 from tests.agreement.max_min import Link, Way, completions_ps
 

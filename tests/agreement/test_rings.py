@@ -20,7 +20,7 @@ from statistics import mean
 import pytest
 
 import emu
-from emu.measure.summary import Flow
+from emu.measure.summary.summary import Flow
 from tests.agreement.leaf_spine import run
 
 US = 1_000_000

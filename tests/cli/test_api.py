@@ -8,7 +8,7 @@ import pytest
 import emu
 from emu import api
 from emu.errors import ScenarioError, UsageError
-from emu.scenario.document import read_document
+from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL
 
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"

@@ -12,7 +12,7 @@ import pytest
 import emu
 from emu.cli import doctor_command
 from emu.cli.main import COMMANDS, main
-from emu.scenario.faults import FAULTS
+from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load_text
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL

@@ -1,11 +1,11 @@
 """Does the controller take every job from operation to operation, and end the run once all have ended?"""
 
 from actors.control.controller import Controller, build_controller
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.wire.event import MESSAGE, NEVER_PS, Message, pack_key
-from emu.wire.message import BEGIN, REPORT, STATUS_RETRY_EXCEEDED
-from emu.workload.operations import JobOutline
+from actors.kernel.device import Device
+from actors.kernel.event import MESSAGE, NEVER_PS, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.ncclx.operations import JobOutline
+from actors.wire.message import BEGIN, REPORT, STATUS_RETRY_EXCEEDED
 
 US = 10**6
 CONTROLLER = 3

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from emu import api
-from emu.measure.summary import Summary
-from emu.measure.summary_diagnosis import Diagnosed
+from emu.measure.summary.diagnosis import Diagnosed
+from emu.measure.summary.summary import Summary
 
 FABRIC: dict[str, Any] = {
     "kind": "ai_zone",

@@ -13,9 +13,9 @@ from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
+from actors.fabric.model import FABRIC, Role, Topology
 from emu import api
-from emu.faults.targets import fabric_ports
-from emu.topology.model import FABRIC, Role, Topology
+from emu.scenario.faults.targets import fabric_ports
 
 US = 10**6
 FABRICS: dict[str, dict[str, Any]] = {

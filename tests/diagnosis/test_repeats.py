@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emu import diagnosing
+from emu import diagnose as diagnosing
 from emu.cli.main import main
-from emu.diagnosing import diagnose_directory
-from emu.measure.report import closing_lines
+from emu.diagnose import diagnose_directory
+from emu.measure.tables.report import closing_lines
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 
 AGAIN: dict[str, Any] = {

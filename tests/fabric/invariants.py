@@ -21,16 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from actors.link import PRIORITIES, Port
-from actors.nic.nic import Nic
-from actors.nic.port import NicPort
-from actors.nic.queue_pair import ERROR, QueuePair
-from actors.pfc import HOLD_END
-from actors.switch.deep import DeepSwitch
-from actors.switch.switch import DROP_REASONS, Switch
-from emu.kernel.device import Device
-from emu.topology.model import FABRIC, Topology
-from emu.wire.event import (
+from actors.fabric.model import FABRIC, Topology
+from actors.kernel.device import Device
+from actors.kernel.event import (
     ARRIVAL,
     PAUSE,
     PAUSE_EXPIRY,
@@ -43,7 +36,14 @@ from emu.wire.event import (
     key_port,
     key_subject,
 )
-from emu.wire.frame import PREAMBLE_GAP_BYTES, PSN_MASK, Frame
+from actors.nic.egress_port import NicPort
+from actors.nic.nic import Nic
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.port.link import PRIORITIES, Port
+from actors.port.pfc import HOLD_END
+from actors.switch.deep import DeepSwitch
+from actors.switch.switch import DROP_REASONS, Switch
+from actors.wire.frame import PREAMBLE_GAP_BYTES, PSN_MASK, Frame
 
 Place = tuple[int, int]
 """A device's number and a port's."""

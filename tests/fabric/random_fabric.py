@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from actors.runtime.sizing import shared_pool_bytes
+from emu.build.buffer_sizes import shared_pool_bytes
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone

@@ -11,21 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.link import Port
-from actors.nic.nic import Nic
-from actors.nic.numbers import assign_qpns, assign_udp_source
-from actors.nic.queue_pair import ERROR, QueuePair
-from actors.runtime.fabric import build_switch
-from actors.runtime.nics import build_nic
-from actors.switch.switch import Switch
-from emu.kernel.device import Device, Plain
-from emu.kernel.kernel import Kernel
-from emu.kernel.queue import EventQueue
-from emu.kernel.state import as_int, as_list, load_event, save_event
-from emu.scenario.resolve import build_topology
-from emu.scenario.schema import Scenario
-from emu.topology.model import HOST, Topology
-from emu.wire.event import (
+from actors.fabric.model import HOST, Topology
+from actors.kernel.device import Device, Plain
+from actors.kernel.event import (
     ARRIVAL,
     CONFIGURATION,
     LINK_STATE,
@@ -36,8 +24,20 @@ from emu.wire.event import (
     key_device,
     pack_key,
 )
-from emu.wire.frame import Frame
-from emu.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
+from actors.kernel.kernel import Kernel
+from actors.kernel.queue import EventQueue
+from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.nic.nic import Nic
+from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.port.link import Port
+from actors.switch.switch import Switch
+from actors.wire.frame import Frame
+from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
+from emu.build.nics import build_nic
+from emu.build.switches import build_switch
+from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
 from tests.fabric.invariants import broken, pairs_disagree, queued
 
 Lose = Callable[[Frame], bool]

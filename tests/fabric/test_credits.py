@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.waiting import explain, waits_of
 from emu.errors import ScenarioError
+from emu.runtime.waiting import explain, waits_of
 from tests.fabric.random_fabric import random_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone

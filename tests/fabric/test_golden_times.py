@@ -7,7 +7,7 @@ RETH: 4,178. An ACK is 62 + 4 + 20 = 86 B. Links are 500 ns long. Expected value
 
 import pytest
 
-from emu.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, STATUS_SUCCESS
+from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, STATUS_SUCCESS
 from tests.fabric.rig import Completion, Fabric
 from tests.fabric.sections import scenario, star, zone
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from emu.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+from actors.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from emu.wire.message import STATUS_RETRY_EXCEEDED
+from actors.wire.message import STATUS_RETRY_EXCEEDED
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 from tests.fabric.test_lossless_flaps import flap_and_check

@@ -3,14 +3,14 @@
 A link that goes down makes both ends forget what pauses were said over it, and what is in headroom may still
 be there when it comes back. So a link is cut at the worst of moments, while its ingress holds frames in
 headroom, and for less time than they take to leave; now and then its switch with all of its links. Without
-the hold after link-up (`actors.pfc`) about one of thirty of these runs overruns headroom.
+the hold after link-up (`actors.port.pfc`) about one of thirty of these runs overruns headroom.
 """
 
 from random import Random
 
 import pytest
 
-from emu.topology.model import FABRIC
+from actors.fabric.model import FABRIC
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import emu
-from emu.wire.frame import ECN_CONGESTED, Frame
+from actors.wire.frame import ECN_CONGESTED, Frame
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario

@@ -13,8 +13,8 @@ from typing import Any
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
+from actors.kernel.device import Plain
 from actors.switch.switch import Switch
-from emu.kernel.device import Plain
 from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 
@@ -60,7 +60,7 @@ def differences(one: object, other: object, path: str) -> Iterator[str]:
                 yield f"{where}: {len(left)} and {len(right)} long"
             waiting += [(x, y, f"{where}[{at}]") for at, (x, y) in enumerate(zip(left, right, strict=False))]
         elif id(a) not in seen and type(a).__module__.startswith(
-            ("actors.", "emu.kernel", "emu.wire", "tests.")
+            ("actors.", "actors.kernel", "actors.wire", "tests.")
         ):
             seen.add(id(a))
             left_names, right_names = attributes(a), attributes(b)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.stepping import Stepped
+from actors.kernel.device import Device
+from actors.kernel.event import Event
 from emu import api
-from emu.kernel.device import Device
-from emu.wire.event import Event
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken
 
 FABRICS: dict[str, dict[str, Any]] = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.control_socket import fault_list
 from emu import api
 from emu.cli.main import main
-from emu.scenario.fault_draws import LLAMA3
+from emu.runtime.live.control_socket import fault_list
+from emu.scenario.faults.draws import LLAMA3
 
 INTERRUPTIONS = {
     "gpu_lost": 239,

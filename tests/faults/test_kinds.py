@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from actors.gpu.gpu import Gpu
-from actors.link import Port
 from actors.nic.nic import Nic
-from actors.nic.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
-from actors.nic.states import modify
+from actors.nic.queue_pair.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
+from actors.nic.queue_pair.states import modify
+from actors.port.link import Port
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
+from actors.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
 from emu import api
-from emu.scenario.faults import FAULTS
-from emu.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
+from emu.scenario.faults.table import FAULTS
 from tests.faults.watched import FLOWS, RING, US, Broken
 
 

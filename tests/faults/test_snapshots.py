@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.outcome import Ending
-from actors.runtime.plan import blueprint_of, spread
 from emu import api
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.outcome import Ending
 from tests.faults.test_kinds import CASES
 from tests.faults.watched import FLOWS, RING, US, mapping_of
 from tests.runtime.spread_runs import SpreadRun

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from actors.control.controller import Controller
-from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.stepping import Stepped
+from actors.kernel.event import ARRIVAL, key_device, key_kind
 from actors.switch.switch import Switch
+from actors.wire.frame import Frame
 from emu import api
-from emu.wire.event import ARRIVAL, key_device, key_kind
-from emu.wire.frame import Frame
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken
 from tests.faults.scripts import devices_of, pending_of
 

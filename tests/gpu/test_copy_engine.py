@@ -1,11 +1,11 @@
 """Do copies take turns at the memory, and are their latencies paid beside one another?"""
 
 from actors.gpu.gpu import Gpu
-from actors.host_link import MessagePort
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.message import COPIED, COPY, COPY_PLAIN, COPY_REDUCE
+from actors.kernel.device import Device
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.port.host_link import MessagePort
+from actors.wire.message import COPIED, COPY, COPY_PLAIN, COPY_REDUCE
 
 HOST, GPU = 0, 1
 DELAY_PS = 1_000

@@ -4,12 +4,12 @@ import pytest
 
 from actors.gpu.gpu import Gpu
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
-from actors.host_link import MessagePort
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.fault import HUNG, LOST
-from emu.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, COPY, POST, TRANSFER
+from actors.kernel.device import Device
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.port.host_link import MessagePort
+from actors.wire.fault import HUNG, LOST
+from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, COPY, POST, TRANSFER
 
 HOST, SWITCH = 3, 4
 RATE_BPS = 8 * 10**12

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from emu.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+from actors.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.ncclx.toy import US, Toy, scenario
 
 

@@ -2,11 +2,11 @@
 
 from actors.host.host import Host
 from actors.host.program import Program
-from actors.host_link import MessagePort
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.message import (
+from actors.kernel.device import Device
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.port.host_link import MessagePort
+from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
     COMPLETED_SEND,

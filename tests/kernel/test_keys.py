@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.wire.event import (
+from actors.kernel.event import (
     ARRIVAL,
     COLLECTION,
     CONFIGURATION,

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emu
-from emu.kernel.mixing import Stream, mix, mix32, scramble
+from actors.kernel.mixing import Stream, mix, mix32, scramble
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS62 = st.one_of(st.integers(0, 2**62 - 1), st.sampled_from([0, 1, 2**31, 2**32 - 1, 2**61, 2**62 - 1]))

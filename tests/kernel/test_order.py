@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.kernel.queue import EventQueue
-from emu.wire.event import (
+from actors.kernel.device import Device
+from actors.kernel.event import (
     ARRIVAL,
     JOB,
     LINK_STATE,
@@ -25,8 +23,10 @@ from emu.wire.event import (
     Message,
     pack_key,
 )
-from emu.wire.frame import WRITE_FIRST, WRITE_ONLY, Frame
-from emu.wire.message import COPY, PAUSE_FRAME, POST
+from actors.kernel.kernel import Kernel
+from actors.kernel.queue import EventQueue
+from actors.wire.frame import WRITE_FIRST, WRITE_ONLY, Frame
+from actors.wire.message import COPY, PAUSE_FRAME, POST
 
 Happening = tuple[int, int, int, int, int]
 """Time, device, kind, port, subject."""

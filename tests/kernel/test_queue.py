@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import emu
-from emu.kernel.kernel import new_queue
-from emu.kernel.queue import SLOT_SHIFT, SLOTS, EventQueue
-from emu.wire.event import NEVER_PS, Event, Message, pack_key
-from emu.wire.frame import WRITE_ONLY, Frame
+from actors.kernel.event import NEVER_PS, Event, Message, pack_key
+from actors.kernel.kernel import new_queue
+from actors.kernel.queue import SLOT_SHIFT, SLOTS, EventQueue
+from actors.wire.frame import WRITE_ONLY, Frame
 
 SLOT_PS = 1 << int(SLOT_SHIFT)
 WHEEL_PS = SLOT_PS * int(SLOTS)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from emu.kernel.device import Series
+from actors.fabric.model import Topology
+from actors.kernel.device import Series
 from emu.measure.collected import CollectivePlan, DeviceRecord, EngineFacts, FlowPlan, JobPlan
-from emu.measure.results import summarise
-from emu.measure.summary import Summary
+from emu.measure.summary.results import summarise
+from emu.measure.summary.summary import Summary
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
-from emu.topology.model import Topology
 
 Counter = tuple[str, int, int, str, int]
 """Metric, port, priority, reason, value."""

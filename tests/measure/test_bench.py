@@ -2,14 +2,14 @@
 
 import pytest
 
+from emu.cli.bench_cases import CASES, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.cli.bench_command import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
-from emu.measure.bench_cases import CASES, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
-from emu.scenario.jobs import CollectiveWorkload
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from emu.scenario.routing import POLICIES
+from emu.scenario.sections.jobs import CollectiveWorkload
+from emu.scenario.sections.routing import POLICIES
 
 HOSTS = {
     "one-flow": 16,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emu.measure import dashboard
-from emu.measure.metrics import METRICS
+from emu.measure.prometheus import dashboard
+from emu.measure.series.metrics import METRICS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"
@@ -28,7 +28,7 @@ def rules() -> list[dict[str, str]]:
 def test_the_dashboard_is_the_one_made_from_the_declaration() -> None:
     file = DEPLOY / "grafana" / "emu.json"
     assert file.read_text(encoding="utf-8") == dashboard.text(), (
-        "make it anew: python -m emu.measure.dashboard > deploy/grafana/emu.json"
+        "make it anew: python -m emu.measure.prometheus.dashboard > deploy/grafana/emu.json"
     )
 
 

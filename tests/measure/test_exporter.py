@@ -12,10 +12,10 @@ from urllib.request import urlopen
 
 import pytest
 
-from actors.runtime import pages
-from actors.runtime.exporter import Discovery, Exporter
-from emu.kernel.device import Series
-from emu.kernel.tally import tally_of
+from actors.kernel.device import Series
+from actors.kernel.tally import tally_of
+from emu.runtime.pages import server as pages
+from emu.runtime.pages.metrics_page import Discovery, Exporter
 from tests.measure.test_exposition import check_format
 from tests.runtime.patience import PATIENCE_S, fetched
 
@@ -55,7 +55,7 @@ def test_scrape_shows_the_last_snapshot(exporter: Exporter) -> None:
 
 
 def test_scrape_gets_a_snapshot_taken_for_it(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.runtime.exporter.WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("emu.runtime.pages.metrics_page.WAIT_S", PATIENCE_S)
     address = exporter.start()
     exporter.publish(0, tally_of([[0, 0]]))
     answers: list[str] = []

@@ -1,8 +1,8 @@
 """Do counters add up to links, drops, imbalance, and what each fault did?"""
 
-from emu.kernel.device import Series
+from actors.kernel.device import Series
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
-from emu.measure.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault
 from emu.scenario.resolve import build_topology
 from tests.fabric.sections import graph, scenario
 from tests.measure.handmade import Counter, fabric, record

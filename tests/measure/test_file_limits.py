@@ -7,7 +7,7 @@ import pytest
 
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
-from emu.measure import run_directory
+from emu.measure.run_directory import run_directory
 from tests.scenarios_run.small import ROOT
 
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"

@@ -5,8 +5,8 @@ from fractions import Fraction
 import pytest
 
 from emu.measure.collected import CollectivePlan, FlowPlan, JobPlan
-from emu.measure.jobs import bandwidth_bps, bus_factor, job_rows, planned_bytes
-from emu.measure.summary import Job
+from emu.measure.summary.jobs import bandwidth_bps, bus_factor, job_rows, planned_bytes
+from emu.measure.summary.summary import Job
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record
 
 MIB = 2**20

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis.strategies import integers
 from librt.strings import BytesWriter
 
-from emu.kernel.tally import tally_of
-from emu.measure.lines import Lines, write_number, write_seconds
+from actors.kernel.tally import tally_of
+from emu.measure.prometheus.lines import Lines, write_number, write_seconds
 
 LARGEST = 2**62
 

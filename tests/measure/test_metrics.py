@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from emu.kernel.device import Series
-from emu.measure.metric import Kind, Metric, Unit
-from emu.measure.metrics import (
+from actors.kernel.device import Series
+from emu.measure.series.metric import Kind, Metric, Unit
+from emu.measure.series.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,

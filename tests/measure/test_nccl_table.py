@@ -1,7 +1,7 @@
 """Do rows look as nccl-tests prints them, and appear when a size is done?"""
 
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.nccl_table import NcclTable
+from emu.measure.tables.nccl_table import NcclTable
 from tests.measure.handmade import all_reduce_plan
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from actors.kernel.device import Series
 from emu import api
 from emu.cli.main import main
-from emu.kernel.device import Series
 from emu.measure.collected import Sample
-from emu.measure.metrics import seconds
-from emu.measure.openmetrics import openmetrics
-from emu.measure.samples import SampleReader, read_digests
+from emu.measure.prometheus.openmetrics import openmetrics
+from emu.measure.run_directory.samples import SampleReader, read_digests
+from emu.measure.series.metrics import seconds
 from tests.measure.prometheus import INSTALLED, Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,9 +7,9 @@ import pytest
 
 from emu.cli.main import main
 from emu.errors import UsageError
-from emu.measure.parting import Run, load_run, main_numbers, parting, parting_lines
-from emu.measure.run_directory import RunDirectory
-from emu.measure.samples import Mixes
+from emu.measure.run_directory.comparison import Run, load_run, main_numbers, parting, parting_lines
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.run_directory.samples import Mixes
 from tests.measure.handmade import summary
 from tests.measure.test_run_directory import write_run
 

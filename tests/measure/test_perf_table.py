@@ -2,7 +2,16 @@
 
 import json
 
-from emu.measure.perf_table import PerfConfig, PerfDevice, PerfRow, fixed, footer, heading, json_value, line
+from emu.measure.tables.perf_table import (
+    PerfConfig,
+    PerfDevice,
+    PerfRow,
+    fixed,
+    footer,
+    heading,
+    json_value,
+    line,
+)
 from emu.workload.perf_scan import ScanSize
 
 CONFIG = PerfConfig(

@@ -13,23 +13,23 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 import emu
 import emu.api
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from actors.kernel.tally import tally_of
 from emu.api import Result
 from emu.cli.bench_case import measured
+from emu.cli.bench_cases import CASES
 from emu.cli.bench_command import run_once
-from emu.kernel.tally import tally_of
-from emu.measure.bench_cases import CASES
 from emu.measure.collected import Counts
-from emu.measure.exposition import Exposition
-from emu.measure.jobs import planned_bytes
-from emu.measure.metric import Kind
-from emu.measure.metrics import METRIC_OF
-from emu.measure.parting import load_run, parting
-from emu.measure.samples import SampleReader
+from emu.measure.prometheus.exposition import Exposition
+from emu.measure.run_directory.comparison import load_run, parting
+from emu.measure.run_directory.samples import SampleReader
+from emu.measure.series.metric import Kind
+from emu.measure.series.metrics import METRIC_OF
+from emu.measure.summary.jobs import planned_bytes
+from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
 from emu.scenario.load import load, load_mapping
-from emu.scenario.overrides import Override, override_with
 from emu.scenario.resolve import build_topology
+from emu.scenario.set_options import Override, override_with
 from tests.measure.test_exposition import check_format
 from tests.runtime.patience import PATIENCE_S, fetched, until
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from emu.measure.report import (
+from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
+from emu.measure.tables.report import (
     about_rate,
     about_size,
     about_time,
@@ -15,7 +16,6 @@ from emu.measure.report import (
     flow_lines,
     most_paused_links,
 )
-from emu.measure.summary import Expectation, FaultEffect, Flow, GroupLoad
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}

@@ -10,8 +10,8 @@ import pytest
 
 from emu.errors import UsageError
 from emu.measure.collected import Sample
-from emu.measure.run_directory import FILES, RunDirectory, write_whole
-from emu.measure.summary import Summary
+from emu.measure.run_directory.run_directory import FILES, RunDirectory, write_whole
+from emu.measure.summary.summary import Summary
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.kernel.device import Series
 from emu.errors import UsageError
-from emu.kernel.device import Series
 from emu.measure.collected import Sample
-from emu.measure.samples import (
+from emu.measure.run_directory.samples import (
     SampleReader,
     SampleWriter,
     digest_header,

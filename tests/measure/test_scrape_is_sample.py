@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from actors.runtime.local import InProcess
-from actors.runtime.participant import Participant
-from actors.runtime.plan import blueprint_of, spread
-from actors.runtime.sampling import Sampler
-from actors.runtime.scrape import Scrape
-from actors.runtime.sync import SyncPoint
 from emu import api
-from emu.measure.metrics import METRIC_OF, labels_of, shown_value
+from emu.measure.series.metrics import METRIC_OF, labels_of, shown_value
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.pages.scrape import Scrape
+from emu.runtime.sampling import Sampler
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.sync_points import SyncPoint
 from tests.runtime.patience import fetched
 
 US = 10**6

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from actors.kernel.device import Series
 from emu.errors import ScenarioError
-from emu.kernel.device import Series
 from emu.measure.collected import DeviceRecord
-from emu.measure.series_verdict import judge_series
-from emu.measure.state_series import State
-from emu.measure.summary import Collective, Job
-from emu.measure.summary import Expectation as Verdict
-from emu.scenario.expect_series import SeriesExpectation
-from emu.scenario.expect_span import FaultTimes, bounds_ps, fault_times
-from emu.scenario.fault_plan import scripted
+from emu.measure.series.expectations import judge_series
+from emu.measure.series.state_changes import State
+from emu.measure.summary.summary import Collective, Job
+from emu.measure.summary.summary import Expectation as Verdict
+from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect.span import FaultTimes, bounds_ps, fault_times
+from emu.scenario.faults.schedule import scripted
 from tests.measure.handmade import fabric, scenario
 
 US = 10**6

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from actors.kernel.event import NEVER_PS
 from actors.ncclx.listing import job_plans
-from actors.runtime.plan import blueprint_of
 from emu import api
-from emu.faults.events import spans_of
-from emu.measure.series import Record
-from emu.measure.state_series import State, lines_of_state
-from emu.scenario.expect_series import SeriesExpectation
-from emu.scenario.fault_plan import scripted
-from emu.wire.event import NEVER_PS
+from emu.measure.series.readings import Record
+from emu.measure.series.state_changes import State, lines_of_state
+from emu.runtime.blueprint import blueprint_of
+from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.faults.events import spans_of
+from emu.scenario.faults.schedule import scripted
 from tests.measure.test_state_series import states
 
 US = 10**6

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from actors.runtime.changes import Changes
-from actors.runtime.local import InProcess
-from actors.runtime.participant import Participant
-from actors.runtime.plan import RunPlan, blueprint_of, spread
-from actors.runtime.state_reading import Rows, StateReading
 from emu import api
-from emu.measure.exposition import StateText
-from emu.measure.group_labels import ranges
-from emu.measure.samples import SampleReader
-from emu.measure.state_metrics import size_range
+from emu.measure.prometheus.exposition import StateText
+from emu.measure.run_directory.samples import SampleReader
+from emu.measure.series.group_labels import ranges
+from emu.measure.series.state_metrics import size_range
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.live.changes import Changes
+from emu.runtime.pages.state_series import Rows, StateReading
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant
 from tests.measure.test_exposition import check_format
 
 US = 10**6

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.outcome import Progress
 from emu.cli.terminal import Terminal
+from emu.runtime.outcome import Progress
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 ROW = (0, 0, 0, 100_000_000, 0)

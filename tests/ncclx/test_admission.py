@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from emu import api
-from emu.measure.summary import Summary
+from emu.measure.summary.summary import Summary
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SENDERS, SLOTS = 15, 4

@@ -8,7 +8,7 @@ import pytest
 from actors.ncclx.ends import CTS_BYTES
 from actors.ncclx.rank import RankProgram
 from actors.ncclx.ring import OPERATION_CODES, RECEIVES, RingCursor
-from emu.wire.message import STATUS_RETRY_EXCEEDED
+from actors.wire.message import STATUS_RETRY_EXCEEDED
 from tests.ncclx.toy import US, Toy, collective, scenario
 
 KNOBS: list[dict[str, Any]] = [

@@ -27,7 +27,7 @@ import pytest
 
 from actors.control.controller import Controller
 from actors.ncclx.algorithms.table import LIBRARY
-from actors.runtime.build import build_kernel, draw
+from emu.build.devices import build_kernel, draw
 from emu.scenario.schema import Scenario
 
 LINE_BPS: Final = 400 * 10**9

@@ -8,7 +8,7 @@ import pytest
 
 from actors.ncclx.waits import Waits, bucket_ps, stamp, waited_ps
 from emu import api
-from emu.measure.summary import ClearToSends
+from emu.measure.summary.summary import ClearToSends
 from tests.ncclx.toy import collective
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -14,7 +14,7 @@ import pytest
 
 import emu
 from emu import api
-from emu.measure.summary import Summary
+from emu.measure.summary.summary import Summary
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 LOST = {"kind": "link_down", "target": "nic-0-0:tor-0-0-0"}

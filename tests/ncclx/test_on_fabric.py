@@ -11,7 +11,7 @@ import pytest
 
 import emu
 from actors.control.controller import Controller
-from actors.runtime.build import build_kernel, draw
+from emu.build.devices import build_kernel, draw
 from emu.scenario.schema import Scenario
 from tests.ncclx.toy import US, collective
 

@@ -11,9 +11,9 @@ import pytest
 from actors.ncclx.graph import Algorithm, Call, Step, StepList
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary import Collective
+from emu.measure.summary.summary import Collective
 from emu.scenario.load import load_text
-from emu.scenario.ncclx import TunerSection
+from emu.scenario.sections.ncclx import TunerSection
 from emu.scenario.tuner import Rates, Shape, choose, modelled
 from tests.ncclx.toy import Toy, scenario
 

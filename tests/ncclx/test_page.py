@@ -3,11 +3,11 @@
 import re
 from pathlib import Path
 
-from emu.scenario.host import NvlinkSection, PcieSection
+from actors.ncclx.collectives import ALGORITHMS, OPERATIONS
 from emu.scenario.load import load_text
-from emu.scenario.ncclx import NcclxSection
-from emu.scenario.operations import ALGORITHMS, OPERATIONS
-from emu.scenario.section import yaml_name
+from emu.scenario.sections.host import NvlinkSection, PcieSection
+from emu.scenario.sections.ncclx import NcclxSection
+from emu.scenario.sections.section import yaml_name
 
 PAGE = Path(__file__).parents[2] / "docs" / "ncclx.md"
 COLLECTIVES = Path(__file__).parents[2] / "docs" / "collectives.md"

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
+from actors.gpu.instruction import Order, write_order
 from actors.gpu.memory import RankMemory
 from actors.gpu.reductions import decode, encode
+from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import Call
 from actors.ncclx.verifying import RankContents, numbers
-from actors.runtime.outcome import Ending, RunOptions
-from actors.runtime.snapshot import fingerprint, from_bytes, to_bytes
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary import Collective
-from emu.scenario.composing import Program
-from emu.scenario.operations import ALGORITHMS
-from emu.wire.order import Order, write_order
+from emu.measure.summary.summary import Collective
+from emu.runtime.outcome import Ending, RunOptions
+from emu.runtime.recovery.snapshot import fingerprint, from_bytes, to_bytes
+from emu.workload.composing import Program
 from tests.runtime.spread_runs import SpreadRun, plan_of
 
 DTYPES = ("fp32", "bf16", "int32")

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from actors.fabric.model import Topology
 from actors.ncclx.listing import job_plans
 from actors.ncclx.plan import Plan, make_plan, planned_payload_bytes
 from emu.scenario.resolve import build_topology, resolve
-from emu.topology.model import Topology
 from tests.ncclx.toy import collective, scenario
 
 

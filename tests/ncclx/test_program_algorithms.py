@@ -12,11 +12,11 @@ import pytest
 
 from actors.gpu.reductions import encode
 from actors.ncclx.verifying import numbers
-from actors.runtime.outcome import RunOptions
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary import Collective
-from emu.scenario.composing import Program
+from emu.measure.summary.summary import Collective
+from emu.runtime.outcome import RunOptions
+from emu.workload.composing import Program
 from tests.ncclx.test_numpy import COMBINE, as_array, as_bytes
 from tests.ncclx.test_payload import payload_rows
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from actors.ncclx.share import GpuSms, Share
 from emu import api
-from emu.measure.summary import Collective
-from emu.scenario.composing import Program
+from emu.measure.summary.summary import Collective
 from emu.scenario.load import load_text
+from emu.workload.composing import Program
 
 STAR = {"kind": "star", "hosts": 4}
 SMS: dict[str, Any] = {"gpu": {"sms": 16}, "ncclx": {"sms_per_channel": 2, "channels": 4}}

@@ -9,8 +9,8 @@ from actors.gpu.gpu import Gpu
 from actors.ncclx.program import ScriptProgram
 from emu import api
 from emu.errors import ScenarioError
-from emu.scenario.composing import Program
 from emu.scenario.load import load_mapping
+from emu.workload.composing import Program
 from tests.ncclx.toy import US, Toy
 
 HOSTS = {"link_delay": "1ns", "link_rate": "512T"}

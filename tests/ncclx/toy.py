@@ -9,20 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.control.controller import Controller, build_controller
+from actors.fabric.model import Role, Topology
 from actors.host.host import Host
-from actors.host_link import MessagePort
+from actors.kernel.device import Device
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.kernel.queue import EventQueue
 from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
 from actors.ncclx.pairs import QpPlan
 from actors.ncclx.plan import Plan, make_plan
 from actors.ncclx.rank import RankProgram
-from emu.kernel.device import Device
-from emu.kernel.kernel import Kernel
-from emu.kernel.queue import EventQueue
-from emu.scenario.resolve import build_topology, resolve
-from emu.scenario.schema import Scenario
-from emu.topology.model import Role, Topology
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.message import (
+from actors.port.host_link import MessagePort
+from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,
     COMPLETION,
@@ -31,6 +29,8 @@ from emu.wire.message import (
     STATUS_RETRY_EXCEEDED,
     STATUS_SUCCESS,
 )
+from emu.scenario.resolve import build_topology, resolve
+from emu.scenario.schema import Scenario
 
 RATE_BPS = 400 * 10**9
 HEADER_BYTES = 64

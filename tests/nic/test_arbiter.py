@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from actors.nic.arbiter import Arbiter
-from actors.nic.queue_pair import QueuePair
+from actors.nic.queue_pair.queue_pair import QueuePair
+from actors.wire.frame import Frame
 from emu.errors import ScenarioError
-from emu.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from actors.nic.congestion import CongestionControl
-from actors.nic.dcqcn import Dcqcn
-from actors.nic.swift import Swift
+from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.dcqcn import Dcqcn
+from actors.nic.congestion.swift import Swift
+from actors.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.errors import ScenarioError
-from emu.scenario.congestion import CongestionSection
-from emu.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
+from emu.scenario.sections.congestion import CongestionSection
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import scenario, star
 

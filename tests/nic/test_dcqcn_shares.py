@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from actors.runtime.nics import control_warnings
-from emu._finder import is_compiled
+from actors.compiled.finder import is_compiled
+from emu.build.nics import control_warnings
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.nic.queue_pair import ERROR
-from emu.wire.frame import ACKNOWLEDGE, Frame
-from emu.wire.message import COMPLETED_SEND, STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
+from actors.nic.queue_pair.queue_pair import ERROR
+from actors.wire.frame import ACKNOWLEDGE, Frame
+from actors.wire.message import COMPLETED_SEND, STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import graph, scenario
 

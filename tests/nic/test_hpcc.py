@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from actors.nic.hpcc import Hpcc
+from actors.nic.congestion.hpcc import Hpcc
+from actors.wire.frame import ACKNOWLEDGE, CNP, Frame
+from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
 from emu.errors import ScenarioError
-from emu.wire.frame import ACKNOWLEDGE, CNP, Frame
-from emu.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.nic.numbers import assign_qpns, assign_udp_source, first_psn, hash_seed, slots_for
+from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source, first_psn, hash_seed, slots_for
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**18 - 1), st.integers(1, 300))

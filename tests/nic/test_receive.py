@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.nics import receive_warnings
+from emu.build.nics import receive_warnings
 from emu.errors import ScenarioError
 from emu.scenario.resolve import build_topology, resolve
 from tests.fabric.rig import Fabric

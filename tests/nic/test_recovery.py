@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from emu._finder import is_compiled
+from actors.compiled.finder import is_compiled
+from actors.kernel.event import NEVER_PS
+from actors.wire.frame import ACKNOWLEDGE, Frame
 from emu.errors import ScenarioError
-from emu.wire.event import NEVER_PS
-from emu.wire.frame import ACKNOWLEDGE, Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 

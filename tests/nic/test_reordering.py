@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emu.kernel.state import load_frame, save_event
-from emu.wire.frame import Frame
-from emu.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from actors.kernel.state import load_frame, save_event
+from actors.wire.frame import Frame
+from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import graph, scenario
 from tests.nic.test_verbs import SCHEMES

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.nic.queue_pair import ERROR
-from actors.nic.readiness import rnr_wait_ps
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.frame import ACKNOWLEDGE
-from emu.wire.message import (
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.nic.queue_pair.queue_pair import ERROR
+from actors.nic.queue_pair.readiness import rnr_wait_ps
+from actors.wire.frame import ACKNOWLEDGE
+from actors.wire.message import (
     COMPLETED_SEND,
     POST_SEND,
     RECEIVE,

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.nic.queue_pair import ERROR
-from actors.nic.states import STATE_NAMES, TRANSITIONS
-from emu.wire.event import MESSAGE, Message, pack_key
-from emu.wire.frame import ACKNOWLEDGE, Frame
-from emu.wire.message import (
+from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.nic.queue_pair.queue_pair import ERROR
+from actors.nic.queue_pair.states import STATE_NAMES, TRANSITIONS
+from actors.wire.frame import ACKNOWLEDGE, Frame
+from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,
     MODIFY,

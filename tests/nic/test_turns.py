@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emu.wire.frame import ACKNOWLEDGE
+from actors.wire.frame import ACKNOWLEDGE
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario
 

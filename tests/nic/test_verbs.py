@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.nic.owed import NO_SYNDROME, Owed, owe_response
-from emu.errors import ScenarioError
-from emu.wire.frame import (
+from actors.nic.queue_pair.owed import NO_SYNDROME, Owed, owe_response
+from actors.wire.frame import (
     ACKNOWLEDGE,
     READ_REQUEST,
     READ_RESPONSE_FIRST,
@@ -31,7 +30,7 @@ from emu.wire.frame import (
     Frame,
     wire_size,
 )
-from emu.wire.message import (
+from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,
     POST_READ,
@@ -39,6 +38,7 @@ from emu.wire.message import (
     POST_WITH_IMMEDIATE,
     STATUS_SUCCESS,
 )
+from emu.errors import ScenarioError
 from tests.fabric.rig import Completion, Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.ncclx.toy import Toy

@@ -13,7 +13,7 @@ import pytest
 
 import emu
 from emu import api
-from emu.measure.summary import Summary
+from emu.measure.summary.summary import Summary
 
 JOB = Path(__file__).parents[2] / "scenarios" / "policies.yaml"
 FRAGMENTED = (0, 4, 2, 8, 1, 5, 3, 9)

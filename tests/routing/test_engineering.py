@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.control.engineering import Change, Demand, PathFinder, Placement
-from actors.switch.engineering import EngineeredRouting
+from actors.control.traffic_engineering import Change, Demand, PathFinder, Placement
+from actors.fabric.model import Topology
+from actors.kernel.event import COLLECTION, MESSAGE, Message, pack_key
+from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.switch import Switch
+from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
+from actors.wire.message import TE_INSTALL
 from emu import api
 from emu.scenario.resolve import build_topology
-from emu.scenario.routing import TrafficEngineering
-from emu.topology.model import Topology
-from emu.wire.event import COLLECTION, MESSAGE, Message, pack_key
-from emu.wire.frame import WRITE_MIDDLE, Frame, wire_size
-from emu.wire.message import TE_INSTALL
+from emu.scenario.sections.routing import TrafficEngineering
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

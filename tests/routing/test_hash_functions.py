@@ -8,7 +8,9 @@ from itertools import product
 
 import pytest
 
-from actors.switch.hash_functions import (
+from actors.kernel.mixing import Stream
+from actors.switch.routing.ecmp import E_ECMP, ECMP, choose, flow_hash
+from actors.switch.routing.hash_functions import (
     CRC16,
     CRC32,
     FIELDS,
@@ -18,9 +20,7 @@ from actors.switch.hash_functions import (
     XOR_FOLD,
     FieldHash,
 )
-from actors.switch.hashing import E_ECMP, ECMP, choose, flow_hash
-from emu.kernel.mixing import Stream
-from emu.wire.frame import WRITE_MIDDLE, Frame
+from actors.wire.frame import WRITE_MIDDLE, Frame
 
 KEYS = [b"", b"\x00", b"123456789", bytes(range(21)), b"\xff" * 20]
 FIVE_TUPLE = [0, 1, 2, 3, 4]

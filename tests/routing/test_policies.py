@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from actors.kernel.device import Plain
+from actors.kernel.mixing import Stream
 from actors.switch.switch import Switch
+from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu.errors import ScenarioError
-from emu.kernel.device import Plain
-from emu.kernel.mixing import Stream
-from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from emu.wire.frame import WRITE_MIDDLE, Frame, wire_size
+from emu.scenario.yaml.dump import to_yaml
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

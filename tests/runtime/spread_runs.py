@@ -11,17 +11,17 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from actors.runtime.changes import Changes, all_of
-from actors.runtime.local import InProcess
-from actors.runtime.outcome import Ending
-from actors.runtime.participant import Participant, records_of
-from actors.runtime.plan import RunPlan, blueprint_of, spread
-from actors.runtime.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot
-from actors.runtime.sync import SyncPoint
 from emu.measure.digest import run_digest
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.live.changes import Changes, all_of
+from emu.runtime.outcome import Ending
+from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.load import load
-from emu.scenario.overrides import override_with
 from emu.scenario.resolve import build_topology
+from emu.scenario.set_options import override_with
 from tests.scenarios_run.small import brief, path_of, smaller
 
 ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 
 STOPPED_MS = 20
 BETWEEN_MS = 30

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.aiming import MOST_BYTES, chosen
-from actors.runtime.control_socket import fault_list
 from emu import api
 from emu.errors import ScenarioError
-from emu.faults.targets import Candidate, Spot, candidates
-from emu.going_on import fork
-from emu.measure.journal import recorded
-from emu.measure.run_directory import RunDirectory
-from emu.measure.samples import SampleReader
+from emu.measure.run_directory.journal import recorded
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.run_directory.samples import SampleReader
+from emu.resume import fork
+from emu.runtime.live.busiest import MOST_BYTES, chosen
+from emu.runtime.live.control_socket import fault_list
+from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

@@ -8,15 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.partition import Partition
-from actors.runtime.plan import RunPlan, blueprint_of, spread
-from emu.api import prepare
-from emu.errors import ProtocolError
-from emu.vectors import append, vec
-from emu.wire.batch import encode_batch
-from emu.wire.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
-from emu.wire.frame import WRITE_ONLY, Frame, wire_size
-from emu.wire.message import (
+from actors.kernel.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
+from actors.kernel.vectors import append, vec
+from actors.wire.batch import encode_batch
+from actors.wire.frame import WRITE_ONLY, Frame, wire_size
+from actors.wire.message import (
     BEGIN,
     COMPLETED_SEND,
     COMPLETION,
@@ -34,6 +30,10 @@ from emu.wire.message import (
     TE_INSTALL,
     TE_PORT_DOWN,
 )
+from emu.api import prepare
+from emu.errors import ProtocolError
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.sync.partition import Partition
 
 MANAGEMENT = 2047
 BEYOND = 1 << 40

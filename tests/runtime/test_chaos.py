@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from actors.runtime.ray_session import endable
+from emu.runtime.workers.session import endable
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 

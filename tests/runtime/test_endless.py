@@ -1,14 +1,14 @@
 """Does a run without an end keep what it needs to tell how it goes, and no more?"""
 
 from actors.control.controller import MOST_ROWS, Controller
+from actors.kernel.event import Message
+from actors.kernel.queue import EventQueue
+from actors.ncclx.operations import JobOutline
 from actors.ncclx.plan import FOR_EVER
 from actors.ncclx.waits import Waits
-from actors.runtime.nics import MOST_DELIVERIES
+from actors.wire.message import PRESENT_OPERATION, REPORT, STATUS_SUCCESS
 from emu import api
-from emu.kernel.queue import EventQueue
-from emu.wire.event import Message
-from emu.wire.message import PRESENT_OPERATION, REPORT, STATUS_SUCCESS
-from emu.workload.operations import JobOutline
+from emu.build.nics import MOST_DELIVERIES
 
 
 def report(job: int, end_ps: int) -> Message:

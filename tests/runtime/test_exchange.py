@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.exchange import (
+from emu.errors import ProtocolError
+from emu.runtime.workers.exchange import (
     LENGTH,
     MOST_BODY_BYTES,
     QUIET_BYTES,
@@ -17,7 +18,6 @@ from actors.runtime.exchange import (
     Unframer,
     framed,
 )
-from emu.errors import ProtocolError
 from tests.runtime.patience import PATIENCE_S
 
 LARGE = 3_000_000

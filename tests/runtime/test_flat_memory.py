@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.exporter import resident_bytes
-from actors.runtime.outcome import Progress
 from emu import api
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.runtime.outcome import Progress
+from emu.runtime.pages.metrics_page import resident_bytes
 from emu.units import PS_PER_S
 from tests.scenarios_run.small import ROOT
 

@@ -1,7 +1,7 @@
 """Where the workers of a lost node go."""
 
-from actors.runtime.homes import rehoused
-from actors.runtime.nodes import Node
+from emu.runtime.workers.nodes import Node
+from emu.runtime.workers.worker_placement import rehoused
 
 
 def nodes(**cpus: int) -> list[Node]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.keeper import Keeper
-from actors.runtime.outcome import Observer, RunOptions
-from actors.runtime.snapshot import Snapshot
-from actors.runtime.snapshot_files import Saved, digest_of, encode_share, write_file
+from emu.runtime.outcome import Observer, RunOptions
+from emu.runtime.recovery.snapshot import Snapshot
+from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.recovery.snapshot_files import Saved, digest_of, encode_share, write_file
 from tests.runtime.spread_runs import plan_of
 
 

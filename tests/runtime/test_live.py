@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.control_socket import fault_list
-from actors.runtime.outcome import WorkerRecord
-from actors.runtime.pace import QUANTUM_S
+from actors.kernel.mixing import Stream
 from emu import api
 from emu.errors import UsageError
-from emu.kernel.mixing import Stream
 from emu.measure.collected import Sample
-from emu.measure.journal import Recorded, recorded
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.journal import Recorded, recorded
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.runtime.live.control_socket import fault_list
+from emu.runtime.live.pacing import QUANTUM_S
+from emu.runtime.outcome import WorkerRecord
 from tests.conftest import SOAK
 from tests.runtime.patience import PATIENCE_S
 

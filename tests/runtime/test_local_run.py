@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.digest import run_digest
+from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
 from tests.conftest import SOAK
 from tests.runtime.patience import fetched
 from tests.runtime.spread_runs import plan_of
@@ -117,8 +117,8 @@ def test_unfinished_job_at_the_time_limit_ends_the_run_as_out_of_time() -> None:
 
 
 LONG_RUN = """
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Observer, RunOptions
+from emu.runtime.run import run_scenario
+from emu.runtime.outcome import Observer, RunOptions
 from tests.runtime.spread_runs import plan_of
 
 class Ready(Observer):

@@ -86,8 +86,8 @@ FLOWS: dict[str, Any] = {
 }
 MINE = """
 from actors.nic.arbiter import Arbiter
-from actors.nic.congestion import CongestionControl
-from actors.switch.policy import RoutingPolicy
+from actors.nic.congestion.control import CongestionControl
+from actors.switch.routing.policy import RoutingPolicy
 from emu.errors import EmuError
 
 
@@ -134,8 +134,16 @@ POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algor
 @pytest.mark.parametrize(
     ("key", "name", "said"),
     [
-        (POLICY, "Stranger", "does not load: it is no subclass of actors.switch.policy.RoutingPolicy"),
-        (CONTROL, "Stranger", "does not load: it is no subclass of actors.nic.congestion.CongestionControl"),
+        (
+            POLICY,
+            "Stranger",
+            "does not load: it is no subclass of actors.switch.routing.policy.RoutingPolicy",
+        ),
+        (
+            CONTROL,
+            "Stranger",
+            "does not load: it is no subclass of actors.nic.congestion.control.CongestionControl",
+        ),
         (ARBITER, "Stranger", "does not load: it is no subclass of actors.nic.arbiter.Arbiter"),
         (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),
         (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),

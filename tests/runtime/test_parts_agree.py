@@ -2,10 +2,10 @@
 
 import pytest
 
-from actors.runtime.lookahead import close_lookaheads
-from actors.runtime.outcome import Ending
-from actors.runtime.sync import SyncGrid
 from emu.errors import ProtocolError
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.lookahead import close_lookaheads
+from emu.runtime.sync.sync_points import SyncGrid
 from tests.conftest import SOAK
 from tests.runtime.toys import ToyNetwork, ToyRun, crossings_of, finished_run, part_of, random_network
 

@@ -13,11 +13,11 @@ import pytest
 import trio
 import trio.testing
 
-from actors.runtime import peers as peers_module
-from actors.runtime.exchange import PeerGone, SocketExchange
-from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
-from actors.runtime.peers import Address, Peers
 from emu.errors import ProtocolError, RuntimeFailure
+from emu.runtime.workers import peers as peers_module
+from emu.runtime.workers.exchange import PeerGone, SocketExchange
+from emu.runtime.workers.handshake import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
+from emu.runtime.workers.peers import Address, Peers
 from tests.runtime.patience import PATIENCE_S
 from tests.runtime.under_trio import run
 

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.placement import (
+from actors.fabric.model import Topology
+from emu.errors import UsageError
+from emu.runtime.sync.placement import (
     PLACEMENTS,
     Placement,
     assign,
@@ -12,9 +14,7 @@ from actors.runtime.placement import (
     management_pairs,
     workers_of,
 )
-from emu.errors import UsageError
-from emu.topology.load import expected_loads
-from emu.topology.model import Topology
+from emu.topology.traffic_load import expected_loads
 from tests.topology.fabrics import (
     dcn_pluses,
     dual_tor,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.measure.collected import Sample
+from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
 from tests.runtime.patience import PATIENCE_S, alive, fetched, until
 from tests.runtime.spread_runs import plan_of
 from tests.scenarios_run.small import ROOT
@@ -97,7 +97,7 @@ def test_pages_of_workers_on_another_host_are_served_on_this_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator is told that it is on another host than its workers, and sees none of their files."""
-    monkeypatch.setattr("actors.runtime.coordinator.host_identity", lambda: "elsewhere")
+    monkeypatch.setattr("emu.runtime.workers.coordinator.host_identity", lambda: "elsewhere")
     notes = Notes()
     outcome = run("tiny_flap", notes=notes, workers=2, metrics=True, directory=tmp_path)
     assert outcome.digest == run("tiny_flap", local=True).digest
@@ -153,8 +153,8 @@ def test_cluster_that_cannot_be_reached_is_one_clear_line(address: str, reason: 
 
 ALONE = """
 import os
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Observer, RunOptions
+from emu.runtime.run import run_scenario
+from emu.runtime.outcome import Observer, RunOptions
 from tests.runtime.spread_runs import plan_of
 
 class Up(Observer):

@@ -20,12 +20,12 @@ from urllib.request import urlopen
 import pytest
 import ray
 
-from actors.runtime.crew import crew_of_session
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from actors.runtime.worker import Worker
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 from emu.measure.collected import Sample
+from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
+from emu.runtime.workers.worker import Worker
+from emu.runtime.workers.worker_pool import crew_of_session
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling
@@ -246,7 +246,7 @@ def test_counters_of_a_worker_elsewhere_do_not_fall_though_it_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was executed since the last snapshot, a tenth of the run and more, is executed again."""
-    monkeypatch.setattr("actors.runtime.coordinator.host_identity", lambda: "elsewhere")
+    monkeypatch.setattr("emu.runtime.workers.coordinator.host_identity", lambda: "elsewhere")
     read: list[dict[str, float]] = []
     before: list[int] = []
 

@@ -1,7 +1,7 @@
 """When a snapshot is due, when it is whole, and how often a run that breaks is begun again."""
 
-from actors.runtime.recovery import Patience, SnapshotClock
-from actors.runtime.snapshot_files import Saved
+from emu.runtime.recovery.rules import Patience, SnapshotClock
+from emu.runtime.recovery.snapshot_files import Saved
 
 
 def saved(sync_ps: int, cost_s: float, error: str = "") -> Saved:

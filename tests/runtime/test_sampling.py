@@ -1,11 +1,11 @@
 """A sample holds what the counters say at that virtual time, also of devices that stood still."""
 
-from actors.runtime.build import build_kernel, draw
-from actors.runtime.partition import Partition
-from actors.runtime.sampling import Sampler
-from actors.runtime.sync import SyncPoint
+from actors.wire.batch import BatchReader
+from emu.build.devices import build_kernel, draw
+from emu.runtime.sampling import Sampler
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.load import load_mapping
-from emu.wire.batch import BatchReader
 
 INCAST = {
     "name": "paused",

@@ -5,11 +5,11 @@ The switches number 80. Whatever grew with pairs of GPUs would have a million en
 
 import pytest
 
-from actors.runtime.plan import RunPlan, blueprint_of, spread
+from actors.fabric.routing import routes
 from actors.switch.switch import Switch
 from emu.api import prepare
 from emu.api import run as run_scenario
-from emu.topology.routing import routes
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 
 RACKS, SPINES, GPUS = 64, 16, 1024
 

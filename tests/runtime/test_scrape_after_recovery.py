@@ -2,10 +2,10 @@
 
 import re
 
-from actors.runtime.participant import Participant
-from actors.runtime.partition import Partition
-from actors.runtime.plan import RunPlan
-from actors.runtime.scrape import Scrape
+from emu.runtime.blueprint import RunPlan
+from emu.runtime.pages.scrape import Scrape
+from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.partition import Partition
 from tests.runtime.patience import fetched
 from tests.runtime.spread_runs import plan_of
 

@@ -8,11 +8,11 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.exchange import framed
-from actors.runtime.hello import Handshake, RunIdentity
-from actors.runtime.peers import StreamExchange
-from actors.runtime.seal import MAC_BYTES, Seal
 from emu.errors import ProtocolError
+from emu.runtime.workers.exchange import framed
+from emu.runtime.workers.handshake import Handshake, RunIdentity
+from emu.runtime.workers.peers import StreamExchange
+from emu.runtime.workers.seal import MAC_BYTES, Seal
 from tests.runtime.patience import PATIENCE_S
 
 KEY = bytes(range(32))

@@ -1,7 +1,7 @@
 """A worker that is alone looks after scrapes and stops as one with peers does."""
 
-from actors.runtime.participant import Participant
-from actors.runtime.simulation import Simulation
+from emu.runtime.sync.logical_process import Participant
+from emu.runtime.workers.simulation import Simulation
 from tests.runtime.spread_runs import plan_of
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.outcome import Ending
-from actors.runtime.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
-from actors.runtime.sync import SyncGrid, SyncPoint
+from actors.kernel.device import Plain
+from actors.kernel.mixing import Stream
 from emu.errors import RuntimeFailure, UsageError
-from emu.kernel.device import Plain
-from emu.kernel.mixing import Stream
+from emu.runtime.outcome import Ending
+from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
+from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 from tests.runtime.toys import ToyRun, random_network

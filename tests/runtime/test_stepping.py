@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from actors.link import Port
-from actors.runtime.local import InProcess
-from actors.runtime.outcome import Ending
-from actors.runtime.participant import Participant, records_of
-from actors.runtime.plan import blueprint_of, spread
+from actors.port.link import Port
+from actors.port.tap import Tap
 from actors.switch.switch import Switch
-from actors.tap import Tap
+from actors.wire.frame import Frame
 from emu import api
 from emu.errors import UsageError
 from emu.measure.digest import run_digest
-from emu.wire.frame import Frame
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"

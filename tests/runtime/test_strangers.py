@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import ray
 
-from actors.runtime.hello import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handshake, RunIdentity
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
+from emu.runtime.workers.handshake import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handshake, RunIdentity
 from tests.runtime.patience import PATIENCE_S, fetched
 from tests.runtime.spread_runs import plan_of
 
@@ -44,8 +44,8 @@ class Drawn:
                 self.secret = found
             return found
 
-        monkeypatch.setattr("actors.runtime.coordinator.secrets.token_hex", name)
-        monkeypatch.setattr("actors.runtime.coordinator.secrets.token_bytes", secret)
+        monkeypatch.setattr("emu.runtime.workers.coordinator.secrets.token_hex", name)
+        monkeypatch.setattr("emu.runtime.workers.coordinator.secrets.token_bytes", secret)
 
 
 class Besieged(Observer):

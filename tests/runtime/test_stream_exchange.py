@@ -4,10 +4,10 @@ import pytest
 import trio
 import trio.testing
 
-from actors.runtime import peers as peers_module
-from actors.runtime.exchange import LENGTH, framed
-from actors.runtime.peers import StreamExchange
 from emu.errors import EmuError, ProtocolError
+from emu.runtime.workers import peers as peers_module
+from emu.runtime.workers.exchange import LENGTH, framed
+from emu.runtime.workers.peers import StreamExchange
 from tests.runtime.patience import PATIENCE_S
 from tests.runtime.under_trio import run
 

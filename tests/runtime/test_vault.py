@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from actors.runtime.snapshot_files import MAGIC, BrokenFile
-from actors.runtime.vault import CHUNK_BYTES, Vault
+from emu.runtime.recovery.replica_store import CHUNK_BYTES, Vault
+from emu.runtime.recovery.snapshot_files import MAGIC, BrokenFile
 
 
 def file_of(body: bytes) -> bytes:
@@ -74,7 +74,7 @@ def test_more_than_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     vault.begin(7, 2)
     with pytest.raises(ValueError, match="bytes at once"):
         vault.put(7, 0, bytes(CHUNK_BYTES + 1))
-    monkeypatch.setattr("actors.runtime.vault.MOST_BYTES", 100)
+    monkeypatch.setattr("emu.runtime.recovery.replica_store.MOST_BYTES", 100)
     vault.put(7, 0, bytes(60))
     vault.put(7, 1, bytes(40))
     with pytest.raises(ValueError, match="100 in all"):

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, Outcome, RunOptions
-from actors.runtime.waiting import MOST_SHOWN, Wait, circle_of, explain
+from emu.runtime.outcome import Ending, Outcome, RunOptions
+from emu.runtime.run import run_scenario
+from emu.runtime.waiting import MOST_SHOWN, Wait, circle_of, explain
 from tests.runtime.spread_runs import plan_of
 
 NODES = st.integers(0, 6)

@@ -3,21 +3,21 @@
 import pytest
 from mypy_extensions import i64
 
-from actors.runtime.lookahead import (
+from actors.kernel.event import NEVER_PS
+from actors.kernel.vectors import vec
+from actors.wire.batch import Batch
+from emu.errors import ProtocolError
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.lookahead import (
     Crossing,
     close_lookaheads,
     fabric_lookahead_ps,
     message_lookahead_ps,
     neighbours_of,
 )
-from actors.runtime.outcome import Ending
-from actors.runtime.rounds import Contribution, Parcel, Step
-from actors.runtime.sync import SyncGrid
-from actors.runtime.window import WindowMachine
-from emu.errors import ProtocolError
-from emu.vectors import vec
-from emu.wire.batch import Batch
-from emu.wire.event import NEVER_PS
+from emu.runtime.sync.rounds import Contribution, Parcel, Step
+from emu.runtime.sync.sync_points import SyncGrid
+from emu.runtime.sync.window import WindowMachine
 
 US = 1_000_000
 FOUR_SECONDS = 4_000_000_000_000

@@ -8,23 +8,23 @@ keeps count of what has died out, and ends the run.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.link import Outbox
-from actors.runtime.local import InProcess
-from actors.runtime.lookahead import Crossing, close_lookaheads, neighbours_of
-from actors.runtime.outcome import Ending
-from actors.runtime.participant import Participant, records_of
-from actors.runtime.partition import Partition
-from actors.runtime.sync import SyncGrid, SyncPoint
-from actors.runtime.window import WindowMachine
-from emu.kernel.device import Device, Plain
-from emu.kernel.kernel import Kernel
-from emu.kernel.mixing import Stream
-from emu.kernel.queue import EventQueue
+from actors.kernel.device import Device, Plain
+from actors.kernel.event import ARRIVAL, JOB, MESSAGE, NEVER_PS, RETRANSMIT, WATCHDOG, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.kernel.mixing import Stream
+from actors.kernel.queue import EventQueue
+from actors.port.link import Outbox
+from actors.wire.batch import BatchReader
+from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
+from actors.wire.message import COPIED, REPORT
 from emu.measure.digest import run_digest
-from emu.wire.batch import BatchReader
-from emu.wire.event import ARRIVAL, JOB, MESSAGE, NEVER_PS, RETRANSMIT, WATCHDOG, Message, pack_key
-from emu.wire.frame import WRITE_MIDDLE, Frame, wire_size
-from emu.wire.message import COPIED, REPORT
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.lookahead import Crossing, close_lookaheads, neighbours_of
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
+from emu.runtime.sync.window import WindowMachine
 
 TICK_PS = 100_000
 STOP_DELAY_PS = 5_000_000

@@ -7,9 +7,9 @@ from typing import Any
 
 from emu.errors import ScenarioError
 from emu.scenario.load import Loaded, load, load_mapping, load_text
-from emu.scenario.overrides import parse_override
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
+from emu.scenario.set_options import parse_override
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"

@@ -3,8 +3,8 @@
 import pytest
 
 from emu.errors import ScenarioError
-from emu.scenario.ncclx import NcclxSection
-from emu.scenario.overrides import parse_override
+from emu.scenario.sections.ncclx import NcclxSection
+from emu.scenario.set_options import parse_override
 from emu.units import parse_time
 from tests.scenario.scenarios import SMALL, refusals, scenario
 

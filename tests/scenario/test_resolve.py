@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from emu.faults.timeline import LinkChange
-from emu.scenario.flows import FlowList
+from actors.fabric.model import Role
+from emu.scenario.faults.timeline import LinkChange
 from emu.scenario.resolve import build_topology
-from emu.topology.model import Role
+from emu.scenario.sections.flows import FlowList
 from emu.workload.flows import Flow
 from tests.scenario.scenarios import (
     ROOT,

@@ -5,15 +5,15 @@ from fractions import Fraction
 import pytest
 
 from emu.docstrings import field_docstrings
-from emu.scenario.buffer import BufferSection
-from emu.scenario.ncclx import NcclxSection
-from emu.scenario.nic import NicSection, TransportSection
 from emu.scenario.reference import parts
-from emu.scenario.routing import POLICIES, EEcmp
 from emu.scenario.schema import Scenario
-from emu.scenario.section import Section, yaml_name
-from emu.scenario.shape import fields, shape_at
-from emu.scenario.switch import PfcSection
+from emu.scenario.sections.buffer import BufferSection
+from emu.scenario.sections.ncclx import NcclxSection
+from emu.scenario.sections.nic import NicSection, TransportSection
+from emu.scenario.sections.routing import POLICIES, EEcmp
+from emu.scenario.sections.section import Section, yaml_name
+from emu.scenario.sections.switch import PfcSection
+from emu.scenario.yaml.shape import fields, shape_at
 from tests.scenario.scenarios import SMALL, scenario
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from emu.wire.event import ARRIVAL, PAUSE, Message, pack_key
-from emu.wire.frame import WRITE_ONLY, Frame, wire_size
-from emu.wire.message import PAUSE_FRAME
+from actors.kernel.event import ARRIVAL, PAUSE, Message, pack_key
+from actors.wire.frame import WRITE_ONLY, Frame, wire_size
+from actors.wire.message import PAUSE_FRAME
 from tests.fabric.rig import Fabric
 
 FULL_PS = 83_880

@@ -10,8 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from actors.link import Port, Wire
-from actors.pfc import Pfc
+from actors.kernel.device import Device
+from actors.kernel.queue import EventQueue
+from actors.port.link import Port, Wire
+from actors.port.pfc import Pfc
 from actors.switch.buffer import (
     ADMITTED,
     HEADROOM_OVERRUN,
@@ -19,8 +21,6 @@ from actors.switch.buffer import (
     Buffer,
     PriorityGroup,
 )
-from emu.kernel.device import Device
-from emu.kernel.queue import EventQueue
 
 ONE = 1 << 16
 """Alpha 1 as a fixed-point number."""

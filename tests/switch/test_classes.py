@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from actors.wire.frame import Frame
 from emu.errors import ScenarioError
 from emu.scenario.resolve import resolve
-from emu.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives

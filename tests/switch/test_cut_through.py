@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from emu.wire.frame import Frame
+from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, graph, scenario, star, zone
 

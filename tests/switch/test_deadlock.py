@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Ending, RunOptions
+from emu.runtime.outcome import Ending, RunOptions
+from emu.runtime.run import run_scenario
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 

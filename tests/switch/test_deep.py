@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.runtime.waiting import explain, waits_of
 from actors.switch.deep import DeepSwitch
+from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu.errors import ScenarioError
+from emu.runtime.waiting import explain, waits_of
 from emu.scenario.load import load_mapping
-from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.nic.numbers import assign_qpns, assign_udp_source, hash_seed
-from actors.switch.hashing import E_ECMP, ECMP, choose, flow_hash
+from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source, hash_seed
+from actors.switch.routing.ecmp import E_ECMP, ECMP, choose, flow_hash
+from actors.wire.frame import WRITE_MIDDLE, Frame
 from emu.scenario.resolve import build_topology
-from emu.wire.frame import WRITE_MIDDLE, Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from actors.kernel.mixing import Stream
 from actors.switch.ecn import Red
-from emu.kernel.mixing import Stream
-from emu.scenario.switch import EcnSection
+from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
+from emu.scenario.sections.switch import EcnSection
 from emu.units import parse_rate, parse_size
-from emu.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import frame_arrives

@@ -11,11 +11,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from actors.link import Port
-from actors.pfc import Pfc
+from actors.kernel.event import PAUSE, Message, key_device, key_kind
+from actors.port.link import Port
+from actors.port.pfc import Pfc
 from emu.errors import ScenarioError
 from emu.scenario.resolve import resolve
-from emu.wire.event import PAUSE, Message, key_device, key_kind
 from tests.fabric.invariants import Pending, _pauses
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, scenario, star

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.wire.frame import Frame
+from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.switch.groups import Group
+from actors.switch.routing.groups import Group
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

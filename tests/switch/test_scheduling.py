@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from actors.switch.scheduling import WeightedPort
-from emu.wire.frame import Frame
+from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import frame_arrives, pause_arrives

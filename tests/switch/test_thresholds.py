@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.sizing import headroom_warnings, shared_pool_bytes
 from actors.switch.thresholds import dcqcn_thresholds
+from emu.build.buffer_sizes import headroom_warnings, shared_pool_bytes
 from emu.errors import ScenarioError
 from emu.scenario.resolve import build_topology, resolve
 from tests.fabric.rig import Fabric

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from emu.kernel.device import Plain
+from actors.kernel.device import Plain
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives

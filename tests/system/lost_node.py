@@ -25,10 +25,10 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from actors.runtime.launch import run_scenario
-from actors.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
 from emu.errors import RuntimeFailure
 from emu.measure.collected import Sample
+from emu.runtime.outcome import Observer, Progress, RunOptions, WorkerRecord
+from emu.runtime.run import run_scenario
 from tests.runtime.spread_runs import plan_of
 
 PACED_S = 4

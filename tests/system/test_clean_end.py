@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 from tests.conftest import SOAK
 from tests.runtime.patience import PATIENCE_S, until
 from tests.scenarios_run.small import ROOT

@@ -9,7 +9,7 @@ import pytest
 
 from emu.cli.main import main
 from emu.errors import UsageError
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory
 from tests.scenarios_run.small import ROOT
 
 SCENARIO = """\
@@ -25,9 +25,9 @@ FAULT = '{"at": "160us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": 
 DRIVER = """
 import os, resource, signal, sys
 from pathlib import Path
-from actors.runtime.saving import Saving
+from emu.runtime.recovery.saving import Saving
 from emu import api
-from emu.measure.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory
 
 class Doomed(api.Observer):
     whole = 0

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.control_socket import ask
-from emu.measure import dashboard
+from emu.measure.prometheus import dashboard
+from emu.runtime.live.control_socket import ask
 from tests.measure.prometheus import INSTALLED, Prometheus
 from tests.runtime.patience import PATIENCE_S, until
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from actors.runtime.outcome import Observer, RunOptions, WorkerRecord
 from emu import api
 from emu.errors import UsageError
+from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
 from tests.scenarios_run.small import path_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime import control_socket
-from actors.runtime.control_socket import ControlSocket, ask
 from emu import api
 from emu.cli.main import main
 from emu.errors import UsageError
+from emu.runtime.live import control_socket
+from emu.runtime.live.control_socket import ControlSocket, ask
 from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).resolve().parents[2]

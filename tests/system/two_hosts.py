@@ -25,7 +25,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from emu.kernel.mixing import Stream
+from actors.kernel.mixing import Stream
 from tests.scenarios_run.small import ROOT, path_of, smaller
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from emu.compiling import DURATION, CannotCompileError, lighten, refuse_unless_possible
+from actors.compiled.build import DURATION, CannotCompileError, lighten, refuse_unless_possible
 from tests.tidy.tracked import ROOT
 
-STEP = "from emu.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
-WALK = "from emu.kernel.toy import step\n\n\ndef walk(n: int) -> int:\n    return step(step(n))\n"
+STEP = "from actors.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
+WALK = "from actors.kernel.toy import step\n\n\ndef walk(n: int) -> int:\n    return step(step(n))\n"
 LIMITS = "from typing import Final\n\nLIMIT: Final = 1\n"
-HOT = "HOT_MODULES = ('emu.kernel.toy', 'emu.kernel.absent', 'actors.walk')\n"
+HOT = "HOT_MODULES = ('actors.kernel.toy', 'actors.kernel.absent', 'actors.walk')\n"
 ASK = "import emu, actors.walk as w; print(w.walk(10), emu.compiled_state(), w.__file__.endswith('.so'))"
 
 
@@ -51,15 +51,20 @@ def python(root: Path, *arguments: str, **environment: str) -> str:
 
 def write_copy(root: Path) -> Path:
     """The finder and the compile step around toy modules; returns `root`."""
-    for name in ("emu/__init__.py", "emu/_finder.py", "emu/compiling.py", "actors/__init__.py"):
+    for name in (
+        "emu/__init__.py",
+        "actors/compiled/finder.py",
+        "actors/compiled/build.py",
+        "actors/__init__.py",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, root / name)
-    (root / "emu/kernel").mkdir()
+    (root / "actors/kernel").mkdir()
     for name, text in {
-        "emu/hot_modules.py": HOT,
-        "emu/kernel/__init__.py": "",
-        "emu/kernel/limits.py": LIMITS,
-        "emu/kernel/toy.py": STEP,
+        "actors/compiled/hot_modules.py": HOT,
+        "actors/kernel/__init__.py": "",
+        "actors/kernel/limits.py": LIMITS,
+        "actors/kernel/toy.py": STEP,
         "actors/walk.py": WALK,
     }.items():
         (root / name).write_text(text)
@@ -70,7 +75,7 @@ def write_copy(root: Path) -> Path:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy that was compiled once. Tests must not change it; `copy` is for that."""
     root = write_copy(tmp_path_factory.mktemp("built"))
-    said = python(root, "-m", "emu.compiling")
+    said = python(root, "-m", "actors.compiled.build")
     assert said.splitlines() == [f"compile: 2 modules, {DURATION}", "compile: 2 modules compiled"]
     return root
 
@@ -88,7 +93,7 @@ def test_matching_build_is_used(built: Path) -> None:
 
 @needs_compiler
 def test_matching_build_is_left_alone(built: Path) -> None:
-    assert python(built, "-m", "emu.compiling") == "compile: 2 modules up to date"
+    assert python(built, "-m", "actors.compiled.build") == "compile: 2 modules up to date"
 
 
 @needs_compiler
@@ -101,9 +106,9 @@ def test_environment_keeps_the_source(built: Path) -> None:
 @pytest.mark.parametrize(
     ("edited", "text", "answer"),
     [
-        ("emu/kernel/toy.py", STEP.replace("2", "3"), 94),
+        ("actors/kernel/toy.py", STEP.replace("2", "3"), 94),
         ("actors/walk.py", WALK.replace("step(step(n))", "step(n)"), 21),
-        ("emu/kernel/limits.py", LIMITS.replace("1", "2"), 46),
+        ("actors/kernel/limits.py", LIMITS.replace("1", "2"), 46),
     ],
     ids=["first module", "last module", "constant of a module that is not compiled"],
 )
@@ -115,7 +120,7 @@ def test_stale_build_never_shadows_edited_source(copy: Path, edited: str, text: 
 
 @needs_compiler
 def test_hot_module_that_appears_makes_the_build_stale(copy: Path) -> None:
-    (copy / "emu/kernel/absent.py").write_text("X = 1\n")
+    (copy / "actors/kernel/absent.py").write_text("X = 1\n")
     assert "the sources changed" in python(copy, "-c", ASK)
 
 
@@ -140,7 +145,7 @@ def test_without_a_build_the_source_runs(tmp_path: Path) -> None:
 
 def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
     root = write_copy(tmp_path)
-    said = python(root, "-m", "emu.compiling", CC="no-such-compiler")
+    said = python(root, "-m", "actors.compiled.build", CC="no-such-compiler")
     assert said == "compile: no C compiler (no-such-compiler); continuing interpreted, with the same answers"
     assert python(root, "-c", ASK) == "43 interpreted (not compiled; run `make compile`) False"
 
@@ -164,7 +169,7 @@ def test_bodies_of_modules_are_marked_as_run_once_and_nothing_else_is(tmp_path: 
 def test_failed_compile_is_one_line_and_a_log(tmp_path: Path) -> None:
     root = write_copy(tmp_path)
     (root / "actors/walk.py").write_text(WALK.replace("-> int", "-> str"))
-    (_, said) = python(root, "-m", "emu.compiling").splitlines()
+    (_, said) = python(root, "-m", "actors.compiled.build").splitlines()
     log = root / "emu/_ext/compile.log"
     assert said == f"compile: the compile failed (see {log}); continuing interpreted, with the same answers"
     assert "actors/walk.py:5: error: Incompatible return value type" in log.read_text()

@@ -4,7 +4,12 @@ import ast
 
 from tests.tidy.tracked import python_files, tree_of
 
-MODEL = ("emu/kernel", "emu/wire", "emu/topology", *(f"actors/{r}" for r in ("switch", "nic", "host", "gpu")))
+MODEL = (
+    "actors/kernel",
+    "actors/wire",
+    "emu/topology",
+    *(f"actors/{r}" for r in ("switch", "nic", "host", "gpu")),
+)
 MODEL_FILES = [*python_files(*MODEL, "actors/ncclx", "actors/control"), *python_files("actors")]
 PLACE_NAMES = {"hash", "id", "input", "open", "print"}
 """Builtins whose answer depends on the process, or that reach outside the model."""
@@ -24,7 +29,7 @@ CLOCKS_AND_DICE = {
 
 def model_files() -> list[str]:
     """The rooms that decide what happens when: everything below the runtime."""
-    return sorted({name for name in MODEL_FILES if not name.startswith("actors/runtime/")})
+    return sorted({name for name in MODEL_FILES if not name.startswith("emu/runtime/")})
 
 
 def places(name: str, *nodes: ast.AST) -> list[str]:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from emu.scenario.faults import FAULTS
-from emu.scenario.jobs import WORKLOADS
+from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load
-from emu.scenario.routing import POLICIES
 from emu.scenario.schema import Scenario
-from emu.scenario.section import OneOf
-from emu.scenario.topology import TOPOLOGIES
+from emu.scenario.sections.jobs import WORKLOADS
+from emu.scenario.sections.routing import POLICIES
+from emu.scenario.sections.section import OneOf
+from emu.scenario.sections.topology import TOPOLOGIES
 from tests.tidy.tracked import ROOT
 
 PAGES = [path for path in (ROOT / "docs").glob("*.md") if path.name != "scenario.md"]

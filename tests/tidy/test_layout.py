@@ -36,7 +36,7 @@ ROOMS = {
     },
     "actors": {"control", "gpu", "host", "ncclx", "nic", "runtime", "switch"},
 }
-MAY_KNOW_THE_MACHINE = {"emu.api", "emu.cli", "emu.measure", "actors.runtime"}
+MAY_KNOW_THE_MACHINE = {"emu.api", "emu.cli", "emu.measure", "emu.runtime"}
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}
 """Words that say nothing about what a thing does, wherever they stand in a name."""

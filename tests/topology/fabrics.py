@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from actors.fabric.model import Topology
 from emu.scenario.load import load_mapping
-from emu.topology.ai_zone import ai_zone
-from emu.topology.generators import build
-from emu.topology.graph import graph
-from emu.topology.model import Topology
+from emu.topology.generators.ai_zone import ai_zone
+from emu.topology.generators.custom import graph
+from emu.topology.generators.table import build
 
 G = 10**9
 NS = 1_000

@@ -2,8 +2,8 @@
 
 import pytest
 
+from actors.fabric.model import HOST, NVLINK, Role, Topology, TopologyError
 from emu.topology.domains import with_domains
-from emu.topology.model import HOST, NVLINK, Role, Topology, TopologyError
 from tests.topology.fabrics import zone
 
 RATE_BPS, DELAY_PS = 3600 * 10**9, 250_000

@@ -5,11 +5,11 @@ from xml.etree import ElementTree as ET  # our own output
 import pytest
 from hypothesis import given, settings
 
+from actors.fabric.model import Topology
 from emu.topology.blocks import blocks, planes
-from emu.topology.drawing import BOX, Scene, draw
-from emu.topology.model import Topology
-from emu.topology.outline import outline
-from emu.topology.svg import to_svg
+from emu.topology.drawing.layout import BOX, Scene, draw
+from emu.topology.drawing.outline import outline
+from emu.topology.drawing.svg import to_svg
 from tests.topology.fabrics import PlannedLink, drawn, dual_tor, fabric_of, server, switch_graphs, zone, zones
 
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from actors.fabric.model import FABRIC, Topology, TopologyError
+from actors.fabric.paths import path_set
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from emu.topology.generators import build
-from emu.topology.model import FABRIC, Topology, TopologyError
-from emu.topology.paths import path_set
-from emu.topology.render import Tier, describe
+from emu.topology.drawing.text import Tier, describe
+from emu.topology.generators.table import build
 from tests.topology.fabrics import NS, G, fabric_of
 
 LLAMA3 = {

@@ -2,9 +2,9 @@
 
 import pytest
 
-from emu.topology.generators import GENERATORS, build
-from emu.topology.model import TopologyError
-from emu.topology.routing import equal_cost_groups
+from actors.fabric.model import TopologyError
+from actors.fabric.routing import equal_cost_groups
+from emu.topology.generators.table import GENERATORS, build
 from tests.topology.fabrics import G, PlannedLink, PlannedNode, drawn, dual_tor, server, switches, zone
 
 SOUND_NODES = [*server("a"), *server("b"), *switches("s")]

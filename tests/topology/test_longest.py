@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from actors.runtime.round_trip import longest_round_trip_ps, settled
 from emu import api
+from emu.build.round_trip import longest_round_trip_ps, settled
 from emu.errors import ScenarioError
-from emu.scenario.congestion import Hpcc
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from emu.scenario.sections.congestion import Hpcc
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone
 

@@ -5,7 +5,7 @@ import pickle
 import pytest
 from hypothesis import given
 
-from emu.topology.model import (
+from actors.fabric.model import (
     FABRIC,
     HOST,
     Fault,

@@ -6,10 +6,10 @@ from pathlib import Path
 from emu.cli.topo_views import round_trip
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
-from emu.scenario.topology import TOPOLOGIES
-from emu.topology.generators import GENERATORS
-from emu.topology.outline import outline
-from emu.topology.render import describe, to_text
+from emu.scenario.sections.topology import TOPOLOGIES
+from emu.topology.drawing.outline import outline
+from emu.topology.drawing.text import describe, to_text
+from emu.topology.generators.table import GENERATORS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")

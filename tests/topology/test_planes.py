@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.fabric.model import FABRIC, Topology, TopologyError
+from actors.fabric.paths import count_paths, first_paths, path_set
 from emu.topology.blocks import planes
-from emu.topology.model import FABRIC, Topology, TopologyError
-from emu.topology.paths import count_paths, first_paths, path_set
 from tests.topology.fabrics import PlannedLink, dcn_pluses, drawn, hpns, server, single_homed, switches
 
 fabrics = hpns() | dcn_pluses() | single_homed()

@@ -17,16 +17,16 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.runtime.exchange import Unframer, framed
-from actors.runtime.parcels import PeerLeft, decode_parcel, encode_leave, encode_parcel
-from actors.runtime.rounds import Parcel
+from actors.kernel.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
+from actors.kernel.vectors import append, vec
+from actors.wire.batch import BatchReader, encode_batch
+from actors.wire.codec import BATCH, GATHER, SPREAD
+from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
+from actors.wire.message import COMPLETION, PAUSE_FRAME, REPORT
 from emu.errors import ProtocolError
-from emu.vectors import append, vec
-from emu.wire.batch import BatchReader, encode_batch
-from emu.wire.codec import BATCH, GATHER, SPREAD
-from emu.wire.event import ARRIVAL, MESSAGE, PAUSE, Message, pack_key
-from emu.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
-from emu.wire.message import COMPLETION, PAUSE_FRAME, REPORT
+from emu.runtime.sync.rounds import Parcel
+from emu.runtime.sync.sync_messages import PeerLeft, decode_parcel, encode_leave, encode_parcel
+from emu.runtime.workers.exchange import Unframer, framed
 
 COUNT: Final = 10_000_000
 SEED: Final = 1

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.errors import ProtocolError
-from emu.vectors import append, vec
-from emu.wire.batch import Batch, BatchReader, encode_batch
-from emu.wire.event import ARRIVAL, JOB, MESSAGE, PAUSE, Event, Message, pack_key
-from emu.wire.frame import (
+from actors.kernel.event import ARRIVAL, JOB, MESSAGE, PAUSE, Event, Message, pack_key
+from actors.kernel.vectors import append, vec
+from actors.wire.batch import Batch, BatchReader, encode_batch
+from actors.wire.frame import (
     ACKNOWLEDGE,
     CNP,
     OPCODES,
@@ -21,7 +20,8 @@ from emu.wire.frame import (
     Frame,
     wire_size,
 )
-from emu.wire.message import BEGIN, COMPLETION, COPIED, COPY, PAUSE_FRAME, POST
+from actors.wire.message import BEGIN, COMPLETION, COPIED, COPY, PAUSE_FRAME, POST
+from emu.errors import ProtocolError
 
 MANAGEMENT_PORT = 2047
 SINCE_PS = 1_000_000

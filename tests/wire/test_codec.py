@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mypy_extensions import i64
 
+from actors.kernel.vectors import vec
+from actors.wire.codec import decode, decode_quiet, encode, encode_quiet, pack_integers, unpack_integers
 from emu.errors import ProtocolError
-from emu.vectors import vec
-from emu.wire.codec import decode, decode_quiet, encode, encode_quiet, pack_integers, unpack_integers
 
 GATHER = {"head": b"\x01\x02"}
 BATCH = (b"12345678", b"integers", b"blob")

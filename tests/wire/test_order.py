@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.gpu.instruction import ORDER_RECEIVES, ORDER_SENDS, Order, read_order, write_order
 from emu.errors import ProtocolError
-from emu.wire.order import ORDER_RECEIVES, ORDER_SENDS, Order, read_order, write_order
 
 STRETCHES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2**20), st.integers(0, 50)), max_size=4)
 

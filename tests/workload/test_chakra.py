@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.ncclx.script import CALL, COMPUTE, LINE, MESH, RING
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
-from emu.workload.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
-from emu.workload.chakra_plan import ChakraPlan, MisfitError
-from emu.workload.gpu_script import CALL, COMPUTE, LINE, MESH, RING
+from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
+from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
 from tests.workload import chakra_files as et
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.ncclx.script import LINE
 from emu.scenario.load import load_text
-from emu.scenario.trace import ChakraTrace
-from emu.workload.chakra import (
+from emu.scenario.readers.chakra import (
     COLLECTIVE,
     COMPUTE,
     MOST_NODES,
@@ -24,9 +24,9 @@ from emu.workload.chakra import (
     Trace,
     read_chakra,
 )
-from emu.workload.chakra_paring import pared
-from emu.workload.chakra_plan import ChakraPlan, MisfitError
-from emu.workload.gpu_script import LINE
+from emu.scenario.readers.chakra_paring import pared
+from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
+from emu.scenario.sections.trace import ChakraTrace
 from tests.workload.chakra_schema import KINDS, NODE_TYPES, attribute, message, nodes_of, written
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

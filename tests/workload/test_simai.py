@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.ncclx.script import COMPUTE, MESH, RING
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
-from emu.workload.gpu_script import COMPUTE, MESH, RING
-from emu.workload.simai import Piece, SimaiError, SimaiPlan, read_simai
+from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
 
 HEAD = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 2 pp: 1 all_gpus: 8\n"
 TEXT = HEAD + (

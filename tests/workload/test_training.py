@@ -4,9 +4,9 @@ from fractions import Fraction
 
 import pytest
 
+from actors.ncclx.script import CALL, COMPUTE, LINE, RECORD, RING, WAIT
 from emu.errors import ScenarioError
-from emu.scenario.training import TrainingWorkload
-from emu.workload.gpu_script import CALL, COMPUTE, LINE, RECORD, RING, WAIT
+from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.models import PRESETS, Model
 from emu.workload.pipeline import Pass, schedule
 from emu.workload.training import Plan, Training

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from actors.ncclx.collectives import OPERATIONS
 from actors.ncclx.graph import Algorithm, Call, Step, StepList, parts
-from emu.scenario.operations import OPERATIONS
 
 
 class Direct(Algorithm):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from actors.ncclx.collectives import BLOCKWISE
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm, Call, Extent, Step, parts, total
-from emu.scenario.graph import GraphSection
-from emu.scenario.operations import BLOCKWISE
+from emu.scenario.sections.graph import GraphSection
 
 _BUFFERS: Final = {"data": DATA, "output": OUTPUT, "scratch": SCRATCH}
 

@@ -1,4 +1,4 @@
-"""Which algorithms are there? The names are those of `emu.scenario.operations.ALGORITHMS`."""
+"""Which algorithms are there? The names are those of `actors.ncclx.collectives.ALGORITHMS`."""
 
 from __future__ import annotations
 

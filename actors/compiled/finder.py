@@ -1,0 +1,190 @@
+"""When does an import get the compiled packet path, and when the source?
+
+`actors.compiled.build` puts what mypyc made of the hot modules into a directory of its own, never beside the
+sources:
+
+    emu/_ext/<key>/build.json                 what was compiled, from which sources, for which interpreter
+    emu/_ext/<key>/emu_hot__mypyc.<abi>.so    the code of the whole group
+    emu/_ext/<key>/emu.kernel.queue.<abi>.so  one small entry per module
+
+`import emu` installs the finder below in front of Python's own. The first import of a hot module decides,
+once for the process and for all of them together:
+
+- a build whose recorded sources are, byte for byte, the sources present now, and whose interpreter is this
+  one, is used; a compiled file therefore never shadows an edited source;
+- the recorded sources are the hot modules and everything of ours they import, because mypyc copies constants
+  and layouts from imported modules into the code it makes;
+- `EMU_INTERPRETED=1` in the environment keeps the source, whatever was built;
+- what does not load (another libc, a half-copied file) counts as not built.
+
+Not modelled on `importlib.machinery.PathFinder`: that one prefers an extension module found beside the source
+without looking at either's content, which is the trap this file exists to avoid.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from actors.compiled.hot_modules import HOT_MODULES
+
+GROUP: Final = "emu_hot"
+GROUP_LIBRARY: Final = f"{GROUP}__mypyc"
+ABI_SUFFIX: Final = EXTENSION_SUFFIXES[0]
+"""Names interpreter, version and platform: `.cpython-311-x86_64-linux-gnu.so`."""
+RECORD_NAME: Final = "build.json"
+INTERPRETED_VARIABLE: Final = "EMU_INTERPRETED"
+ADVICE: Final = "run `make compile`"
+
+
+def builds_directory(root: Path) -> Path:
+    """Where the builds of the packages under `root` are kept."""
+    return root / "emu" / "_ext"
+
+
+def source_path(root: Path, module: str) -> Path | None:
+    """The file `module` is read from, or None if there is no such module under `root`."""
+    stem = root.joinpath(*module.split("."))
+    for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+        if path.is_file():
+            return path
+    return None
+
+
+def content_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex; the empty string if it is not there."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def present_hot_modules(root: Path) -> tuple[str, ...]:
+    """The hot modules that exist under `root`, in the order of the list."""
+    return tuple(module for module in HOT_MODULES if source_path(root, module) is not None)
+
+
+class Build:
+    """One directory of compiled modules, and the record of what it was made from."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read the record of `directory`; raise ValueError or OSError if it has none that can be read."""
+        self.directory = directory
+        record = json.loads((directory / RECORD_NAME).read_text(encoding="utf-8"))
+        try:
+            self.abi_suffix = str(record["abi_suffix"])
+            self.recipe = str(record["recipe"])
+            self.modules = tuple(str(module) for module in record["modules"])
+            self.sources = {str(name): str(digest) for name, digest in record["sources"].items()}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"{directory / RECORD_NAME} is not the record of a build") from error
+
+    def matches(self, root: Path) -> bool:
+        """Whether this build is what the sources under `root` would compile to now."""
+        return self.modules == present_hot_modules(root) and all(
+            content_hash(root / name) == digest for name, digest in self.sources.items()
+        )
+
+    def file(self, module: str) -> Path:
+        """The compiled file of a hot module, or of the group."""
+        return self.directory / f"{module}{self.abi_suffix}"
+
+
+def builds(root: Path) -> list[Build]:
+    """Every readable build under `root`, in the order of the directory names."""
+    found = []
+    for record in sorted(builds_directory(root).glob(f"*/{RECORD_NAME}")):
+        try:
+            found.append(Build(record.parent))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def matching_build(root: Path) -> tuple[Build | None, str]:
+    """The build to use for the sources under `root`; or None, and why there is none."""
+    if os.environ.get(INTERPRETED_VARIABLE, "0") not in ("", "0"):
+        return None, f"{INTERPRETED_VARIABLE} is set"
+    candidates = builds(root)
+    if not candidates:
+        return None, f"not compiled; {ADVICE}"
+    candidates = [build for build in candidates if build.abi_suffix == ABI_SUFFIX]
+    if not candidates:
+        return None, f"compiled for another Python than {ABI_SUFFIX}; {ADVICE}"
+    for build in candidates:
+        if build.matches(root):
+            return build, ""
+    return None, f"the sources changed since they were compiled; {ADVICE}"
+
+
+class CompiledFinder:
+    """A meta-path finder for the hot modules and their group; every other name it leaves to Python."""
+
+    def __init__(self, root: Path) -> None:
+        """Serve the packages under `root`. Nothing is read before the first hot module is asked for."""
+        self._root = root
+        self._names = frozenset((*HOT_MODULES, GROUP_LIBRARY))
+        self._build: Build | None = None
+        self._reason = ""
+        self._decided = False
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Where `fullname` is loaded from, if that is a compiled file. Part of the import protocol."""
+        del path, target
+        if fullname not in self._names:
+            return None
+        self._decide()
+        return self._spec(fullname)
+
+    @property
+    def interpreted_because(self) -> str:
+        """Why the packet path runs interpreted; empty if it runs compiled."""
+        self._decide()
+        return self._reason
+
+    def _decide(self) -> None:
+        if self._decided:
+            return
+        self._decided = True
+        self._build, self._reason = matching_build(self._root)
+        if self._build is None:
+            return
+        try:
+            importlib.import_module(GROUP_LIBRARY)
+        except ImportError as error:
+            self._reason = f"the compiled files do not load: {error}"
+            self._build = None
+
+    def _spec(self, fullname: str) -> ModuleSpec | None:
+        if self._build is None:
+            return None
+        file = str(self._build.file(fullname))
+        return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
+
+
+_finder: Final = CompiledFinder(Path(__file__).parent.parent)
+
+
+def install() -> None:
+    """Put the finder in front of Python's own, once."""
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def is_compiled() -> bool:
+    """Whether the packet path of this process is compiled code."""
+    return not _finder.interpreted_because
+
+
+def compiled_state() -> str:
+    """Return `compiled`, or `interpreted (the reason)`, as `emu --version` prints it."""
+    return f"interpreted ({_finder.interpreted_because})" if _finder.interpreted_because else "compiled"

@@ -1,0 +1,233 @@
+"""What does every device have in common?
+
+A device is a machine without a clock or a socket. The kernel hands it a frame, a message or a timer; it
+answers through its ports and by pushing timers of its own. It never calls another device: what one device
+knows of another arrived as an event. Its state is plain (integers, lists, records), so `save` is a list that
+msgpack can carry and `load` builds the same state again, in another process and another placement.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.event import Event, Message, pack_key
+from actors.kernel.queue import EventQueue
+from actors.kernel.tally import Tally
+from actors.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
+from actors.wire.frame import Frame
+
+Plain = int | str | bytes | bool | None | list["Plain"]
+"""What a snapshot is made of."""
+LOG_ROWS: Final = 256
+"""What a device's log holds."""
+
+
+class Series:
+    """One counter of a device: the metric it belongs to and what tells it from its siblings.
+
+    `metric` is a name of `emu.measure`'s declaration; `port` is -1 and `priority` is -1 where they do not
+    apply.
+    """
+
+    __slots__ = ("metric", "port", "priority", "reason")
+
+    def __init__(self, metric: str, port: int = -1, priority: int = -1, reason: str = "") -> None:
+        self.metric = metric
+        self.port = port
+        self.priority = priority
+        self.reason = reason
+
+
+_KNOWN: Final[dict[tuple[str, int, int, str], Series]] = {}
+_BY_PRIORITY: Final[dict[tuple[str, int], list[Series]]] = {}
+_PRIORITIES: Final = 8
+
+
+def series_of(metric: str, port: int = -1, priority: int = -1, reason: str = "") -> Series:
+    """A counter: the same object each time, since ports are alike and a fabric has millions of them."""
+    key = (metric, port, priority, reason)
+    found = _KNOWN.get(key)
+    if found is None:
+        found = Series(metric, port, priority, reason)
+        _KNOWN[key] = found
+    return found
+
+
+def by_priority(metric: str, port: int) -> list[Series]:
+    """The counters of a metric at a port, one a priority: the same list each time, not to be changed."""
+    found = _BY_PRIORITY.get((metric, port))
+    if found is None:
+        found = [series_of(metric, port, priority) for priority in range(_PRIORITIES)]
+        _BY_PRIORITY[(metric, port)] = found
+    return found
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Device:
+    """Base of switches, NICs, hosts, GPUs and control-plane devices.
+
+    `digest` is the 62-bit mix of every event the device executed; `executed` counts them; `progress` counts
+    what the stall check looks at: payload bytes delivered, or compute done.
+    """
+
+    def __init__(self, number: int, queue: EventQueue) -> None:
+        self.number: i64 = number
+        self.queue: EventQueue = queue
+        self.digest: i64 = 0
+        self.executed: i64 = 0
+        self.progress: i64 = 0
+        self.frames_received: i64 = 0
+        """Frames other than PFC that arrived over fabric links: packet-hops."""
+        self.data_frames_received: i64 = 0
+        self.ailments: list[list[int]] = []
+        """What afflicts the device, in the order in which it began: op, place, fault, since_ps, values."""
+        self.log: list[list[int]] = []
+        """Its last `LOG_ROWS` notes, oldest first: at_ps, op of `actors.wire.fault`, place, three values.
+        Changes of routes and configuration are noted (values of -1: as built), queue pairs that go into
+        error, GPUs that are gone."""
+
+    def start(self) -> None:
+        """Push the first events; called once, before time begins."""
+
+    def on_frame(self, frame: Frame, port: i64) -> None:
+        """A frame arrived: its last bit has passed the ingress pipeline of `port` now."""
+        raise AssertionError(f"device {self.number} takes no frames: port {port}")
+
+    def on_message(self, message: Message, port: i64, subject: i64) -> None:
+        """A message arrived over a host link or the management network."""
+        raise AssertionError(f"device {self.number} takes no messages: op {message.op}, port {port}")
+
+    def admits(self, message: Message, port: i64, subject: i64) -> bool:
+        """Whether a message that came from another worker names only what there is here: queue pairs, jobs.
+
+        Asked before it becomes pending, so that numbers beyond a table's end are the sender's fault and not a
+        broken device.
+        """
+        return True
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        """A PFC frame arrived and the response time has passed: a stops classes, b resumes, c is quanta."""
+        raise AssertionError(f"device {self.number} takes no pauses: port {port}")
+
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        """A timer that this device pushed, or link state and configuration from the journal."""
+        raise AssertionError(f"device {self.number} has no timer of kind {kind}")
+
+    def on_fault(self, message: Message) -> None:
+        """Something of this device breaks or is mended: `actors.wire.fault` says what a message means."""
+        op: int = message.op
+        place: int = message.c
+        now: int = self.queue.now_ps
+        if message.b == BEGIN_FAULT:
+            self.ailments.append([op, place, message.a, now, message.d, message.e, message.f])
+        else:
+            number: int = -1
+            if message.b == END_FAULT:
+                number = message.a
+            kept = [
+                row
+                for row in self.ailments
+                if row[0] != op or row[1] != place or (row[2] != number if number >= 0 else row[3] >= now)
+            ]
+            if len(kept) == len(self.ailments):
+                return
+            self.ailments = kept
+        values = self.ailment(op, place)
+        self.afflict(op, place, values)
+        if op in LOGGED:
+            self.note(op, place, [-1, -1, -1] if values is None else values)
+
+    def note(self, op: int, place: int, values: list[int]) -> None:
+        """Write into the device's log what happened now."""
+        if len(self.log) == LOG_ROWS:
+            self.log.pop(0)
+        now: int = self.queue.now_ps
+        self.log.append([now, op, place, values[0], values[1], values[2]])
+
+    def ailment(self, op: int, place: int) -> list[int] | None:
+        """The three values that rule over something of this device now; None if nothing ails it."""
+        for row in reversed(self.ailments):
+            if row[0] == op and row[1] == place:
+                return row[4:]
+        return None
+
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        """Something that a fault may change has these values from now on; None: those it was built with."""
+        raise AssertionError(f"device {self.number} has no {op} at {place} to break: {values}")
+
+    def suffer(self) -> None:
+        """After a snapshot was loaded: set again what faults had changed and the snapshot does not hold."""
+        for op, place in dict.fromkeys([(row[0], row[1]) for row in self.ailments]):
+            if op in SETTINGS:
+                self.afflict(op, place, self.ailment(op, place))
+
+    def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
+        """Make a timer of this device pending."""
+        self.queue.push(Event(time_ps, pack_key(self.number, kind, port, subject)))
+
+    def series(self) -> list[Series]:
+        """The device's counters, in a fixed order."""
+        return []
+
+    def count(self, into: Tally) -> None:
+        """Write the value of each counter of `series`, now."""
+
+    def counters(self) -> list[int]:
+        """The value of each counter of `series`, now."""
+        tally = Tally()
+        self.count(tally)
+        return tally.listed()
+
+    def steady(self) -> bool:
+        """Whether the counters stand still while the device executes nothing: no time is being counted."""
+        return True
+
+    def end_states(self) -> list[int]:
+        """What else the run's digest covers: queue pairs' sequence numbers, job results."""
+        return []
+
+    def results(self) -> dict[str, list[list[int]]]:
+        """Rows of integers for the summary, by table."""
+        return {}
+
+    def save(self) -> list[Plain]:
+        """The device's whole state, except what it was built from."""
+        ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
+        notes: list[Plain] = [list[Plain](row) for row in self.log]
+        return [
+            self.digest,
+            self.executed,
+            self.progress,
+            self.frames_received,
+            self.data_frames_received,
+            ailments,
+            notes,
+        ]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built device returned."""
+        values = [value for value in state[:5] if isinstance(value, int)]
+        self.digest, self.executed, self.progress = values[0], values[1], values[2]
+        self.frames_received, self.data_frames_received = values[3], values[4]
+        self.ailments = _rows(state[5])
+        self.log = _rows(state[6])
+
+
+def _rows(saved: Plain) -> list[list[int]]:
+    """Lists of integers, as `save` put them."""
+    assert isinstance(saved, list), saved
+    rows: list[list[int]] = []
+    for row in saved:
+        assert isinstance(row, list), row
+        rows.append([value for value in row if isinstance(value, int)])
+    return rows
+
+
+def counts_of(devices: list[Device]) -> Tally:
+    """The counters of devices, now, in their order."""
+    tally = Tally()
+    for device in devices:
+        device.count(tally)
+    return tally

@@ -1,0 +1,344 @@
+"""Which event is next?
+
+Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in one chain,
+in their order. Events of the next 32,767 slots (about 17 us) hang in chains on a wheel, as they came: putting
+one there costs two stores. Whatever lies beyond is in a 4-ary heap. When the queue reaches a slot, its chain
+is put in order by insertion: a busy fabric has a few events in a slot, and those of one instant mostly lie in
+the chain as they are to be, last first. A slot in which very many devices act at once is merged from the
+runs of which its chain is made.
+
+Order is by (time, key) alone; where an event waited never shows. No two pending events may have both in
+common: two that do meet in the chain, which asserts it. The queue does not look beyond the limit it
+is asked for: if it moved its base past the end of a window, the packets that arrive for that window would all
+pile into the present chain.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.kernel.event import NEVER_PS, Event, describe_key
+from actors.kernel.vectors import append, pop, vec
+
+SLOT_SHIFT: Final[i64] = 9
+SLOTS: Final[i64] = 32768
+_SLOT_MASK: Final[i64] = 32767
+_GROUP_SHIFT: Final[i64] = 6
+_SLOT_COUNT: Final = 32768
+_MANY: Final[i64] = 32
+"""So many events of a chain are sorted by insertion; a longer rest is merged."""
+
+
+def _push(heap: vec[Event], event: Event) -> vec[Event]:
+    """Put an event into a 4-ary heap ordered by (time, key)."""
+    time: i64 = event.time_ps
+    key: i64 = event.key
+    heap = append(heap, event)
+    at: i64 = len(heap) - 1
+    while at > 0:
+        up: i64 = (at - 1) >> 2
+        parent = heap[up]
+        parent_time: i64 = parent.time_ps
+        if parent_time < time or (parent_time == time and parent.key < key):
+            break
+        heap[at] = parent
+        at = up
+    heap[at] = event
+    return heap
+
+
+def _sink(heap: vec[Event], event: Event) -> None:
+    """Put an event in the place of a 4-ary heap's first and restore the order."""
+    time: i64 = event.time_ps
+    key: i64 = event.key
+    size: i64 = len(heap)
+    at: i64 = 0
+    while True:
+        child: i64 = (at << 2) + 1
+        if child >= size:
+            break
+        least = heap[child]
+        least_time: i64 = least.time_ps
+        least_at: i64 = child
+        last: i64 = child + 4
+        if last > size:
+            last = size
+        child += 1
+        while child < last:
+            other = heap[child]
+            other_time: i64 = other.time_ps
+            if other_time < least_time or (other_time == least_time and other.key < least.key):
+                least = other
+                least_time = other_time
+                least_at = child
+            child += 1
+        if time < least_time or (time == least_time and key < least.key):
+            break
+        heap[at] = least
+        at = least_at
+    heap[at] = event
+
+
+class EventQueue:
+    """The pending events of one partition, and its clock.
+
+    `now_ps` is the time of the event being executed. `stop_ps` is the end of the run once the control plane
+    has announced it.
+    """
+
+    def __init__(self) -> None:
+        self.now_ps: i64 = 0
+        self.stop_ps: i64 = NEVER_PS
+        self._first: Event | None = None
+        """The next event, and behind it the others of the present slot in their order."""
+        self._far: vec[Event] = vec[Event]()
+        self._far_slot: i64 = NEVER_PS
+        """The slot of the first event in the heap."""
+        self._slots: vec[Event | None] = vec[Event | None]([None] * _SLOT_COUNT)
+        self._group_counts: vec[i64] = vec[i64]([0] * (_SLOT_COUNT >> 6))
+        self._on_wheel: i64 = 0
+        self._slot: i64 = 0
+
+    def __len__(self) -> int:
+        """How many events are pending."""
+        count = self._on_wheel + len(self._far)
+        event = self._first
+        while event is not None:
+            count += 1
+            event = event.chain
+        return count
+
+    def push(self, event: Event) -> None:
+        """Make an event pending at `event.time_ps`, which is not before now."""
+        slot: i64 = event.time_ps >> SLOT_SHIFT
+        ahead: i64 = slot - self._slot
+        if ahead <= 0:
+            assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
+            self._insert(event)
+        elif ahead < SLOTS:
+            at: i64 = slot & _SLOT_MASK
+            slots = self._slots
+            event.chain = slots[at]
+            slots[at] = event
+            self._group_counts[at >> _GROUP_SHIFT] += 1
+            self._on_wheel += 1
+        else:
+            self._far = _push(self._far, event)
+            if slot < self._far_slot:
+                self._far_slot = slot
+
+    def pop(self, limit_ps: i64) -> Event | None:
+        """Take the first event before `limit_ps`, or None where there is none."""
+        event = self._first
+        if event is None:
+            if not self._advance(limit_ps):
+                return None
+            event = self._first
+            assert event is not None, self._slot
+        if event.time_ps >= limit_ps:
+            return None
+        self._first = event.chain
+        event.chain = None
+        return event
+
+    def next_time_ps(self) -> i64:
+        """The first pending event's time; NEVER_PS if none is pending."""
+        first = self._first
+        if first is not None:
+            return first.time_ps
+        best: i64 = NEVER_PS
+        far = self._far
+        if len(far) > 0:
+            best = far[0].time_ps
+        if self._on_wheel > 0:
+            event = self._slots[self._next_slot() & _SLOT_MASK]
+            while event is not None:
+                if event.time_ps < best:
+                    best = event.time_ps
+                event = event.chain
+        return best
+
+    def pending(self) -> list[Event]:
+        """Every pending event in order, for a snapshot or a check; changes nothing."""
+        events: list[Event] = list(self._far)
+        for head in [self._first, *self._slots]:
+            event = head
+            while event is not None:
+                events.append(event)
+                event = event.chain
+        events.sort(key=_order)
+        return events
+
+    def clear(self) -> None:
+        """Forget every pending event; the clock stays."""
+        self._first = None
+        self._far = vec[Event]()
+        self._far_slot = NEVER_PS
+        self._slots = vec[Event | None]([None] * _SLOT_COUNT)
+        self._group_counts = vec[i64]([0] * (_SLOT_COUNT >> 6))
+        self._on_wheel = 0
+        self._slot = self.now_ps >> SLOT_SHIFT
+
+    def _insert(self, event: Event) -> None:
+        """Put an event in its place in the present chain."""
+        time: i64 = event.time_ps
+        key: i64 = event.key
+        before: Event | None = None
+        other = self._first
+        while other is not None:
+            other_time: i64 = other.time_ps
+            if other_time > time:
+                break
+            if other_time == time:
+                other_key: i64 = other.key
+                if other_key > key:
+                    break
+                assert other_key != key, (time, describe_key(key))
+            before = other
+            other = other.chain
+        event.chain = other
+        if before is None:
+            self._first = event
+        else:
+            before.chain = event
+
+    def _next_slot(self) -> i64:
+        """The first slot after the present one that holds an event; the wheel is not empty."""
+        slots = self._slots
+        counts = self._group_counts
+        slot: i64 = self._slot + 1
+        while True:
+            at: i64 = slot & _SLOT_MASK
+            if counts[at >> _GROUP_SHIFT] == 0:
+                slot = ((slot >> _GROUP_SHIFT) + 1) << _GROUP_SHIFT
+            elif slots[at] is None:
+                slot += 1
+            else:
+                return slot
+
+    def _advance(self, limit_ps: i64) -> bool:
+        """Move to the next slot that holds an event, unless it begins at or after the limit."""
+        slot: i64 = NEVER_PS
+        if self._on_wheel > 0:
+            slot = self._next_slot()
+        far_slot: i64 = self._far_slot
+        if far_slot < slot:
+            slot = far_slot
+        if slot == NEVER_PS:
+            return False
+        if (slot << SLOT_SHIFT) >= limit_ps:
+            # Nothing comes before the limit any more: these slots need not be looked at again.
+            before: i64 = (limit_ps >> SLOT_SHIFT) - 1
+            if before > self._slot:
+                self._slot = before
+            return False
+        if slot - self._slot < SLOTS:
+            self._unchain(slot & _SLOT_MASK)
+        self._slot = slot
+        if far_slot == slot:
+            self._come_near(slot)
+        return True
+
+    def _come_near(self, slot: i64) -> None:
+        """Move a slot's events from the heap into the present chain."""
+        far = self._far
+        while len(far) > 0 and (far[0].time_ps >> SLOT_SHIFT) == slot:
+            self._insert(far[0])
+            far, last = pop(far)
+            if len(far) > 0:
+                _sink(far, last)
+        self._far = far
+        self._far_slot = far[0].time_ps >> SLOT_SHIFT if len(far) > 0 else NEVER_PS
+
+    def _unchain(self, at: i64) -> None:
+        """Make a slot's chain the present one, which is empty."""
+        first = self._slots[at]
+        if first is None:
+            return
+        self._slots[at] = None
+        event = first.chain
+        first.chain = None
+        moved: i64 = 1
+        while event is not None and _precedes(event, first):
+            following = event.chain
+            event.chain = first
+            first = event
+            event = following
+            moved += 1
+        self._first = first
+        most: i64 = moved + _MANY
+        while event is not None and moved < most:
+            following = event.chain
+            self._insert(event)
+            event = following
+            moved += 1
+        if event is not None:
+            moved += self._sort_in(event)
+        self._group_counts[at >> _GROUP_SHIFT] -= moved
+        self._on_wheel -= moved
+
+    def _sort_in(self, event: Event) -> i64:
+        """Bring the rest of a long chain into the present one, by merging the runs of which it is made.
+
+        Returns how many events that were.
+        """
+        first = self._first
+        assert first is not None, self._slot
+        runs: list[Event] = [first]
+        count: i64 = 0
+        rest: Event | None = event
+        while rest is not None:
+            head = rest
+            rest = head.chain
+            head.chain = None
+            count += 1
+            while rest is not None and _precedes(rest, head):
+                following = rest.chain
+                rest.chain = head
+                head = rest
+                rest = following
+                count += 1
+            runs.append(head)
+        while len(runs) > 1:
+            odd = runs[len(runs) & -2 :]
+            runs = [_merged(runs[place], runs[place + 1]) for place in range(0, len(runs) - 1, 2)] + odd
+        self._first = runs[0]
+        return count
+
+
+def _precedes(event: Event, other: Event) -> bool:
+    """Whether an event comes before another."""
+    time: i64 = event.time_ps
+    other_time: i64 = other.time_ps
+    return time < other_time or (time == other_time and event.key < other.key)
+
+
+def _merged(one: Event, other: Event) -> Event:
+    """Two chains that are in order, as one."""
+    first = one
+    later = other
+    if _precedes(other, one):
+        first = other
+        later = one
+    assert _precedes(first, later), (first.time_ps, describe_key(first.key))
+    last = first
+    rest = first.chain
+    second: Event | None = later
+    while rest is not None and second is not None:
+        if _precedes(rest, second):
+            last.chain = rest
+            last = rest
+            rest = rest.chain
+        else:
+            assert _precedes(second, rest), (second.time_ps, describe_key(second.key))
+            last.chain = second
+            last = second
+            second = second.chain
+    last.chain = second if rest is None else rest
+    return first
+
+
+def _order(event: Event) -> tuple[int, int]:
+    return event.time_ps, event.key

@@ -1,0 +1,93 @@
+"""Which operations does a job run, one after the other, and when is one of them over?
+
+A collective benchmark runs, for each size, its warm-up iterations and then the timed ones. A job of flows
+is one operation. An operation is over when everybody who takes part has reported; the next one begins after
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+CALLS: Final = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_allv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "barrier",
+    "send",
+    "recv",
+)
+"""What a rank can call; devices know a call by its place here."""
+
+
+class Operation(NamedTuple):
+    """One collective operation. `size_bytes` as nccl-tests counts it; iterations (and warm-ups) from 0 for
+    each size.
+    """
+
+    op: str
+    algorithm: str
+    size_bytes: int
+    iteration: int
+    warmup: bool
+    root: int = 0
+    """Of broadcast, reduce, gather and scatter."""
+    weights: tuple[tuple[int, ...], ...] = ()
+    """Of all_to_allv: how much each rank has for each, in proportion."""
+
+
+class JobOutline(NamedTuple):
+    """What the controller knows of a job."""
+
+    job: int
+    operations: int
+    """How many operations it runs, at least one."""
+    hosts: tuple[int, ...]
+    """Node numbers of the hosts that take part, ascending."""
+    reports: int
+    """How many reports end an operation."""
+    listed: bool
+    """Whether its operations are rows of the table `operations`. One failed report ends an operation of
+    such a job, because the other ranks wait for ever; flows do not wait for one another, so all of them
+    report.
+    """
+    submitted: bool = False
+    """Whether each operation waits to be submitted (see `emu.runtime.live.stepping`)."""
+    enabled: bool = True
+    """Whether it runs at all."""
+    period: int = 0
+    """After so many operations they begin again with the first: operation n is what operation n modulo
+    `period` was. 0 where none comes again."""
+
+
+def benchmark(
+    op: str,
+    algorithm: str,
+    sizes_bytes: Sequence[int],
+    iterations: int,
+    warmup: int,
+    root: int = 0,
+    weights: tuple[tuple[int, ...], ...] = (),
+) -> tuple[Operation, ...]:
+    """The operations of a collective benchmark, in their order."""
+    return tuple(
+        Operation(
+            op, algorithm, size_bytes, turn - warmup if turn >= warmup else turn, turn < warmup, root, weights
+        )
+        for size_bytes in sizes_bytes
+        for turn in range(warmup + iterations)
+    )
+
+
+def payload_bytes(operation: Operation, ranks: int) -> int:
+    """Payload that all ranks of a ring together put on the fabric, clear-to-send not counted."""
+    times = 2 * (ranks - 1) if operation.op == "all_reduce" else ranks - 1
+    return times * operation.size_bytes

@@ -1,0 +1,1 @@
+"""Congestion control of queue pairs: the hooks, and one file for each control."""

@@ -1,0 +1,66 @@
+"""How fast may a queue pair send? The hooks of congestion control.
+
+Each queue pair has a control of its own, or none: then it sends whenever the port takes its packets, and
+only pauses slow it down. A control says two things, which the port obeys: `rate_bps`, at which packets
+are spaced (0: as fast as the port goes), and `window_packets`, the most that may be in flight (0: no
+bound). The NIC tells it what happens, through the hooks below, and times one packet in flight at a time
+where `wants_rtt`.
+
+A control of one's own is a subclass, in one file, built from the line rate in bit/s, the MTU in bytes and
+the section of its knobs, a subclass of `emu.scenario.sections.congestion.CongestionSection` that the class
+names in `knobs`.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.device import Plain
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CongestionControl:
+    """Base of all controls: sends at line rate, whatever happens."""
+
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: object = None) -> None:
+        self.line_bps: i64 = line_bps
+        self.mtu_bytes: i64 = mtu_bytes
+        self.rate_bps: i64 = 0
+        self.window_packets: i64 = 0
+        self.wants_rtt: bool = False
+        self.ecn_capable: bool = True
+        """Whether switches may mark its packets."""
+        self.wants_telemetry: bool = False
+        """Whether its packets collect INT from switches, for `on_telemetry`."""
+        self.telemetry_bytes: i64 = 0
+        """What INT adds to its packets, and to their acknowledgements, on the wire."""
+        self.timer_ps: i64 = 0
+        """When `on_timer` is to be called; 0 for not at all. Set it in any hook."""
+
+    def on_send(self, wire_bytes: i64, now: i64) -> None:
+        """A packet, new or sent again, leaves now."""
+
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64) -> None:
+        """So many packets more are acknowledged. `rtt_ps` is how long the timed packet took, or -1."""
+
+    def on_cnp(self, now: i64) -> None:
+        """The receiver saw packets of ours that a switch had marked."""
+
+    def on_telemetry(self, hops: bytes, acknowledged: i64, following: i64, now: i64) -> None:
+        """An acknowledgement brought INT (`actors.wire.telemetry`), before `on_ack` is told of it: everything
+        before the PSN `acknowledged` is; `following` is the next that is sent."""
+
+    def on_loss(self, now: i64) -> None:
+        """The responder asked for packets again, or a timer ran out."""
+
+    def on_timer(self, now: i64) -> None:
+        """`timer_ps` has come; it is 0 again."""
+
+    def save(self) -> list[Plain]:
+        """The control's state."""
+        return [self.rate_bps, self.window_packets, self.timer_ps]
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built control returned."""
+        rate, window, timer = [value for value in state[:3] if isinstance(value, int)]
+        self.rate_bps, self.window_packets, self.timer_ps = rate, window, timer

@@ -1,0 +1,266 @@
+"""Which packet does the NIC send next?
+
+Acknowledgements wait as frames, data waits as queue pairs: a data packet is built when its turn comes, so
+that nothing is queued in the NIC that a rollback would have to find. Within a priority acknowledgements
+go first, then queue pairs in turn, one packet each (round-robin). Between priorities the port is strict.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.kernel.device import Device, Plain
+from actors.kernel.event import RETRANSMIT, SERVE
+from actors.kernel.state import as_int, as_list, load_frame, save_event
+from actors.kernel.vectors import vec
+from actors.nic.congestion.control import CongestionControl
+from actors.nic.fetch import Fetch
+from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
+from actors.nic.recovery.scheme import Recovery
+from actors.port.link import PRIORITIES, Port, Wire
+from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
+from emu.units import serialisation_ps
+
+
+class NicPort(Port):
+    """A fabric port of a NIC: the port, its acknowledgements and its round of active queue pairs."""
+
+    def __init__(
+        self,
+        owner: Device,
+        number: int,
+        wire: Wire,
+        own_ingress_latency_ps: int,
+        timeout_ps: int,
+        recovery: Recovery,
+    ) -> None:
+        super().__init__(owner, number, wire, own_ingress_latency_ps)
+        self.timeout_ps: i64 = timeout_ps
+        """How long to wait for the first acknowledgement; 0 for ever."""
+        self.recovery: Recovery = recovery
+        self.retransmitted: i64 = 0
+        self.ack_priority: i64 = 0
+        self.stamping: bool = False
+        """Whether frames leave with a TTL or DSCP of their own."""
+        self.ttl: i64 = FIRST_TTL
+        self.dscp_of: vec[i64] = vec[i64]([0, 8, 16, 24, 32, 40, 48, 56])
+        """By priority."""
+        self.fetch: Fetch | None = None
+        """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
+        self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+        self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
+        self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
+        self._round_tails: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
+
+    def send_frame(self, frame: Frame, now: i64) -> None:
+        """Send an acknowledgement now if nothing goes before it, else let it wait."""
+        priority: i64 = frame.priority
+        if (
+            (self.waiting & ~self.blocked) == 0
+            and self.free_ps <= now
+            and (self.blocked >> priority) & 1 == 0
+            and self.up
+            and not self.control_pending
+        ):
+            self.transmit(frame, now)
+            return
+        if not self.up:
+            self.lost_link_down += 1
+            return
+        self._append(frame)
+        if not self.serve_pending:
+            self.kick(now)
+
+    def set_stamp(self, ttl: int, dscp_of: list[int]) -> None:
+        """Frames leave with this TTL, and the DSCP of their priority."""
+        assert len(dscp_of) == PRIORITIES, dscp_of
+        self.ttl = ttl
+        self.dscp_of = vec[i64](dscp_of)
+        self.stamping = True
+        self.measuring = True
+
+    def tell(self, frame: Frame, now: i64) -> None:
+        """A frame leaves now: it gets the TTL and DSCP that this NIC gives."""
+        if self.stamping:
+            frame.ttl = self.ttl
+            frame.dscp = self.dscp_of[frame.priority]
+        super().tell(frame, now)
+
+    def set_fetch(self, fetch: Fetch) -> None:
+        """Payload that is sent has to be read first."""
+        self.fetch = fetch
+        self.uneven = True
+
+    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
+        super()._fly(frame, now, done)
+        fetch = self.fetch
+        if fetch is not None and frame.payload_bytes > 0:
+            self.free_ps = fetch.take(frame.payload_bytes, now, done)
+
+    def activate(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair has packets to send: it joins the end of its priority's round."""
+        if not pair.active and not pair.paced:
+            self._join(pair)
+        if not self.serve_pending:
+            self.kick(now)
+
+    def drain_round(self) -> None:
+        """Take all queue pairs out of the round; acknowledgements stay."""
+        priority: i64 = 0
+        while priority < 8:
+            pair = self._round[priority]
+            while pair is not None:
+                following = pair.active_next
+                pair.active_next = None
+                pair.active = False
+                pair = following
+            self._round[priority] = None
+            self._round_tails[priority] = None
+            if self._frames[priority] is None:
+                self.waiting &= ~(1 << priority)
+            priority += 1
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
+        frame = self._frames[priority]
+        if frame is not None:
+            following = frame.queue_next
+            self._frames[priority] = following
+            frame.queue_next = None
+            if following is None:
+                self._frame_tails[priority] = None
+                if self._round[priority] is None:
+                    self.waiting &= ~(1 << priority)
+            return frame
+        pair = self._round[priority]
+        assert pair is not None, (self.number, priority)
+        following_pair = pair.active_next
+        self._round[priority] = following_pair
+        if following_pair is None:
+            self._round_tails[priority] = None
+        pair.active_next = None
+        pair.active = False
+        built: Frame | None = None
+        if pair.owed is not None:
+            built = self._respond(pair, now)
+        elif pair.has_packets():
+            if pair.una_psn == pair.next_psn:
+                pair.deadline_ps = now + self.timeout_ps
+            if pair.resend_psn >= 0:
+                built = pair.frame_again(pair.resend_psn)
+                self.recovery.on_resent(pair)
+                self.retransmitted += 1
+            else:
+                built = pair.next_frame()
+                if pair.next_psn <= pair.high_psn:
+                    self.retransmitted += 1
+                else:
+                    pair.high_psn = pair.next_psn
+            control = pair.control
+            if control is not None:
+                self._paced(pair, control, built, now)
+            if pair.has_packets() and not pair.paced:
+                self._join(pair)
+            if not pair.timer_pending and self.timeout_ps > 0:
+                pair.timer_pending = True
+                self.owner.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
+        if self._round[priority] is None and self._frames[priority] is None:
+            self.waiting &= ~(1 << priority)
+        return built
+
+    def _respond(self, pair: QueuePair, now: i64) -> Frame:
+        """The next response that a queue pair owes; acknowledgements behind it wait as frames."""
+        frame = pair.next_response()
+        control = pair.control
+        if control is not None:
+            self._paced(pair, control, frame, now)
+        owed = pair.owed
+        while owed is not None and owed.syndrome >= 0:
+            self._append(pair.acknowledgement(owed.psn, owed.syndrome, self.ack_priority))
+            owed = pair.owed = owed.following
+        if pair.has_packets() and not pair.paced:
+            self._join(pair)
+        return frame
+
+    def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
+        """A packet of a controlled queue pair leaves now: when may the next one?"""
+        if control.wants_telemetry:
+            frame.tail = b""
+            frame.wire_bytes += control.telemetry_bytes
+        size: i64 = frame.wire_bytes
+        control.on_send(size, now)
+        timed: bool = frame.opcode < READ_REQUEST
+        if control.wants_rtt and timed and pair.timed_psn == NO_PSN and pair.next_psn == pair.high_psn:
+            pair.timed_psn = pair.next_psn - 1
+            pair.timed_ps = now
+        if control.rate_bps == 0 or control.rate_bps >= self.rate_bps:
+            return
+        pair.next_send_ps = now + serialisation_ps(size, control.rate_bps)
+        if pair.next_send_ps > now + self.serialisation(size):
+            pair.paced = True
+            self.owner.push_timer(pair.next_send_ps, SERVE, self.number, pair.index + 1)
+
+    def link_lost(self, now: i64) -> None:
+        """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""
+        priority: i64 = 0
+        while priority < 8:
+            while self._frames[priority] is not None:
+                self.take(priority, now)
+                self.lost_link_down += 1
+            priority += 1
+
+    def _append(self, frame: Frame) -> None:
+        priority: i64 = frame.priority
+        tail = self._frame_tails[priority]
+        if tail is None:
+            self._frames[priority] = frame
+        else:
+            tail.queue_next = frame
+        self._frame_tails[priority] = frame
+        self.waiting |= 1 << priority
+
+    def _join(self, pair: QueuePair) -> None:
+        priority: i64 = pair.priority
+        tail = self._round_tails[priority]
+        if tail is None:
+            self._round[priority] = pair
+        else:
+            tail.active_next = pair
+        self._round_tails[priority] = pair
+        pair.active = True
+        self.waiting |= 1 << priority
+
+    def save(self) -> list[Plain]:
+        """The port's state: what waits, and the order of the round."""
+        frames: list[Plain] = []
+        rounds: list[Plain] = []
+        for head in self._frames:
+            frame = head
+            while frame is not None:
+                frames.append(save_event(frame))
+                frame = frame.queue_next
+        for first in self._round:
+            pair = first
+            while pair is not None:
+                rounds.append(pair.index)
+                pair = pair.active_next
+        fetch: Plain = None if self.fetch is None else self.fetch.save()
+        return [super().save(), self.retransmitted, frames, rounds, fetch]
+
+    def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
+        """Take the state that `save` returned; `pairs` are the NIC's queue pairs by index, already loaded."""
+        base, retransmitted, frames, rounds, fetch = as_list(state)
+        super().load(base)
+        if self.fetch is not None:
+            self.fetch.load(fetch)  # every port of the NIC brings the same
+        self.retransmitted = as_int(retransmitted)
+        waiting: i64 = self.waiting
+        empty: list[Frame | None] = [None] * PRIORITIES
+        self._frames, self._frame_tails = vec[Frame | None](empty), vec[Frame | None](empty)
+        none: list[QueuePair | None] = [None] * PRIORITIES
+        self._round, self._round_tails = vec[QueuePair | None](none), vec[QueuePair | None](none)
+        for frame in as_list(frames):
+            self._append(load_frame(frame))
+        for index in as_list(rounds):
+            self._join(pairs[as_int(index)])
+        assert self.waiting == waiting, (self.number, self.waiting, waiting)

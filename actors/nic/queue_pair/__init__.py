@@ -1,0 +1,1 @@
+"""One reliable connection: its state machine, requester, responder and READs."""

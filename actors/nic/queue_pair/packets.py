@@ -1,0 +1,135 @@
+"""What are the packets of a reliable connection made of?
+
+Both ends are fixed before time begins: addresses, queue pair numbers, the UDP source port that switches hash,
+priority and MTU. A work request's packets differ in opcode, PSN, payload and what they ask for; whether they
+are sent the first time or again makes no difference.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.2 to 9.4.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.nic.queue_pair.work_request import WorkRequest
+from actors.wire.frame import (
+    ACKNOWLEDGE,
+    ECN_NOT_CAPABLE,
+    PSN_MASK,
+    READ_REQUEST,
+    WRITE_FIRST,
+    WRITE_LAST,
+    WRITE_LAST_IMM,
+    WRITE_MIDDLE,
+    WRITE_ONLY,
+    WRITE_ONLY_IMM,
+    Frame,
+    wire_size,
+)
+from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
+
+ACK_WIRE_BYTES: Final[i64] = 86
+"""Headers 62 B, AETH 4 B, preamble and gap 20 B."""
+
+
+class Connection:
+    """One end of a reliable connection, as far as it never changes."""
+
+    def __init__(
+        self,
+        index: int,
+        qpn: int,
+        remote_qpn: int,
+        address: int,
+        remote_address: int,
+        udp_source: int,
+        priority: int,
+        mtu_bytes: int,
+        ack_every: int,
+    ) -> None:
+        self.index: i64 = index
+        self.qpn: i64 = qpn
+        self.remote_qpn: i64 = remote_qpn
+        self.address: i64 = address
+        self.remote_address: i64 = remote_address
+        self.udp_source: i64 = udp_source
+        self.priority: i64 = priority
+        self.mtu_bytes: i64 = mtu_bytes
+        self.ack_every: i64 = ack_every
+        self.ecn: i64 = ECN_NOT_CAPABLE
+        """What its packets say of ECN."""
+
+    def frame(self, opcode: i64, psn: i64, payload: i64) -> Frame:
+        """A packet to the other end."""
+        frame = Frame(
+            opcode,
+            self.priority,
+            self.address,
+            self.remote_address,
+            self.udp_source,
+            self.remote_qpn,
+            psn & PSN_MASK,
+            payload,
+            wire_size(opcode, payload),
+        )
+        frame.ecn = self.ecn
+        return frame
+
+    def packet(self, request: WorkRequest, psn: i64) -> Frame:
+        """The packet of a SEND or a WRITE with this PSN."""
+        at: i64 = psn - request.first_psn
+        payload: i64 = self.mtu_bytes
+        last: bool = at == request.packets - 1
+        opcode: i64 = WRITE_MIDDLE
+        if last:
+            payload = request.size_bytes - at * payload
+            if request.flags & POST_WITH_IMMEDIATE:
+                opcode = WRITE_ONLY_IMM if at == 0 else WRITE_LAST_IMM
+            else:
+                opcode = WRITE_ONLY if at == 0 else WRITE_LAST
+        elif at == 0:
+            opcode = WRITE_FIRST
+        send: bool = request.flags & POST_SEND != 0
+        if send:
+            opcode -= WRITE_FIRST  # the opcodes of SEND begin at 0, in the same order
+        frame = self.frame(opcode, psn, payload)
+        data = request.data
+        if data is not None:
+            start: i64 = at * self.mtu_bytes
+            frame.data = data[start : start + payload]
+        if last:
+            frame.ack_request = 1
+            frame.immediate = request.immediate
+        elif self.ack_every == 1 or (at + 1) % self.ack_every == 0:
+            frame.ack_request = 1
+        if at == 0 and not send:
+            frame.message_bytes = request.size_bytes
+        return frame
+
+    def ask(self, request: WorkRequest, psn: i64, end: i64) -> Frame:
+        """The request for the responses of a READ from `psn` to before `end`."""
+        last: i64 = request.first_psn + request.packets
+        size: i64 = (end - psn) * self.mtu_bytes
+        if end == last:
+            size = request.size_bytes - (psn - request.first_psn) * self.mtu_bytes
+        frame = self.frame(READ_REQUEST, psn, 0)
+        frame.message_bytes = size
+        return frame
+
+    def acknowledgement(self, psn: i64, syndrome: i64, priority: i64) -> Frame:
+        """An acknowledgement or a NAK for `psn`."""
+        frame = Frame(
+            ACKNOWLEDGE,
+            priority,
+            self.address,
+            self.remote_address,
+            self.udp_source,
+            self.remote_qpn,
+            psn & PSN_MASK,
+            0,
+            ACK_WIRE_BYTES,
+        )
+        frame.syndrome = syndrome
+        return frame

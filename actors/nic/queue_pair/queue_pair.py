@@ -1,0 +1,400 @@
+"""What does one reliable connection know, and what is its next packet?
+
+A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
+are acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a
+gap). PSNs are unbounded integers here and 24 bits on the wire; `unwrap` finds the nearest. What is sent
+next is an owed response (`actors.nic.queue_pair.owed`), else a packet that the recovery scheme wants again
+(`resend_psn`), else the one with `next_psn`, as long as that is below `limit_psn` and nothing holds the
+queue pair back (`waits`). Window-bound schemes and congestion control move the limit, for the others it is
+out of reach.
+
+A READ takes a PSN for each packet of its response (at least one), and its request has the first of them; a
+request sent again may ask for a part. At most `max_reads` READs are outstanding. No more than 2^23 PSNs are,
+whatever they belong to: beyond that a PSN on the wire would have two meanings.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.7 and 11.5.
+
+Not modelled: atomics, and the states before RTS: connections exist when time begins.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.kernel.device import Plain
+from actors.kernel.event import NEVER_PS
+from actors.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.vectors import vec
+from actors.nic.congestion.control import CongestionControl
+from actors.nic.queue_pair.owed import Owed, load_owed, save_owed
+from actors.nic.queue_pair.packets import Connection
+from actors.nic.queue_pair.reorder_buffer import HeldPackets
+from actors.nic.queue_pair.work_request import REQUEST_FIELDS, WorkRequest
+from actors.wire.frame import PSN_HALF, PSN_MASK, Frame
+from actors.wire.message import POST_READ
+
+RESET: Final[i64] = 0
+INITIALISED: Final[i64] = 1
+READY_TO_RECEIVE: Final[i64] = 2
+READY: Final[i64] = 3
+"""Ready to send (RTS)."""
+SEND_QUEUE_DRAINED: Final[i64] = 4
+SEND_ERROR: Final[i64] = 5
+ERROR: Final[i64] = 6
+"""In error: everything posted is flushed."""
+NO_PSN: Final[i64] = -1
+UNLIMITED_PSN: Final[i64] = NEVER_PS
+"""A limit that no PSN reaches."""
+WAIT_READ: Final[i64] = 1
+"""As many READs are outstanding as may be."""
+WAIT_PSN: Final[i64] = 2
+"""As many PSNs are outstanding as may be."""
+WAIT_RNR: Final[i64] = 4
+"""The responder was not ready, and its time is not over. This holds back what is sent again, too."""
+WAIT_DRAIN: Final[i64] = 8
+"""The send queue is being drained, and the next work request was not begun."""
+
+_FIELDS: Final = (
+    "state",
+    "next_psn",
+    "una_psn",
+    "end_psn",
+    "high_psn",
+    "retries",
+    "deadline_ps",
+    "timer_pending",
+    "active",
+    "expected_psn",
+    "message_bytes",
+    "messages",
+    "message_psn",
+    "nak_sent",
+    "limit_psn",
+    "resend_psn",
+    "resent_psn",
+    "sacked_psn",
+    "backoff",
+    "next_send_ps",
+    "paced",
+    "timed_psn",
+    "timed_ps",
+    "control_timer_ps",
+    "cnp_from_ps",
+    "port",
+    "waits",
+    "reads",
+    "asked_psn",
+    "acked_psn",
+    "response_psn",
+    "asked_again",
+    "rnr_retries",
+    "receives",
+    "receive_taken",
+)
+
+
+class QueuePair(Connection):
+    """One end of a reliable connection."""
+
+    def __init__(  # noqa: PLR0915  a line for each field
+        self,
+        index: int,
+        qpn: int,
+        remote_qpn: int,
+        address: int,
+        remote_address: int,
+        udp_source: int,
+        priority: int,
+        mtu_bytes: int,
+        ack_every: int,
+        first_psn: int,
+        remote_first_psn: int,
+        log_deliveries: int,
+    ) -> None:
+        super().__init__(
+            index, qpn, remote_qpn, address, remote_address, udp_source, priority, mtu_bytes, ack_every
+        )
+        self.log_deliveries: i64 = log_deliveries
+        self.state: i64 = READY
+        # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
+        self.head: WorkRequest | None = None
+        self.tail: WorkRequest | None = None
+        self.sending: WorkRequest | None = None
+        self.next_psn: i64 = first_psn
+        self.una_psn: i64 = first_psn
+        self.end_psn: i64 = first_psn
+        self.high_psn: i64 = first_psn
+        self.limit_psn: i64 = UNLIMITED_PSN
+        """New packets are sent below this PSN."""
+        self.resend_psn: i64 = NO_PSN
+        """The packet to send again before any other."""
+        self.resent_psn: i64 = first_psn
+        """Selective repeat: lost packets below this PSN were sent again already."""
+        self.sacked_psn: i64 = first_psn
+        """Selective repeat: the end of what the responder is known to have or to hold."""
+        self.sacked: vec[i64] = vec[i64]()
+        """Selective repeat: PSN + 1 in the slot of each packet that the responder holds."""
+        self.came: vec[i64] = vec[i64]()
+        """Schemes that keep what overtook: PSN + 1 in the slot of each response that is here."""
+        self.home_port: i64 = 0
+        """Through which port of the NIC it sends as long as that is up."""
+        self.port: i64 = 0
+        """Through which port it sends now."""
+        self.control: CongestionControl | None = None
+        """What paces it; None for the port alone."""
+        self.next_send_ps: i64 = 0
+        self.paced: bool = False
+        """Whether it waits for `next_send_ps`, with an event pending."""
+        self.timed_psn: i64 = NO_PSN
+        self.timed_ps: i64 = 0
+        """Which packet in flight is timed, and since when."""
+        self.control_timer_ps: i64 = 0
+        self.cnp_from_ps: i64 = 0
+        """As receiver: when the next CNP may go out."""
+        self.waits: i64 = 0
+        """What keeps `next_psn` from being sent: WAIT_*."""
+        self.max_reads: i64 = 16
+        """READs that may be outstanding (max_rd_atomic)."""
+        self.reads: i64 = 0
+        """READs that are."""
+        self.asked_psn: i64 = first_psn
+        """READs below this PSN were asked for before."""
+        self.acked_psn: i64 = first_psn
+        """What the responder acknowledged, responses that are missing included."""
+        self.response_psn: i64 = first_psn
+        """Responses below this PSN are here."""
+        self.asked_again: bool = False
+        """Whether missing responses were asked for again since there was progress."""
+        self.rnr_retries: i64 = 0
+        self.retries: i64 = 0
+        self.backoff: i64 = 0
+        """Adaptive retransmission: how often the timer ran out since there was progress."""
+        self.deadline_ps: i64 = 0
+        self.timer_pending: bool = False
+        self.active: bool = False
+        """Whether the queue pair stands in its NIC's round."""
+        self.active_next: QueuePair | None = None
+        # Responder.
+        self.expected_psn: i64 = remote_first_psn
+        self.message_bytes: i64 = 0
+        self.messages: i64 = 0
+        self.message_psn: i64 = remote_first_psn
+        """With which PSN the message being received began."""
+        self.nak_sent: bool = False
+        self.receives: i64 = 0
+        """Receives that are posted and not taken."""
+        self.receive_taken: bool = False
+        """Whether the message being received has taken its own."""
+        self.pieces: list[bytes] = []  # of the message being received, where payload is real
+        self.owed: Owed | None = None
+        """Responses that the requester waits for."""
+        self.held: HeldPackets | None = None
+        """Packets beyond a gap, for schemes that keep them."""
+
+    def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> WorkRequest:
+        """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""
+        packets: i64 = (size_bytes + self.mtu_bytes - 1) // self.mtu_bytes
+        if packets == 0:
+            packets = 1
+        request = WorkRequest(number, size_bytes, flags, immediate, self.end_psn, packets)
+        self.end_psn += packets
+        tail = self.tail
+        if tail is None:
+            self.head = request
+        else:
+            tail.following = request
+        self.tail = request
+        if self.sending is None:
+            self.sending = request
+            self.hold()
+        return request
+
+    def has_packets(self) -> bool:
+        """Whether a packet waits to be sent."""
+        if self.sending is not None and self.next_psn < self.limit_psn and self.waits == 0:
+            return True
+        return self.owed is not None or (self.resend_psn >= 0 and self.waits & WAIT_RNR == 0)
+
+    def hold(self) -> None:
+        """See whether what is to be sent next must wait for room among READs or PSNs."""
+        self.waits &= ~(WAIT_READ | WAIT_PSN | WAIT_DRAIN)
+        request = self.sending
+        if request is None:
+            return
+        if self.state == SEND_QUEUE_DRAINED and request.first_psn >= self.high_psn:
+            self.waits |= WAIT_DRAIN
+        if request.flags & POST_READ:
+            end: i64 = request.first_psn + request.packets
+            if request.first_psn >= self.asked_psn and self.reads >= self.max_reads:
+                self.waits |= WAIT_READ
+            if end - self.una_psn > PSN_HALF:
+                self.waits |= WAIT_PSN
+        elif self.next_psn - self.una_psn >= PSN_HALF:
+            self.waits |= WAIT_PSN
+
+    def next_frame(self) -> Frame:
+        """Build the packet with `next_psn` and step over it; there is one to send."""
+        request = self.sending
+        assert request is not None, self.qpn
+        psn: i64 = self.next_psn
+        end: i64 = request.first_psn + request.packets
+        if request.flags & POST_READ:
+            if request.first_psn >= self.asked_psn:
+                self.asked_psn = end
+                self.reads += 1
+            self.next_psn = end
+            self.sending = request.following
+            self.hold()
+            return self.ask(request, psn, end)
+        self.next_psn = psn + 1
+        if psn + 1 == end:
+            self.sending = request.following
+            self.hold()
+        elif psn + 1 - self.una_psn >= PSN_HALF:
+            self.waits |= WAIT_PSN
+        return self.packet(request, psn)
+
+    def frame_again(self, psn: i64) -> Frame:
+        """Build the packet with a PSN that was sent before and is not acknowledged."""
+        request = self.head
+        while request is not None and request.first_psn + request.packets <= psn:
+            request = request.following
+        assert request is not None and request.first_psn <= psn < self.next_psn, (self.qpn, psn)
+        if request.flags & POST_READ:
+            # What is missing from here on, up to a response that is here, is asked for with one request.
+            end: i64 = psn + 1
+            mask: i64 = len(self.came) - 1
+            while end < request.first_psn + request.packets and self.came[end & mask] != end + 1:
+                end += 1
+            self.resend_psn = end - 1
+            return self.ask(request, psn, end)
+        return self.packet(request, psn)
+
+    def next_response(self) -> Frame:
+        """Build the next owed response; there is one, and it is no acknowledgement."""
+        owed = self.owed
+        assert owed is not None and owed.syndrome < 0, self.qpn
+        frame = self.frame(owed.step_opcode(), owed.psn, owed.step_bytes(self.mtu_bytes))
+        if owed.step(self.mtu_bytes):
+            self.owed = owed.following
+        return frame
+
+    def forget(self) -> None:
+        """Drop everything that is posted, owed or held."""
+        self.head = None
+        self.tail = None
+        self.sending = None
+        self.owed = None
+        self.waits = 0
+        self.reads = 0
+        self.receives = 0
+        self.resend_psn = NO_PSN
+        self.expect_from(self.expected_psn)
+        self.begin_at(self.end_psn)
+
+    def expect_from(self, psn: i64) -> None:
+        """As responder: the first packet has this PSN."""
+        self.expected_psn = psn
+        self.message_psn = psn
+        self.message_bytes = 0
+        self.nak_sent = False
+        self.receive_taken = False
+        if self.held is not None:
+            self.held.load([])
+
+    def begin_at(self, psn: i64) -> None:
+        """As requester, with nothing posted: the first packet has this PSN."""
+        assert self.head is None, self.qpn
+        self.una_psn = psn
+        self.next_psn = psn
+        self.end_psn = psn
+        self.high_psn = psn
+        self.asked_psn = psn
+        self.acked_psn = psn
+        self.response_psn = psn
+        self.resent_psn = psn
+        self.sacked_psn = psn
+        self.timed_psn = NO_PSN
+        self.retries = 0
+        self.rnr_retries = 0
+        self.backoff = 0
+        at: i64 = 0
+        while at < len(self.sacked):
+            self.sacked[at] = 0
+            self.came[at] = 0
+            at += 1
+
+    def go_back(self, psn: i64) -> None:
+        """Send again from `psn` on (una <= psn <= end)."""
+        assert self.una_psn <= psn <= self.end_psn, (self.una_psn, psn, self.end_psn)
+        self.next_psn = psn
+        request = self.head
+        while request is not None and request.first_psn + request.packets <= psn:
+            request = request.following
+        self.sending = request
+        if psn < self.response_psn:
+            self.response_psn = psn
+        self.hold()
+
+    def drop_head(self) -> WorkRequest:
+        """Take the oldest work request off the list."""
+        request = self.head
+        assert request is not None, self.qpn
+        self.head = request.following
+        if request.following is None:
+            self.tail = None
+        if self.sending is request:
+            self.sending = request.following
+        if request.flags & POST_READ and request.first_psn < self.asked_psn:
+            self.reads -= 1
+        return request
+
+    def save(self) -> list[Plain]:
+        """The queue pair's state."""
+        requests: list[Plain] = []
+        request = self.head
+        while request is not None:
+            requests.append(save_fields(request, REQUEST_FIELDS))
+            request = request.following
+        held: Plain = None if self.held is None else self.held.save()
+        control: Plain = None if self.control is None else self.control.save()
+        owed = save_owed(self.owed)
+        rings: list[Plain] = [save_integers(self.sacked), save_integers(self.came)]
+        return [save_fields(self, _FIELDS), requests, held, rings, control, owed, list[Plain](self.pieces)]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` of an equally built queue pair returned; the NIC relinks active ones."""
+        fields, requests, held, rings, control, owed, pieces = as_list(state)
+        self.pieces = [as_bytes(piece) for piece in as_list(pieces)]
+        load_fields(self, _FIELDS, fields)
+        self.head = self.tail = self.sending = None
+        self.active_next = None
+        tail: WorkRequest | None = None
+        for saved in as_list(requests):
+            request = WorkRequest(0, 0, 0, 0, 0, 0)
+            load_fields(request, REQUEST_FIELDS, saved)
+            if tail is None:
+                self.head = request
+            else:
+                tail.following = request
+            tail = request
+        self.tail = tail
+        self.go_back(self.next_psn)
+        sacked, came = as_list(rings)
+        self.sacked = load_integers(sacked)
+        self.came = load_integers(came)
+        if self.held is not None:
+            self.held.load(held)
+        if self.control is not None:
+            self.control.load(as_list(control))
+        self.owed = load_owed(owed)
+
+
+def unwrap(psn: i64, near: i64) -> i64:
+    """The unbounded PSN nearest to `near` whose low 24 bits are `psn`."""
+    ahead: i64 = (psn - near) & PSN_MASK
+    if ahead >= PSN_HALF:
+        return near + ahead - (PSN_MASK + 1)
+    return near + ahead

@@ -1,0 +1,1 @@
+"""Loss recovery of queue pairs: the hooks, and one file for each scheme."""

@@ -1,0 +1,107 @@
+"""What happens when packets are lost, doubled or out of order? The hooks of a recovery scheme.
+
+A packet that is the expected one is the NIC's own business, and so is an acknowledgement that covers more
+than the last. A scheme is asked about the rest: `on_gap` and `on_duplicate` at the responder,
+`on_progress`, `on_nak` and `on_timeout` at the requester. One scheme serves all queue pairs of a NIC;
+what it remembers of one is in the queue pair. The defaults are what go-back-N does.
+
+A scheme is a file with a class and a line in `actors.nic.recovery.table.RECOVERIES`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.vectors import vec
+from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
+from actors.nic.queue_pair.reorder_buffer import HeldPackets
+from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
+
+if TYPE_CHECKING:
+    from actors.nic.egress_port import NicPort
+    from actors.nic.nic import Nic
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Recovery:
+    """Base of the schemes.
+
+    `hold_packets` is how many packets beyond a gap a responder keeps, 0 for none; `reorder_packets` how far a
+    packet may be overtaken before it counts as lost; `window_packets` how many a requester has in flight at
+    most, 0 for no bound. `selective` schemes are told of a NAK although a later one overtook it; with
+    `whole_messages` what came of a message counts for nothing before all of it is there.
+    """
+
+    def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
+        self.hold_packets: i64 = hold_packets
+        self.reorder_packets: i64 = reorder_packets
+        self.window_packets: i64 = window_packets
+        self.selective: bool = False
+        self.whole_messages: bool = False
+
+    def prepare(self, pair: QueuePair) -> None:
+        """Set up a queue pair of the NIC, once, before time begins."""
+        window: int = 1
+        hold: int = self.hold_packets
+        while window < hold:
+            window *= 2
+        if hold > 0:
+            pair.held = HeldPackets(window)
+            pair.sacked = vec[i64]([0] * window)
+            pair.came = vec[i64]([0] * window)
+        self.begin(pair)
+
+    def begin(self, pair: QueuePair) -> None:
+        """A queue pair begins to send, at `una_psn`."""
+        if self.window_packets > 0:
+            pair.limit_psn = pair.una_psn + self.window_packets
+
+    def on_gap(self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64) -> None:
+        """The responder received `psn`, which is beyond the expected one: keep it if there is room for
+        it, and say what is missing, once, when it counts as lost.
+        """
+        expected: i64 = pair.expected_psn
+        held = pair.held
+        if held is not None and psn - expected < self.hold_packets and not held.put(psn, frame):
+            nic.duplicate_request += 1
+            return
+        if not pair.nak_sent and psn - expected > self.reorder_packets:
+            pair.nak_sent = True
+            nic.answer(pair, expected, SYNDROME_NAK_SEQUENCE, 0, port, now)
+
+    def on_duplicate(
+        self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64
+    ) -> None:
+        """The responder received `psn`, which it has: acknowledge again, the first time may have been
+        lost.
+        """
+        nic.duplicate_request += 1
+        nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+
+    def on_progress(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+        """The requester's `una_psn` moved: with a window, more may be sent."""
+        if self.window_packets > 0:
+            pair.limit_psn = pair.una_psn + self.window_packets
+
+    def on_nak(self, nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """The responder asks for `una_psn` again."""
+        pair.go_back(pair.una_psn)
+
+    def on_response_gap(self, nic: Nic, pair: QueuePair, psn: i64, now: i64) -> None:
+        """The requester has a response with `psn`, and some before it have not come: ask for those again,
+        once, when they count as lost. What came is noted in `came`, where there is room for it.
+        """
+        if not pair.asked_again and psn - pair.response_psn > self.reorder_packets:
+            pair.asked_again = True
+            nic.packet_seq_err += 1
+            pair.go_back(pair.una_psn)
+
+    def on_timeout(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+        """Nothing was heard of `una_psn` for a timeout."""
+        pair.go_back(pair.una_psn)
+
+    def on_resent(self, pair: QueuePair) -> None:
+        """The packet `resend_psn` has just been sent: say which is next, `NO_PSN` for none."""
+        pair.resend_psn = NO_PSN

@@ -1,0 +1,393 @@
+"""How does a frame get from one device to the next?
+
+A port sends one frame at a time. The frame occupies the link for its serialisation time, propagates, and
+passes the receiver's ingress pipeline; it arrives (one event) when its last bit has done all three. A
+port knows when it is free, so an uncongested hop costs that one event; a *serve* event exists only while
+something waits.
+
+A class that flow control blocks is not served. Flow control is the port's hook: whoever implements it (PFC
+here, credits elsewhere) keeps the `blocked` mask and is told when frames wait to be sent on its behalf.
+
+Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any
+moment of its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
+A frame that bit errors spoilt is dropped where it arrives (`actors.port.bit_errors`).
+
+To a switch that cuts through, a frame arrives when its head has passed the pipeline; the switch works out
+when the rest has.
+
+Not modelled: forward error correction, lane training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.device import Device, Plain
+from actors.kernel.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
+from actors.kernel.mixing import Stream
+from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.vectors import append, vec
+from actors.port.added_delay import Straying
+from actors.port.bit_errors import BitErrors
+from actors.port.outbox import Outbox
+from actors.port.tap import Tap
+from actors.wire.frame import HEAD_WIRE_BYTES, Frame
+from emu.units import serialisation_ps
+
+if TYPE_CHECKING:
+    from actors.port.credits import Credits
+    from actors.port.pfc import Pfc
+
+__all__ = ["PRIORITIES", "Outbox", "Port", "Wire"]
+PRIORITIES: Final = 8
+_FIELDS: Final = (
+    "rate_bps",
+    "free_ps",
+    "waiting",
+    "blocked",
+    "control_pending",
+    "up",
+    "ever_down",
+    "serve_pending",
+    "sent_frames",
+    "sent_bytes",
+    "sent_data_bytes",
+    "marked_bytes",
+    "marked_before_bytes",
+    "received_frames",
+    "received_bytes",
+    "lost_link_down",
+    "suspect",
+    "corrupted",
+)
+
+
+class Wire:
+    """Where a port's link leads, as numbers: rate, propagation, and the peer's fixed latencies.
+
+    `ingress_latency_ps` is the receiver's pipeline, `pause_response_ps` the time the peer takes from the
+    last bit of a PFC frame to obeying it. `outbox` is None where the peer lives in the same partition.
+    """
+
+    def __init__(
+        self,
+        rate_bps: int,
+        delay_ps: int,
+        peer: int,
+        peer_port: int,
+        ingress_latency_ps: int,
+        pause_response_ps: int,
+        outbox: Outbox | None,
+        cut_through: bool = False,
+    ) -> None:
+        self.cut_through: bool = cut_through
+        """Whether the peer acts on a frame's head."""
+        self.rate_bps: i64 = rate_bps
+        self.delay_ps: i64 = delay_ps
+        self.peer: i64 = peer
+        self.peer_port: i64 = peer_port
+        self.ingress_latency_ps: i64 = ingress_latency_ps
+        self.pause_response_ps: i64 = pause_response_ps
+        self.outbox: Outbox | None = outbox
+
+
+@mypyc_attr(allow_interpreted_subclasses=False)
+class Port:
+    """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
+
+    Bit p of `waiting` is set while a frame of priority p could be taken, bit p of `blocked` while flow
+    control forbids the class. A higher priority number goes first.
+    """
+
+    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
+        # What a frame on its way through reads and writes comes first, and so shares few cache lines.
+        self.apart: bool = False
+        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
+        queues."""
+        self.cuts: bool = False
+        """Whether their heads come in: cut-through."""
+        self.suspect: bool = False
+        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
+        self.measuring: bool = False
+        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), credits, or a TTL
+        or DSCP of the NIC's own."""
+        self.uneven: bool = False
+        """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
+        something holds them up."""
+        self.ever_down: bool = False
+        self.up: bool = True
+        self.serve_pending: bool = False
+        self.control_pending: bool = False
+        """Flow control has a frame of its own to send, ahead of everything."""
+        self._serving: bool = False
+        self.received_frames: i64 = 0
+        self.received_bytes: i64 = 0
+        self.waiting: i64 = 0
+        self.blocked: i64 = 0
+        self.free_ps: i64 = 0
+        self.ps_per_byte: i64 = 0
+        self.head_ps: i64 = 0
+        """Serialisation of a frame's head, where the peer cuts through; else 0."""
+        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
+        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
+        self.outbox: Outbox | None = wire.outbox
+        self.queue = owner.queue
+        self.sent_frames: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.sent_data_bytes: i64 = 0
+        self.marked_bytes: i64 = 0
+        """What was sent by the last sampling point, where a fault is to hit what is busiest."""
+        self.marked_before_bytes: i64 = 0
+        """By the one before."""
+        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
+        self.owner: Device = owner
+        self.number: i64 = number
+        self.wire: Wire = wire
+        self.pfc: Pfc | None = None
+        self.credits: Credits | None = None
+        self.rate_bps: i64 = wire.rate_bps
+        self.own_ingress_latency_ps: i64 = own_ingress_latency_ps
+        self.down_starts: vec[i64] = vec[i64]()
+        self.down_ends: vec[i64] = vec[i64]()
+        self.lost_link_down: i64 = 0
+        self.errors: BitErrors | None = None
+        self.corrupted: i64 = 0
+        """Frames that arrived with a wrong FCS."""
+        self.tap: Tap | None = None
+        self.straying: Straying | None = None
+        """What makes frames take longer than the link, once something did."""
+        self.set_rate(wire.rate_bps)
+
+    def set_rate(self, rate_bps: int) -> None:
+        """A new rate, which takes the next frame."""
+        self.rate_bps = rate_bps
+        exact = 8 * 10**12
+        self.ps_per_byte = exact // rate_bps if exact % rate_bps == 0 else 0
+        if self.wire.cut_through:
+            self.head_ps = serialisation_ps(HEAD_WIRE_BYTES, rate_bps)
+            self.uneven = True
+
+    def serialisation(self, wire_bytes: i64) -> i64:
+        """How long a frame of this size occupies the link, ps."""
+        if self.ps_per_byte > 0:
+            return wire_bytes * self.ps_per_byte
+        return serialisation_ps(wire_bytes, self.rate_bps)
+
+    def transmit(self, frame: Frame, now: i64) -> None:
+        """Send a frame now; the port is free and the class is not blocked."""
+        if self.measuring:
+            self.tell(frame, now)
+        size: i64 = frame.wire_bytes
+        done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
+        self.free_ps = done
+        self.sent_frames += 1
+        self.sent_bytes += size
+        self.sent_data_bytes += frame.payload_bytes
+        frame.sent_ps = now
+        frame.time_ps = done + self.flight_ps
+        if self.uneven:
+            self._fly(frame, now, done)
+        frame.key = self.peer_key
+        outbox = self.outbox
+        if outbox is None:
+            self.queue.push(frame)
+        else:
+            outbox.add_frame(frame)
+
+    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
+        """When a frame arrives that left now and occupies the link until `done`, where that is uneven."""
+        if self.head_ps > 0:
+            frame.time_ps = now + self.head_ps + self.flight_ps
+        if self.straying is not None:
+            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now, self.head_ps > 0)
+
+    def tell(self, frame: Frame, now: i64) -> None:
+        """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
+        if self.credits is not None:
+            self.credits.spend(frame.priority, frame.wire_bytes, now)
+
+    def send_control(self, now: i64) -> None:
+        """Send what flow control has pending; the wire is free."""
+        if self.pfc is not None:
+            self.pfc.transmit(now)
+        elif self.credits is not None:
+            self.credits.transmit(now)
+
+    def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
+        """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""
+        self.free_ps = now + self.serialisation(wire_bytes)
+        wire = self.wire
+        message.time_ps = self.free_ps + wire.delay_ps + wire.pause_response_ps
+        if self.straying is not None:
+            message.time_ps = self.straying.pause_ps(message.time_ps)
+        message.key = pack_key(wire.peer, PAUSE, wire.peer_port, 0)
+        if self.outbox is None:
+            self.queue.push(message)
+        else:
+            self.outbox.add_message(message)
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next frame of a priority whose `waiting` bit is set; None if it cannot be had after all."""
+        raise AssertionError(f"port {self.number} has no frames of priority {priority} at {now}")
+
+    def kick(self, now: i64) -> None:
+        """Something may be sendable: serve now if the wire is free, or when it becomes so."""
+        if self.serve_pending or self._serving or not self.up:
+            return
+        if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
+            return
+        if self.free_ps <= now:
+            self.serve(now)
+        else:
+            self.arm()
+
+    def arm(self) -> None:
+        """Serve when the wire becomes free."""
+        self.serve_pending = True
+        event = self._serve_event
+        event.time_ps = self.free_ps
+        self.queue.push(event)
+
+    def on_serve(self, now: i64) -> None:
+        """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
+        self.serve_pending = False
+        self.kick(now)
+
+    def serve(self, now: i64) -> None:
+        """Send the first frame by strict priority; the wire is free."""
+        self._serving = True
+        if self.control_pending:
+            self.send_control(now)
+        else:
+            ready: i64 = self.waiting & ~self.blocked
+            while ready != 0:
+                priority: i64 = 7
+                while (ready >> priority) & 1 == 0:
+                    priority -= 1
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.transmit(frame, now)
+                    break
+                ready = self.waiting & ~self.blocked
+        self._serving = False
+        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
+            self.arm()
+
+    def spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
+        moment of its flight, or bits of it are wrong."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return True
+        errors = self.errors
+        if errors is not None and errors.spoils(frame.wire_bytes):
+            frame.corrupt = 1
+        if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
+            self.corrupted += 1
+            return True
+        if self.tap is not None:
+            self.tap.saw(frame, now)
+        return False
+
+    def stray(self) -> Straying:
+        """What makes frames take longer than this link; there is one from now on."""
+        straying = self.straying
+        if straying is None:
+            straying = self.straying = Straying()
+            self.uneven = True
+        return straying
+
+    def set_tap(self, tap: Tap) -> None:
+        """Show a tap every frame that arrives here whole; without one a port pays nothing."""
+        self.tap = tap
+        self.suspect = True
+
+    def set_errors(self, errors: BitErrors) -> None:
+        """Frames that arrive here come over a link with bit errors."""
+        self.errors = errors
+        self.check_fcs()
+
+    def check_fcs(self) -> None:
+        """Frames that arrive here may have a wrong FCS."""
+        self.suspect = True
+
+    def tail_spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lost_link_down += 1
+            return True
+        if frame.corrupt != 0:
+            self.corrupted += 1
+            return True
+        return False
+
+    def was_down(self, from_ps: i64, until_ps: i64) -> bool:
+        """Whether the link was down at any moment of from_ps <= t <= until_ps, with t past only."""
+        at: i64 = len(self.down_starts) - 1
+        while at >= 0:
+            if self.down_starts[at] <= until_ps and self.down_ends[at] > from_ps:
+                return True
+            at -= 1
+        return False
+
+    def set_link(self, up: bool, now: i64) -> None:
+        """The link changed state, at both ends at this instant."""
+        if up == self.up:
+            return
+        self.up = up
+        pfc = self.pfc
+        if up:
+            self.down_ends[len(self.down_ends) - 1] = now
+            if pfc is not None:
+                pfc.link_up(now)
+            if self.credits is not None:
+                self.credits.link_up(now)
+            self.link_raised(now)
+            self.kick(now)
+        else:
+            self.ever_down = True
+            self.suspect = True
+            self.down_starts = append(self.down_starts, now)
+            self.down_ends = append(self.down_ends, NEVER_PS)
+            if pfc is not None:
+                pfc.link_down(now)
+            if self.credits is not None:
+                self.credits.link_down(now)
+            self.link_lost(now)
+
+    def link_lost(self, now: i64) -> None:
+        """What the owner does with frames that wait here when the link goes down."""
+
+    def link_raised(self, now: i64) -> None:
+        """What the owner does when the link comes back."""
+
+    def save(self) -> list[Plain]:
+        """The port's state."""
+        return [
+            save_fields(self, _FIELDS),
+            save_integers(self.down_starts),
+            save_integers(self.down_ends),
+            None if self.pfc is None else self.pfc.save(),
+            None if self.errors is None else self.errors.stream.counter,
+            None if self.credits is None else self.credits.save(),
+            None if self.straying is None else self.straying.save(),
+        ]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` of an equally built port returned."""
+        fields, starts, ends, pfc, drawn, lanes, straying = as_list(state)[:7]
+        load_fields(self, _FIELDS, fields)
+        self.set_rate(self.rate_bps)
+        self.down_starts = load_integers(starts)
+        self.down_ends = load_integers(ends)
+        if self.pfc is not None:
+            self.pfc.load(pfc)
+        if self.credits is not None:
+            self.credits.load(lanes)
+        if drawn is not None:  # what a fault made gets its dice and numbers when the fault is applied again
+            self.errors = self.errors or BitErrors(0, Stream(0, 0, 0))
+            self.errors.stream.counter = as_int(drawn)
+        if straying is not None:
+            self.stray().load(straying)

@@ -1,0 +1,51 @@
+"""What if every packet goes its own way?
+
+`spray`: each packet takes the next member of its destination prefix's group (`round_robin`) or a random one
+(`random`). Links are loaded evenly and packets overtake each other, so the transport must place what arrives
+out of order, or treats every overtaking as a loss.
+
+Round robin begins at a random member in every switch, so that switches do not march in step.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.kernel.device import Plain
+from actors.kernel.state import as_list, load_integers, save_integers
+from actors.kernel.vectors import vec
+from actors.switch.routing.groups import PREFIX_SHIFT, Group
+from actors.switch.routing.policy import RoutingPolicy, SwitchView
+from actors.wire.frame import Frame
+
+
+class RandomSpray(RoutingPolicy):
+    """A random member for every packet."""
+
+    def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
+        return group.ports[self.switch.stream.below(group.count)]
+
+
+class RoundRobinSpray(RoutingPolicy):
+    """The next member for every packet to a prefix."""
+
+    def __init__(self, switch: SwitchView, knobs: object) -> None:
+        super().__init__(switch, knobs)
+        self._next: vec[i64] = vec[i64]()
+
+    def groups_changed(self, groups: list[Group]) -> None:
+        if len(self._next) == 0:
+            self._next = vec[i64]([self.switch.stream.below(1 << 20) for _ in groups])
+
+    def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
+        prefix: i64 = frame.dst >> PREFIX_SHIFT
+        turn: i64 = self._next[prefix]
+        self._next[prefix] = (turn + 1) & 0x3FFFFFFF
+        return group.ports[turn % group.count]
+
+    def save(self) -> list[Plain]:
+        return [super().save(), save_integers(self._next)]
+
+    def load(self, state: list[Plain]) -> None:
+        super().load(as_list(state[0]))
+        self._next = load_integers(state[1])

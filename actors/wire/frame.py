@@ -1,0 +1,214 @@
+"""What is in a frame, and how long is it on the wire?
+
+A RoCEv2 packet in an Ethernet frame: preamble and inter-frame gap 20 B, Ethernet 14 + 4, IPv4 20, UDP 8
+(port 4791), BTH 12, then by opcode RETH 16 (first and only packet of a WRITE, request of a READ), ImmDt 4
+(last or only packet with immediate) or AETH 4 (acknowledgements; first, last and only response of a READ),
+payload padded to 4 B, ICRC 4. The least frame is 64 B, so nothing occupies a link for less than 84 B.
+
+Source: InfiniBand Architecture Specification volume 1, chapter 9 and annex A17 (RoCEv2); IEEE 802.3.
+
+Not modelled here: VLAN tags, IPv6, GRH, P_Key, migration bits. Payload bytes travel in `data` when a scenario
+asks for real payload; otherwise only their number does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.event import Event
+
+PREAMBLE_GAP_BYTES: Final[i64] = 20
+ETHERNET_BYTES: Final[i64] = 18
+IPV4_BYTES: Final[i64] = 20
+UDP_BYTES: Final[i64] = 8
+BTH_BYTES: Final[i64] = 12
+RETH_BYTES: Final[i64] = 16
+AETH_BYTES: Final[i64] = 4
+IMMDT_BYTES: Final[i64] = 4
+ICRC_BYTES: Final[i64] = 4
+HEADER_BYTES: Final[i64] = 62
+"""Ethernet with FCS, IPv4, UDP, BTH and ICRC: what every RoCEv2 packet carries besides its payload."""
+HEAD_WIRE_BYTES: Final[i64] = 62
+"""What a switch must have seen to route a packet: preamble 8, Ethernet 14, IPv4 20, UDP 8, BTH 12."""
+LEAST_FRAME_BYTES: Final[i64] = 64
+LEAST_WIRE_BYTES: Final[i64] = 84
+LARGEST_HEADERS_BYTES: Final[i64] = 82
+"""Headers and FCS of the largest packet: WRITE_ONLY_IMM carries RETH and ImmDt."""
+PAUSE_WIRE_BYTES: Final[i64] = 84
+"""A PFC frame is a least frame (IEEE 802.1Qbb)."""
+CREDIT_WIRE_BYTES: Final[i64] = 8
+"""A flow control packet of InfiniBand, one lane's (volume 1, section 7.9.4)."""
+
+UDP_PORT: Final[i64] = 4791
+FIRST_TTL: Final[i64] = 64
+"""IPv4's time to live as a packet leaves its NIC, unless that says otherwise."""
+
+# BTH opcodes of the reliable connection (volume 1, table 38), and the CNP of annex A17.
+SEND_FIRST: Final[i64] = 0x00
+SEND_MIDDLE: Final[i64] = 0x01
+SEND_LAST: Final[i64] = 0x02
+SEND_LAST_IMM: Final[i64] = 0x03
+SEND_ONLY: Final[i64] = 0x04
+SEND_ONLY_IMM: Final[i64] = 0x05
+WRITE_FIRST: Final[i64] = 0x06
+WRITE_MIDDLE: Final[i64] = 0x07
+WRITE_LAST: Final[i64] = 0x08
+WRITE_LAST_IMM: Final[i64] = 0x09
+WRITE_ONLY: Final[i64] = 0x0A
+WRITE_ONLY_IMM: Final[i64] = 0x0B
+READ_REQUEST: Final[i64] = 0x0C
+READ_RESPONSE_FIRST: Final[i64] = 0x0D
+READ_RESPONSE_MIDDLE: Final[i64] = 0x0E
+READ_RESPONSE_LAST: Final[i64] = 0x0F
+READ_RESPONSE_ONLY: Final[i64] = 0x10
+ACKNOWLEDGE: Final[i64] = 0x11
+CNP: Final[i64] = 0x81
+
+OPCODES: Final = (
+    SEND_FIRST,
+    SEND_MIDDLE,
+    SEND_LAST,
+    SEND_LAST_IMM,
+    SEND_ONLY,
+    SEND_ONLY_IMM,
+    WRITE_FIRST,
+    WRITE_MIDDLE,
+    WRITE_LAST,
+    WRITE_LAST_IMM,
+    WRITE_ONLY,
+    WRITE_ONLY_IMM,
+    READ_REQUEST,
+    READ_RESPONSE_FIRST,
+    READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_LAST,
+    READ_RESPONSE_ONLY,
+    ACKNOWLEDGE,
+    CNP,
+)
+
+LAST_OPCODES: Final[i64] = 0xF3C
+"""A bit for each opcode that ends a SEND or a WRITE."""
+TOLD_OPCODES: Final[i64] = 0xA3C
+"""A bit for each that ends a message of which the receiver's host is told."""
+
+# AETH syndromes (volume 1, table 45).
+SYNDROME_ACK: Final[i64] = 0x1F
+"""Acknowledge, with no limit on credits."""
+SYNDROME_RNR: Final[i64] = 0x20
+"""Receiver not ready; the low five bits are a timer code."""
+SYNDROME_NAK_SEQUENCE: Final[i64] = 0x60
+SYNDROME_NAK_INVALID: Final[i64] = 0x61
+SYNDROME_NAK_ACCESS: Final[i64] = 0x62
+SYNDROME_NAK_OPERATION: Final[i64] = 0x63
+
+ECN_NOT_CAPABLE: Final[i64] = 0
+ECN_CAPABLE: Final[i64] = 2
+ECN_CONGESTED: Final[i64] = 3
+
+PSN_BITS: Final[i64] = 24
+PSN_MASK: Final[i64] = 0xFFFFFF
+PSN_HALF: Final[i64] = 0x800000
+
+FRAME_INTEGERS: Final[i64] = 8
+"""How many integers a frame is on a socket between workers: see `actors.wire.batch`."""
+
+
+@mypyc_attr(free_list_len=1)
+class Frame(Event):
+    """One RoCEv2 packet in an Ethernet frame, and the event of its own arrival at the next device.
+
+    Addresses are the low 24 bits of 10.0.0.0/8. `psn` is the 24-bit number on the wire. `wire_bytes` includes
+    preamble and gap. `ttl` is IPv4's; `dscp` are the upper six bits of its type of service, by default the
+    class selector of the priority. `corrupt` is 1 if bits of it were spoilt on the way. `message_bytes` is
+    RETH's length, on the first packet of a WRITE and the request of a READ. `ingress` is where the frame
+    entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is when its
+    first bit left the last port.
+    `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
+
+    Compiled, the frame that was freed last is used again for the next one: half of them cost no allocation.
+    """
+
+    __slots__ = (
+        "ack_request",
+        "corrupt",
+        "data",
+        "dscp",
+        "dst",
+        "ecn",
+        "immediate",
+        "ingress",
+        "message_bytes",
+        "opcode",
+        "payload_bytes",
+        "priority",
+        "psn",
+        "qpn",
+        "queue_next",
+        "sent_ps",
+        "src",
+        "syndrome",
+        "tail",
+        "ttl",
+        "udp_source",
+        "wire_bytes",
+    )
+
+    def __init__(
+        self,
+        opcode: i64,
+        priority: i64,
+        src: i64,
+        dst: i64,
+        udp_source: i64,
+        qpn: i64,
+        psn: i64,
+        payload_bytes: i64,
+        wire_bytes: i64,
+    ) -> None:
+        self.time_ps: i64 = 0
+        self.key: i64 = 0
+        self.chain: Event | None = None
+        # What every hop reads comes first, and so shares a cache line or two.
+        self.opcode: i64 = opcode
+        self.wire_bytes: i64 = wire_bytes
+        self.dst: i64 = dst
+        self.qpn: i64 = qpn
+        self.psn: i64 = psn
+        self.src: i64 = src
+        self.udp_source: i64 = udp_source
+        self.priority: i64 = priority
+        self.ttl: i64 = FIRST_TTL
+        self.payload_bytes: i64 = payload_bytes
+        self.ecn: i64 = 0
+        self.sent_ps: i64 = 0
+        self.queue_next: Frame | None = None
+        self.ingress: i64 = 0
+        self.dscp: i64 = priority << 3
+        self.corrupt: i64 = 0
+        self.ack_request: i64 = 0
+        self.syndrome: i64 = 0
+        self.immediate: i64 = 0
+        self.message_bytes: i64 = 0
+        self.tail: bytes | None = None
+        self.data: bytes | None = None
+
+
+def wire_size(opcode: i64, payload_bytes: i64) -> i64:
+    """Bytes that a packet occupies on a link, preamble and gap included; `payload_bytes` before padding."""
+    extra: i64 = 0
+    if opcode == WRITE_FIRST or opcode == WRITE_ONLY or opcode == READ_REQUEST:
+        extra = RETH_BYTES
+    elif opcode == WRITE_ONLY_IMM:
+        extra = RETH_BYTES + IMMDT_BYTES
+    elif opcode == WRITE_LAST_IMM or opcode == SEND_LAST_IMM or opcode == SEND_ONLY_IMM:
+        extra = IMMDT_BYTES
+    elif opcode >= READ_RESPONSE_FIRST and opcode <= ACKNOWLEDGE and opcode != READ_RESPONSE_MIDDLE:
+        extra = AETH_BYTES
+    elif opcode == CNP:
+        extra = 16
+    size: i64 = HEADER_BYTES + extra + ((payload_bytes + 3) & -4)
+    if size < LEAST_FRAME_BYTES:
+        size = LEAST_FRAME_BYTES
+    return size + PREAMBLE_GAP_BYTES

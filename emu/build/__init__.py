@@ -1,0 +1,1 @@
+"""A scenario and its fabric become devices: no Ray, no socket, no clock."""

@@ -1,0 +1,194 @@
+"""How much of a switch's buffer is set aside, and how much must be?
+
+Headroom by the formula, for each port and lossless class; what reserves and headroom leave of a pool, or of
+each port's own buffer in a modular switch; what a priority group's profile comes to in the numbers that
+switches count with. A configuration that leaves nothing is refused, one that may drop is told before the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import NamedTuple
+
+from actors.fabric.model import Attachment, Role, Topology
+from actors.switch.buffer import ALPHA_BITS, headroom_bytes
+from actors.wire.frame import LARGEST_HEADERS_BYTES
+from emu.build.deep_buffers import is_deep
+from emu.errors import Problem, ScenarioError
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.buffer import BufferProfile
+
+
+def largest_frame_bytes(scenario: Scenario) -> int:
+    """The largest frame on any link, with headers and FCS, without preamble and gap."""
+    transport = scenario.transport
+    return transport.mtu_bytes + LARGEST_HEADERS_BYTES + transport.congestion_control.telemetry_bytes
+
+
+def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
+    """The fixed latency from a frame's last bit at this device until it is acted on."""
+    return scenario.nic.latency_ps if topology.nodes[node].role is Role.NIC else scenario.switch.latency_ps
+
+
+def pause_response_ps(scenario: Scenario, topology: Topology, node: int, rate_bps: int) -> int:
+    """How long this device's port takes to obey a pause; to take in an update of credits, no time."""
+    if scenario.credited:
+        return 0
+    if topology.nodes[node].role is Role.NIC:
+        return scenario.nic.response_at(rate_bps)
+    return scenario.switch.pfc.response_at(rate_bps)
+
+
+def port_headroom_bytes(
+    scenario: Scenario, topology: Topology, switch: int, end: Attachment, profile: BufferProfile
+) -> int:
+    """Headroom of a lossless priority group of this profile at a switch port: as configured, or by the
+    formula."""
+    configured = profile.headroom_bytes
+    return needed_headroom_bytes(scenario, topology, switch, end) if configured is None else configured
+
+
+def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, end: Attachment) -> int:
+    """The least headroom with which this port loses nothing in a lossless class."""
+    response = pause_response_ps(scenario, topology, end.peer, end.rate_bps)
+    ingress = ingress_latency_ps(scenario, topology, switch)
+    return headroom_bytes(end.rate_bps, end.delay_ps, largest_frame_bytes(scenario), response, ingress)
+
+
+def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line for each configured headroom that is less than some port needs, or all ports of a switch at
+    once: it drops, counted, in the run."""
+    if not scenario.switch.pfc.enabled or scenario.credited:
+        return []
+    return [*_short(scenario, topology), *_oversubscribed(scenario, topology)]
+
+
+def _short(scenario: Scenario, topology: Topology) -> list[str]:
+    pfc = scenario.switch.pfc
+    buffer = scenario.switch.buffer
+    if all(one.headroom_bytes is None for one in (buffer, *buffer.profiles)):
+        return []
+    short: dict[str, int] = {}
+    worst: dict[str, tuple[int, int, str]] = {}
+    for switch in topology.switches:
+        name = topology.nodes[switch].name
+        profiles = buffer.profiles_of(name)
+        used = {buffer.key_of(profiles[p]): profiles[p].headroom_bytes for p in pfc.priorities}
+        for end in topology.ports(switch):
+            needed = needed_headroom_bytes(scenario, topology, switch, end)
+            for key, configured in used.items():
+                if configured is not None and needed > configured:
+                    short[key] = short.get(key, 0) + 1
+                    if needed > worst.get(key, (0, 0, ""))[0]:
+                        worst[key] = needed, configured, f"{name} to {topology.nodes[end.peer].name}"
+    return [
+        (
+            f"{key}.headroom: {configured}B is too small for {short[key]} ports of switches"
+            f" ({where} needs {needed}B): lossless classes may drop; use auto"
+        )
+        for key, (needed, configured, where) in sorted(worst.items())
+    ]
+
+
+def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
+    buffer = scenario.switch.buffer
+    worst: dict[str, tuple[int, str, int]] = {}
+    for switch in topology.switches:
+        name = topology.nodes[switch].name
+        own = buffer.pool_of(name)
+        shared = own.headroom_pool_bytes
+        if shared is None or is_deep(scenario, topology, switch):
+            continue
+        needed = sum(headroom for _, headroom in _set_aside(scenario, topology, switch))
+        key = buffer.key_of(own)
+        if needed > shared:
+            worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
+    return [
+        (
+            f"{key}.headroom_pool: {shared}B for all ports is less than the {most}B that {name} may"
+            " need if all are stopped at once: lossless classes may drop"
+        )
+        for key, (most, name, shared) in sorted(worst.items())
+    ]
+
+
+def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[tuple[int, int]]:
+    """What reserves and what headroom take of a switch's buffer, port by port."""
+    pfc = scenario.switch.pfc
+    profiles = scenario.switch.buffer.profiles_of(topology.nodes[switch].name)
+    reserve = sum(profile.reserve_bytes for profile in profiles)
+    lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
+    for end in topology.ports(switch):
+        needed = needed_headroom_bytes(scenario, topology, switch, end)
+        given = [needed if one.headroom_bytes is None else one.headroom_bytes for one in lossless]
+        yield reserve, sum(given)
+
+
+def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> list[int]:
+    """What is left of each port's own buffer in a modular switch. ScenarioError if nothing is, or if it is
+    to do what it cannot."""
+    section = scenario.switch
+    if section.buffer.limited:
+        reason = f"{topology.nodes[switch].name} is modular: its egress queues are short, and have no limit"
+        accepted = "0, or switch.deep_buffer.where: none"
+        key = "egress_limit" if section.buffer.egress_limit_bytes else "egress_alpha"
+        raise ScenarioError([Problem(scenario.name, 0, f"switch.buffer.{key}", reason, accepted)])
+    whole = section.deep_buffer.port_buffer_bytes
+    pools = [whole - sum(taken) for taken in _set_aside(scenario, topology, switch)]
+    if min(pools, default=1 << 30) < largest_frame_bytes(scenario):
+        reason = f"reserves and headroom of a port of {topology.nodes[switch].name} leave no shared part"
+        accepted = "a larger buffer, or less reserve or headroom"
+        raise ScenarioError([Problem(scenario.name, 0, "switch.deep_buffer.port_buffer", reason, accepted)])
+    return pools
+
+
+def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> int:
+    """What is left of a switch's buffer after reserves and headroom; of all ports' own buffers, where
+    they share none."""
+    if is_deep(scenario, topology, switch):
+        return sum(port_pools_bytes(scenario, topology, switch))
+    buffer = scenario.switch.buffer
+    own = buffer.pool_of(topology.nodes[switch].name)
+    taken = list(_set_aside(scenario, topology, switch))
+    headroom = own.headroom_pool_bytes
+    if headroom is None or not scenario.switch.pfc.enabled:
+        headroom = sum(stopped for _, stopped in taken)
+    left = own.pool_bytes - sum(reserve for reserve, _ in taken) - headroom
+    if left < largest_frame_bytes(scenario):
+        name = topology.nodes[switch].name
+        count = len(topology.ports(switch))
+        reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
+        accepted = "a larger pool, or less reserve or headroom"
+        raise ScenarioError([Problem(scenario.name, 0, f"{buffer.key_of(own)}.pool", reason, accepted)])
+    return left
+
+
+class Share(NamedTuple):
+    """What a priority group gets of a switch's buffer, as the switch counts it."""
+
+    alpha_fixed: int
+    xoff_bytes: int
+    xon_bytes: int
+    xon_offset_bytes: int
+    reserve_bytes: int
+    headroom_bytes: int | None
+
+
+def shares_of(scenario: Scenario, name: str, alpha_fixed: int) -> list[Share]:
+    """By priority, at a switch by name; `alpha_fixed` is that of groups without a profile of their own."""
+    buffer = scenario.switch.buffer
+    found = []
+    for profile in buffer.profiles_of(name):
+        alpha = alpha_fixed if profile is buffer else fixed_alpha(profile.alpha)
+        static = profile.xoff_bytes or 0
+        xon = profile.resumes_at(largest_frame_bytes(scenario))
+        found.append(
+            Share(0 if static else alpha, static, *xon, profile.reserve_bytes, profile.headroom_bytes)
+        )
+    return found
+
+
+def fixed_alpha(alpha: Fraction) -> int:
+    """An alpha as switches count it."""
+    return int(Fraction(alpha) * (1 << ALPHA_BITS))

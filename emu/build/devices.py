@@ -1,0 +1,156 @@
+"""How does a scenario become the devices of one partition?
+
+A *blueprint* is what every worker works out for itself from the scenario's text: topology, ranks and flows,
+connections, faults. It is pure, so all workers hold the same one and nothing of it is shipped. From it
+each worker builds the devices that the assignment gives it, with an outbox towards every worker that a link
+of its own leads to.
+
+What breaks is in the blueprint too: every worker works out the events of all faults
+(`emu.scenario.faults.events`) and makes those of its own devices pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from actors.control.controller import build_controller
+from actors.control.store import Meeting, Store
+from actors.control.traffic_engineering import build_engineer
+from actors.fabric.model import FABRIC, NVLINK, Role, Topology
+from actors.kernel.device import Device
+from actors.kernel.event import Event
+from actors.kernel.kernel import Kernel
+from actors.kernel.queue import EventQueue
+from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
+from actors.ncclx.plan import Plan, make_plan
+from actors.port.link import Outbox
+from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
+from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
+from emu.build.nics import build_nic
+from emu.build.switches import (
+    OutboxFor,
+    build_switch,
+    cuts_through,
+)
+from emu.runtime.sync.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
+from emu.scenario.faults.events import all_events
+from emu.scenario.resolve import Resolved, build_topology, resolve
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.routing import TrafficEngineering
+
+
+class Blueprint(NamedTuple):
+    """What a run consists of, before anything is built."""
+
+    scenario: Scenario
+    topology: Topology
+    resolved: Resolved
+    plan: Plan
+
+
+def draw(scenario: Scenario) -> Blueprint:
+    """The blueprint of a scenario. Raises ScenarioError with everything that does not fit the fabric."""
+    topology = build_topology(scenario)
+    resolved = resolve(scenario, topology)
+    return Blueprint(scenario, topology, resolved, make_plan(scenario, topology, resolved))
+
+
+def build_kernel(
+    blueprint: Blueprint, assignment: Sequence[int], worker: int
+) -> tuple[Kernel, list[Outbox | None]]:
+    """The kernel of one worker with its devices, and its outbox towards each worker.
+
+    None where no link leads.
+    """
+    topology = blueprint.topology
+    outboxes: list[Outbox | None] = [None] * (max(assignment) + 1)
+
+    def outbox_for(node: int) -> Outbox | None:
+        """Where what is sent to a device goes: its worker's outbox, or None where it lives here."""
+        at = assignment[node]
+        if at == worker:
+            return None
+        outbox = outboxes[at]
+        if outbox is None:
+            outbox = outboxes[at] = Outbox()
+        return outbox
+
+    kernel = Kernel(len(topology.nodes))
+    for node in topology.nodes:
+        if assignment[node.number] == worker:
+            kernel.add(_build_device(blueprint, node.number, kernel.queue, outbox_for))
+    for event in fault_events(blueprint, assignment, worker):
+        kernel.queue.push(event)
+    return kernel, outboxes
+
+
+def crossings(blueprint: Blueprint, assignment: Sequence[int]) -> list[Crossing]:
+    """Both directions of what joins two workers: links and the management network, with their lookahead."""
+    scenario, topology, _, _ = blueprint
+    found: list[Crossing] = []
+    for link in topology.links:
+        if assignment[link.a] == assignment[link.b]:
+            continue
+        for sender, receiver in ((link.a, link.b), (link.b, link.a)):
+            if link.kind == FABRIC:
+                least_ps = fabric_lookahead_ps(
+                    link.rate_bps,
+                    link.delay_ps,
+                    ingress_latency_ps(scenario, topology, receiver),
+                    pause_response_ps(scenario, topology, receiver, link.rate_bps),
+                    cuts_through(scenario, topology, receiver),
+                    int(CREDIT_WIRE_BYTES if scenario.credited else PAUSE_WIRE_BYTES),
+                )
+            elif link.kind == NVLINK:
+                least_ps = link.delay_ps  # the NVSwitch has sent the first bytes on when the last come
+            else:
+                least_ps = message_lookahead_ps(link.rate_bps, link.delay_ps)
+            found.append(Crossing(assignment[sender], assignment[receiver], least_ps))
+    centre = assignment[topology.controller]
+    # The management delay alone, without serialisation: the controller ends a run one such delay ahead.
+    delay_ps = scenario.control.management_delay_ps
+    managed = [*topology.hosts, *(topology.switches if scenario.routing.controlled else ())]
+    for at in sorted(dict.fromkeys(assignment[device] for device in managed)):
+        if at != centre:
+            found += [Crossing(at, centre, delay_ps), Crossing(centre, at, delay_ps)]
+    return found
+
+
+def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_for: OutboxFor) -> Device:
+    scenario, topology, _, plan = blueprint
+    role = topology.nodes[number].role
+    if role is Role.SWITCH:
+        return build_switch(scenario, topology, number, queue, outbox_for)
+    if role is Role.NIC:
+        return build_nic(scenario, topology, number, plan.pairs.get(number, ()), queue, outbox_for)
+    if role is Role.HOST:
+        return build_host(scenario, topology, plan, number, queue, outbox_for)
+    if role is Role.GPU:
+        return build_gpu(scenario, topology, plan, number, queue, outbox_for)
+    if role is Role.NVSWITCH:
+        return build_nvswitch(topology, number, queue, outbox_for)
+    assert role is Role.CONTROLLER, role
+    delay_ps = scenario.control.management_delay_ps
+    controller = build_controller(
+        number, topology.hosts, plan.outlines(scenario.run.repeat), delay_ps, queue, outbox_for
+    )
+    if isinstance(scenario.routing, TrafficEngineering):
+        controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
+    init = scenario.ncclx.init
+    if init.store != "none":
+        ranks = {work.job: len(work.works) for work in plan.jobs if work.works}
+        met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
+        controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
+    return controller
+
+
+def fault_events(blueprint: Blueprint, assignment: Sequence[int], worker: int) -> list[Event]:
+    """What the scenario's faults do to the devices that live here.
+
+    They follow from the scenario alone, so that a fault that is injected into a run under way makes the
+    events that it would have made had it been there from the beginning.
+    """
+    scenario, topology, resolved, _ = blueprint
+    events = all_events(resolved.faults, topology, scenario.routing.convergence_ps)
+    return [event.message() for event in events if assignment[event.device] == worker]

@@ -1,0 +1,220 @@
+"""How do a scenario's numbers become NICs?
+
+One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
+connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from actors.fabric.model import FABRIC, Topology
+from actors.kernel.queue import EventQueue
+from actors.nic.arbiter import ArbitratedPort
+from actors.nic.bond import Bond, set_homes
+from actors.nic.congestion.rate_recovery import recovery_warnings
+from actors.nic.credit_nic import CreditNic
+from actors.nic.egress_port import NicPort
+from actors.nic.fetch import Fetch
+from actors.nic.nic import Nic
+from actors.nic.queue_pair.numbers import first_psn
+from actors.nic.queue_pair.queue_pair import QueuePair
+from actors.nic.receive import ReceiveBuffer
+from actors.port.host_link import MessagePort
+from actors.wire.frame import FIRST_TTL, PREAMBLE_GAP_BYTES
+from emu.build.arbiters import arbiter_of
+from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
+from emu.build.graph_reach import GraphReach
+from emu.build.nic_parts import (
+    first_timeout_ps,
+    give_control,
+    give_receives,
+    receive_buffer,
+    recovery_of,
+    thresholds_of,
+)
+from emu.build.round_trip import settled
+from emu.build.switches import (
+    OutboxFor,
+    give_credits,
+    give_errors,
+    give_pfc,
+    has_pfc,
+    wire_of,
+)
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.qos import SELECTED
+
+MOST_DELIVERIES = 1 << 16
+"""Of messages of flows that a NIC remembers where jobs begin again and again; half are forgotten then."""
+EVERY_DELIVERY = 1 << 40
+
+
+class QueuePairPlan(Protocol):
+    """What a queue pair is built from: one entry of the connection plan."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def qpn(self) -> int: ...
+    @property
+    def remote_nic(self) -> int: ...
+    @property
+    def remote_index(self) -> int: ...
+    @property
+    def remote_qpn(self) -> int: ...
+    @property
+    def remote_address(self) -> int: ...
+    @property
+    def udp_source(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def log_deliveries(self) -> bool: ...
+
+
+def build_nic(
+    scenario: Scenario,
+    topology: Topology,
+    number: int,
+    pairs: Sequence[QueuePairPlan],
+    queue: EventQueue,
+    outbox_for: OutboxFor,
+) -> Nic:
+    """One NIC with its fabric ports and queue pairs."""
+    transport = scenario.transport
+    ends = topology.ports(number)
+    fabric = [end for end in ends if end.kind == FABRIC]
+    host_end = ends[-1]
+    host = MessagePort(
+        queue,
+        host_end.rate_bps,
+        host_end.delay_ps,
+        host_end.peer,
+        host_end.peer_port,
+        0,
+        outbox_for(host_end.peer),
+    )
+    recovery = recovery_of(transport)
+    kind = CreditNic if scenario.credited else Nic
+    nic = kind(
+        number,
+        queue,
+        host,
+        transport.timeout_ps,
+        transport.retry_count,
+        transport.ack_priority,
+        recovery,
+        first_timeout_ps(transport),
+        scenario.nic.corrupt_every,
+    )
+    ports: list[NicPort] = []
+    for index, end in enumerate(fabric):
+        wire = wire_of(scenario, topology, end, outbox_for)
+        latency_ps, timeout_ps = scenario.nic.latency_ps, nic.first_timeout_ps
+        arbiter = arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
+        if arbiter is None:
+            port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
+        else:
+            port = ArbitratedPort(nic, index, wire, latency_ps, timeout_ps, recovery, arbiter)
+        if has_pfc(scenario, topology, number, end.peer):
+            port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+        if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
+            port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
+        if scenario.credited:
+            give_credits(scenario, port)
+        give_errors(port, scenario, topology, end)
+        ports.append(port)
+    nic.set_ports(ports)
+    if len(ports) > 1:
+        nic.bond = Bond(GraphReach(topology, number))
+    most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
+    nic.set_pairs(
+        [
+            QueuePair(
+                plan.index,
+                plan.qpn,
+                plan.remote_qpn,
+                topology.address_of(number),
+                plan.remote_address,
+                plan.udp_source,
+                plan.priority,
+                transport.mtu_bytes,
+                transport.ack_every,
+                first_psn(scenario.seed, number, plan.index),
+                first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
+                most_logged if plan.log_deliveries else 0,
+            )
+            for plan in pairs
+        ]
+    )
+    for pair in nic.pairs:
+        pair.max_reads = transport.max_rd_atomic
+    give_receives(nic, transport)
+    set_homes(nic, spread=scenario.nic.bond == "per_qp")
+    give_control(nic, settled(scenario, topology), fabric[0].rate_bps, transport.mtu_bytes)
+    receive = scenario.nic.receive
+    classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
+    headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
+
+    limits = memory_limits(scenario, topology.nodes[number].name)
+
+    def make_receive() -> ReceiveBuffer:
+        """The receive buffer of this NIC, as the scenario has it."""
+        rate_bps = min(limits, default=receive.rate_bps)
+        return receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario), rate_bps)
+
+    nic.make_receive = make_receive
+    if limits:
+        nic.receive = make_receive()
+        nic.counts_receive = True
+    pcie = scenario.host.pcie
+    if pcie.limits(topology.nodes[number].name):
+        fetch = Fetch(pcie.rate_bps)
+        for port in ports:
+            port.set_fetch(fetch)
+    return nic
+
+
+def memory_limits(scenario: Scenario, nic: str) -> list[int]:
+    """The rates, in bit/s, of what stands between this NIC and memory; none where nothing does."""
+    receive, pcie = scenario.nic.receive, scenario.host.pcie
+    limits = [pcie.rate_bps] if pcie.limits(nic) else []
+    return [*limits, receive.rate_bps] if receive.enabled and nic in (receive.nics or (nic,)) else limits
+
+
+def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line if NICs' receive buffers have no room for what may come after XOFF."""
+    section = scenario.nic.receive
+    pfc = scenario.switch.pfc
+    if not pfc.enabled or scenario.credited:
+        return []
+    worst, worst_bytes = "", 0
+    for nic in topology.nics:
+        name = topology.nodes[nic].name
+        if not memory_limits(scenario, name):
+            continue
+        for end in topology.ports(nic):
+            if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):
+                continue
+            needed = needed_headroom_bytes(scenario, topology, nic, end)
+            found = thresholds_of(section, needed, largest_frame_bytes(scenario))
+            room = section.buffer_bytes - (found[0] if found else 0)
+            if (found is None or room < needed) and needed > worst_bytes:
+                worst, worst_bytes = name, needed
+    if not worst:
+        return []
+    return [
+        (
+            f"nic.receive: {section.buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs:"
+            " lossless classes may drop; use a larger buffer, and xoff auto"
+        )
+    ]
+
+
+def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line if congestion control recovers slowly at the rate of the fastest NIC."""
+    transport = scenario.transport
+    rates = [end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC]
+    return recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)

@@ -1,0 +1,95 @@
+"""What if a class of the user's own does not work: a routing policy, a congestion control, an arbiter?
+
+One that cannot be made is refused before the run, by key, with Python's own reason. One that fails in the run
+ends it as a failure of the runtime, and what is told is where in the user's file that was, not where in ours.
+
+Not modelled: what a class of one's own does to other devices behind the kernel's back.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from actors.fabric.model import FABRIC, Topology
+from actors.kernel.queue import EventQueue
+from actors.nic.congestion.table import control_of
+from emu.build.arbiters import arbiter_of
+from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
+from emu.build.switches import build_switch
+from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
+from emu.scenario.plugins import SEPARATOR
+from emu.scenario.schema import Scenario
+
+SHOWN_FRAMES: Final = 8
+"""Of the user's files, the deepest."""
+
+
+def own_classes(scenario: Scenario) -> dict[str, str]:
+    """Classes of the user's own, `module:Class`, by key."""
+    named = {
+        "routing.policy": scenario.routing.policy,
+        "transport.congestion_control.algorithm": scenario.transport.congestion_control.algorithm,
+        "nic.arbiter.policy": scenario.nic.arbiter.policy,
+    }
+    return {key: name for key, name in named.items() if SEPARATOR in name}
+
+
+def check_made(scenario: Scenario, topology: Topology) -> None:
+    """See whether devices can be made: buffers in which something is left to share, and one of each class of
+    the user's own. Raises ScenarioError."""
+    for switch in topology.switches:
+        shared_pool_bytes(scenario, topology, switch)
+    rate_bps = max(end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC)
+    trials: dict[str, Callable[[], object]] = {
+        "routing.policy": lambda: [
+            build_switch(scenario, topology, switch, EventQueue(), _no_outbox)
+            for switch in topology.switches[:1]
+        ],
+        "transport.congestion_control.algorithm": lambda: control_of(
+            scenario.transport.congestion_control, rate_bps, scenario.transport.mtu_bytes
+        ),
+        "nic.arbiter.policy": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
+    }
+    problems = []
+    for key, name in own_classes(scenario).items():
+        try:
+            trials[key]()
+        except EmuError:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever somebody else's code raises
+            reason = f"{name!r} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+            accepted = "a class whose instances can be made as those of its base are"
+            problems.append(Problem(scenario.name, 0, key, reason[:400], accepted))
+    if problems:
+        raise ScenarioError(problems)
+
+
+@contextmanager
+def blaming(scenario: Scenario) -> Iterator[None]:
+    """Tell a failure in a file of the user's own as that. Raises RuntimeFailure."""
+    try:
+        yield
+    except EmuError:
+        raise
+    except Exception as error:
+        modules = {name.partition(SEPARATOR)[0]: key for key, name in own_classes(scenario).items()}
+        found = [
+            (str(frame.f_globals["__name__"]), frame.f_code, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_globals.get("__name__") in modules
+        ]
+        if not found:
+            raise
+        key = modules[found[-1][0]]
+        lines = [f"{key}: {own_classes(scenario)[key]} failed: {type(error).__name__}: {error}"]
+        for _, code, line in found[-SHOWN_FRAMES:]:
+            lines.append(f"  {code.co_filename}:{line} in {code.co_name}")
+        raise RuntimeFailure("\n".join(lines)) from error
+
+
+def _no_outbox(peer: int) -> None:
+    """Of a switch that is made to see whether it can be."""
+    del peer

@@ -1,0 +1,229 @@
+"""How do a scenario's numbers become switches and NICs?
+
+One function per kind of device; each reads the frozen scenario and the topology and nothing else, so that a
+device is the same in whatever worker it is built. `outbox_for` says where the peer of a link lives: None in
+this partition, else the outbox towards its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from actors.fabric.model import Attachment, Role, Topology
+from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.mixing import Stream
+from actors.kernel.queue import EventQueue
+from actors.nic.nic import Nic
+from actors.nic.queue_pair.numbers import hash_seed
+from actors.port.bit_errors import RATE_BITS, BitErrors
+from actors.port.credits import Credits
+from actors.port.faults import ERRORS_PURPOSE
+from actors.port.host_link import MANAGEMENT_PORT, MessagePort
+from actors.port.link import PRIORITIES, Outbox, Port, Wire
+from actors.port.pfc import ALL_CLASSES, Pfc
+from actors.switch.buffer import Buffer, PriorityGroup
+from actors.switch.classes import Classes
+from actors.switch.credit_switch import CreditBuffer, CreditSwitch
+from actors.switch.deep import DeepBuffer
+from actors.switch.ecn import ONE, Red
+from actors.switch.egress import SwitchPort
+from actors.switch.routing.ecmp import E_ECMP, POLICIES
+from actors.switch.routing.table import give_policy
+from actors.switch.scheduling import WeightedPort
+from actors.switch.switch import Switch
+from actors.switch.watchdog import PauseWatch
+from actors.wire.frame import PREAMBLE_GAP_BYTES
+from emu.build.buffer_sizes import (
+    fixed_alpha,
+    ingress_latency_ps,
+    largest_frame_bytes,
+    needed_headroom_bytes,
+    pause_response_ps,
+    port_pools_bytes,
+    shared_pool_bytes,
+    shares_of,
+)
+from emu.build.deep_buffers import is_deep, make_deep
+from emu.build.graph_routes import GraphRoutes
+from emu.scenario.schema import Scenario
+
+ECN_PURPOSE = 1 << 20
+"""Of the random streams of queues that mark: this, plus the queue's number."""
+
+OutboxFor = Callable[[int], Outbox | None]
+
+
+def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for: OutboxFor) -> Wire:
+    """The wire behind a fabric port."""
+    return Wire(
+        end.rate_bps,
+        end.delay_ps,
+        end.peer,
+        end.peer_port,
+        ingress_latency_ps(scenario, topology, end.peer),
+        pause_response_ps(scenario, topology, end.peer, end.rate_bps),
+        outbox_for(end.peer),
+        cuts_through(scenario, topology, end.peer),
+    )
+
+
+def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
+    """Whether a device acts on the head of a frame."""
+    switch = topology.nodes[node].role is Role.SWITCH
+    return scenario.switch.forwarding == "cut_through" and switch and not is_deep(scenario, topology, node)
+
+
+def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
+    """Whether the link between two devices has flow control."""
+    pfc = scenario.switch.pfc
+    if scenario.credited:
+        return False
+    if not pfc.off:
+        return pfc.enabled
+    names = (topology.nodes[one].name, topology.nodes[other].name)
+    return pfc.enabled and not any(name in pfc.off for name in names)
+
+
+def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
+    """The flow control of a port, whole or half."""
+    made = Pfc(port, scenario.switch.pfc.quanta)
+    for half in scenario.switch.pfc.one_way:
+        if half.device == topology.nodes[number].name and half.peer in (None, topology.nodes[peer].name):
+            made.silent = not half.sends
+            made.ignored = 0 if half.obeys else ALL_CLASSES
+    lossless = scenario.switch.pfc.priorities
+    if topology.nodes[number].role is Role.SWITCH:
+        stops = scenario.switch.qos.maps_of(topology.nodes[number].name).pfc_priority_to_queue
+        lossless = tuple(stops[priority] for priority in lossless)
+    made.hold_after_link_up(
+        sum(1 << priority for priority in lossless),
+        largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES,
+        pause_response_ps(scenario, topology, number, int(port.rate_bps)),
+    )
+    return made
+
+
+def give_credits(scenario: Scenario, port: Port) -> Credits:
+    """Give a port credits for flow control."""
+    lanes = Credits(port, *scenario.credit_blocks(largest_frame_bytes(scenario)))
+    port.credits = lanes
+    port.measuring = True
+    return lanes
+
+
+def build_switch(
+    scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
+) -> Switch:
+    """One switch with its ports, buffer and routing groups."""
+    section = scenario.switch
+    pfc = section.pfc
+    deep = is_deep(scenario, topology, number)
+    alpha = fixed_alpha(section.deep_buffer.alpha if deep else section.buffer.alpha)
+    shares = shares_of(scenario, topology.nodes[number].name, alpha)
+    xon_offset = shares[0].xon_offset_bytes
+    lanes: CreditBuffer | None = None
+    everywhere = scenario.routing.seed == "equal"
+    seed = hash_seed(scenario.seed, -1 if everywhere else number)
+    routes = GraphRoutes(topology, scenario.routing, section.static_routes)
+    policy = POLICIES.get(scenario.routing.policy, E_ECMP)
+    if scenario.credited:
+        room = len(topology.ports(number)) * PRIORITIES * scenario.link.credits.buffer_bytes
+        buffer: Buffer = (lanes := CreditBuffer(room))
+        switch: Switch = CreditSwitch(number, queue, buffer, routes, policy, seed)
+    elif deep:
+        parts = DeepBuffer(port_pools_bytes(scenario, topology, number), alpha, xon_offset)
+        buffer = parts
+        switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
+    else:
+        buffer = Buffer(shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
+        own = section.buffer.pool_of(topology.nodes[number].name)
+        buffer.headroom_pool_bytes = own.headroom_pool_bytes or 0
+        switch = Switch(number, queue, buffer, routes, policy, seed)
+    if scenario.classified:
+        maps = section.qos.maps_of(topology.nodes[number].name)
+        switch.counts_moved = True
+        switch.classes = Classes(
+            list(maps.dscp_to_tc),
+            list(maps.tc_to_queue),
+            list(maps.tc_to_priority_group),
+            list(maps.pfc_priority_to_queue),
+        )
+    for index, end in enumerate(topology.ports(number)):
+        wire = wire_of(scenario, topology, end, outbox_for)
+        port = _switch_port(scenario, switch, topology.nodes[number].name, index, wire, buffer)
+        if lanes is not None:
+            lanes.add_port(give_credits(scenario, port))
+        flow_control = has_pfc(scenario, topology, number, end.peer)
+        if flow_control:
+            flow = port.pfc = give_pfc(scenario, topology, number, end.peer, port)
+            dog = pfc.watchdog
+            if pfc.watchdog.enabled:
+                switch.watches.append(
+                    PauseWatch(port, flow, dog.detection_ps, dog.restoration_ps, dog.action == "forward")
+                )
+        elif pfc.watchdog.enabled:
+            switch.watches.append(PauseWatch(port, Pfc(port, pfc.quanta), 1, 1, forward=False))
+        tells = port.pfc is not None and not port.pfc.silent
+        needed = needed_headroom_bytes(scenario, topology, number, end)
+        for priority, share in enumerate(shares):
+            lossless = scenario.credited or (tells and priority in pfc.priorities)
+            headroom = needed if share.headroom_bytes is None else share.headroom_bytes
+            group = PriorityGroup(priority, lossless, share.reserve_bytes, headroom if lossless else 0)
+            if lanes is None:
+                group.set_thresholds(
+                    share.alpha_fixed, share.xoff_bytes, share.xon_bytes, share.xon_offset_bytes
+                )
+            group.pfc = port.pfc
+            buffer.add(group)
+        give_errors(port, scenario, topology, end)
+        switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
+        switch.add_port(port)
+    management: MessagePort | None = None
+    if scenario.routing.controlled:
+        delay_ps, to = scenario.control.management_delay_ps, topology.controller
+        management = MessagePort(
+            queue, MANAGEMENT_RATE_BPS, delay_ps, to, MANAGEMENT_PORT, number, outbox_for(to)
+        )
+    give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
+    switch.compute_groups()
+    return switch
+
+
+def _switch_port(
+    scenario: Scenario, switch: Switch, name: str, index: int, wire: Wire, buffer: Buffer
+) -> SwitchPort:
+    """A port with its scheduler, its egress limits and what it marks."""
+    section = scenario.switch
+    port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
+    if section.scheduling.weighted:
+        weighted = WeightedPort(switch, index, wire, section.latency_ps, buffer)
+        quantum = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
+        strict = sum(1 << priority for priority in section.scheduling.strict)
+        weighted.set_weights(strict, [weight * quantum for weight in section.scheduling.weights])
+        port = weighted
+    port.measuring = scenario.transport.congestion_control.collects
+    port.set_limits(section.buffer.egress_limit_bytes, fixed_alpha(section.buffer.egress_alpha))
+    ecn = section.ecn
+    if ecn.enabled:
+        first = index * PRIORITIES
+        for priority, profile in enumerate(ecn.profiles_of(name)):
+            kmin, kmax = ecn.thresholds_at(wire.rate_bps, profile)
+            stream = Stream(scenario.seed, switch.number, ECN_PURPOSE + first + priority)
+            port.reds.append(Red(kmin, kmax, int((profile or ecn).pmax * ONE), stream))
+            port.marking |= (profile is not None) << priority
+    return port
+
+
+def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
+    """Let the link behind a port spoil frames, if it has bit errors."""
+    if scenario.link.bit_errors and scenario.switch.forwarding == "cut_through":
+        port.check_fcs()  # what a switch did not see in time
+    for one in scenario.link.bit_errors:
+        if end.link in topology.links_named(one.link):
+            stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
+            port.set_errors(BitErrors(int(one.rate * (1 << RATE_BITS)), stream))
+
+
+def fabric_ports(device: Switch | Nic) -> list[Port]:
+    """The fabric ports of a switch or NIC, in order."""
+    return list(device.ports) if isinstance(device, Switch) else list(device.ports())

@@ -1,0 +1,182 @@
+"""How does a run come before `emu.diagnosis`, at its end or years later?
+
+Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
+sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is
+emulated as well: the measure that `emu.diagnosis.baseline` compares with. It is kept in the summary, so that
+a run directory that is read later says the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from actors.fabric.model import Topology
+from actors.kernel.device import Series
+from actors.kernel.event import NEVER_PS
+from actors.ncclx.listing import job_plans
+from emu.diagnosis.balance import loads_of
+from emu.diagnosis.baseline import times_of
+from emu.diagnosis.causes import diagnose, undecided
+from emu.diagnosis.moves import Moves
+from emu.diagnosis.view import View, alarmed
+from emu.errors import UsageError
+from emu.measure.collected import Counts, JobPlan
+from emu.measure.run_directory.comparison import load_run
+from emu.measure.run_directory.device_state import Shown, read_shown, shown_of
+from emu.measure.run_directory.samples import SampleReader
+from emu.measure.summary.diagnosis import Diagnosed, Judged, Reference
+from emu.measure.summary.fabric import other_group_rows, uplink_rows
+from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.summary import Summary
+from emu.runtime.blueprint import blueprint_of
+from emu.runtime.outcome import Ending, Outcome, RunOptions
+from emu.runtime.run import run_scenario
+from emu.scenario.faults.link_faults import Miscabling
+from emu.scenario.load import load
+from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
+
+QUIET_S: Final = 3600.0
+MOST_EVENTS: Final = 20_000_000
+"""A run that takes more is not run again for comparison: some 20 s of compiled code."""
+MOST_EVENTS_LIVE: Final = 4_000_000
+"""The same where somebody waits for the end of a live run."""
+ROUNDS: Final = 4
+"""Of jobs that repeat, how many rounds are emulated for comparison."""
+
+
+def diagnosed(
+    scenario: Scenario,
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    outcome: Outcome,
+    moves: Moves,
+    live: bool,
+    summary: Summary,
+) -> Judged:
+    """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
+    to it. `topology` is the fabric as it was run. Of a `live` run somebody waits for the end.
+    """
+    if not outcome.digest:
+        return Judged([])
+    intended = as_intended(scenario)
+    if any(isinstance(fault, Miscabling) for fault in scenario.faults):
+        topology = build_topology(intended)
+    devices = [shown_of(record) for record in outcome.devices]
+    series = {record.number: record.series for record in outcome.devices}
+    view = _view(intended, topology, plans, summary, devices, moves, series)
+    reference = None
+    span_ps = _span_ps(view)
+    events = sum(record.executed for record in outcome.devices)
+    events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
+    uncompared = None
+    if scenario.faults and undecided(view):
+        if events <= (MOST_EVENTS_LIVE if live else MOST_EVENTS):
+            reference = reference_of(intended, topology, plans, span_ps)
+        else:
+            uncompared = events
+    return Judged(diagnose(view, reference), reference, uncompared)
+
+
+def _span_ps(view: View) -> int | None:
+    """For how long jobs that repeat are to run for comparison: until each has done some rounds, as far as is
+    known when that was; None where they do not.
+    """
+    if not view.scenario.run.repeat:
+        return None
+    ends_ps = [0]
+    for plan in view.plans:
+        last = ROUNDS * (len(plan.collectives) or 1) - 1
+        own = [row for row in view.rows(view.topology.controller, "operations") if row[0] == plan.job]
+        ends_ps += [row[3] - (own[0][2] if own[0][1] else 0) for row in own if row[1] == own[0][1] + last]
+    return max(ends_ps) + view.scenario.control.management_delay_ps * 2 if any(ends_ps) else view.end_ps
+
+
+def reference_of(
+    intended: Scenario, topology: Topology, plans: Sequence[JobPlan], span_ps: int | None = None
+) -> Reference | None:
+    """The same jobs on the intended fabric; None if they came to no end there. Those that repeat do so for
+    `span_ps`.
+    """
+    end_ps = int(NEVER_PS) if span_ps is None else span_ps
+    options = RunOptions(
+        local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0, end_ps=end_ps
+    )
+    outcome = run_scenario(intended, topology, options)
+    if outcome.ending is not Ending.FINISHED:
+        return None
+    jobs, counts = job_rows(plans, outcome.devices), Counts(outcome.devices)
+    operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
+    return Reference(
+        jobs=times_of(jobs, plans, operations, repeats=intended.run.repeat),
+        alarms=alarmed([shown_of(record) for record in outcome.devices]),
+        imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
+        span_ps=None if span_ps is None else outcome.virtual_ps,
+    )
+
+
+def reference_in(path: Path) -> Reference:
+    """What the run in a directory came to, for others to be compared with. UsageError as below."""
+    view, summary = _view_of(path)
+    return Reference(
+        jobs=view.times(),
+        alarms=view.alarmed(),
+        imbalance=loads_of([*summary.fabric.uplinks, *summary.fabric.groups]),
+        span_ps=view.end_ps if view.scenario.run.repeat else None,
+    )
+
+
+def as_intended(scenario: Scenario) -> Scenario:
+    """The scenario without what is scripted to go wrong, and what is expected of that."""
+    return scenario.model_copy(update={"faults": (), "expect": ()})
+
+
+def diagnose_directory(
+    path: Path, baseline: Path | None = None, *, emulate: bool = False
+) -> tuple[Summary, list[Diagnosed]]:
+    """What the run in a directory suffered from, compared with that in another if there is one, or with the
+    intended fabric, emulated now however long that takes. UsageError if a directory does not hold a whole
+    run.
+    """
+    view, summary = _view_of(path)
+    reference = summary.reference if baseline is None else reference_in(baseline)
+    if emulate:
+        reference = reference_of(view.scenario, view.topology, view.plans, _span_ps(view))
+    return summary, diagnose(view, reference)
+
+
+def _view_of(path: Path) -> tuple[View, Summary]:
+    """What an operator sees of the run in a directory, and its summary."""
+    summary = load_run(path).summary
+    for name in ("scenario.yaml", "shown.jsonl", "samples.jsonl"):
+        if not (path / name).is_file():
+            accepted = "accepted: the directory of a run that `emu run` brought to its end"
+            raise UsageError(f"{path / name}: not found; {accepted}")
+    intended = as_intended(load(path / "scenario.yaml").scenario)
+    topology = build_topology(intended)
+    plans = job_plans(blueprint_of(intended, topology).plan, topology)
+    moves = Moves()
+    reader = SampleReader(path / "samples.jsonl")
+    with (path / "samples.jsonl").open(encoding="ascii") as lines:
+        for text in lines:
+            record = json.loads(text)
+            if "changed" in record:
+                moves.add_record(record)
+    devices = read_shown(path / "shown.jsonl")
+    return _view(intended, topology, plans, summary, devices, moves, reader.series), summary
+
+
+def _view(
+    scenario: Scenario,
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    summary: Summary,
+    devices: Sequence[Shown],
+    moves: Moves,
+    series: Mapping[int, Sequence[Series]],
+) -> View:
+    unseen: dict[str, list[str]] = {"faults": [], "never_fired": [], "expectations": []}
+    return View(scenario, topology, plans, summary.model_copy(update=unseen), devices, moves, series)

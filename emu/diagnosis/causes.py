@@ -1,0 +1,165 @@
+"""What is the matter with a run, the likeliest cause first?
+
+Every family of causes is asked for findings. What is told of them depends on what the run suffered:
+
+1. a job failed, or the run came to no end: everything that was found is told;
+2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.baseline`), if it
+   is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
+   for rose by so much, nothing is said;
+3. of what was found, what shows harm of its own is told: its evidence is something to be called for
+   (`alarms`), a job became slower after it began (`emu.diagnosis.slow_jobs`), or nothing ended before it
+   began and its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is
+   told, and so are groups of ports that are loaded less evenly than in the run compared with;
+4. without a reference only what shows harm of its own is told.
+
+What is left is ranked by how direct the evidence is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from emu.diagnosis import (
+    bad_links,
+    balance,
+    cabling,
+    drift,
+    lost_links,
+    pauses,
+    queue_pairs,
+    ranks,
+    slow_gpus,
+)
+from emu.diagnosis.baseline import SLOWER_PERMILLE, harms
+from emu.diagnosis.finding import CAUSES, Finding
+from emu.diagnosis.slow_jobs import failed_jobs, slower
+from emu.diagnosis.view import PORTS_DOWN, View
+from emu.diagnosis.wait_chain import chain_of_waits, host_of
+from emu.measure.summary.diagnosis import Diagnosed, Reference
+from emu.measure.summary.summary import RankFailure
+
+FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
+    lost_links.found,
+    bad_links.found,
+    pauses.found,
+    slow_gpus.found,
+    queue_pairs.found,
+    drift.found,
+    cabling.found,
+    ranks.found,
+)
+MOST_TOLD: Final = 5
+UNEXPLAINED: Final = "unexplained_wait"
+
+
+def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
+    """What suffered, and from what, best first; at most `MOST_TOLD`."""
+    found = findings(view)
+    harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
+    if reference is not None and not harm and not broke_off(view):
+        return []
+    suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
+    if reference is not None and harm:
+        suffering += balance.found(view, reference)
+    suffering.sort(key=Finding.order)
+    if len(suffering) > 1:
+        suffering = [one for one in suffering if one.cause != UNEXPLAINED]
+    return [
+        Diagnosed(
+            cause=one.cause,
+            place=one.place,
+            score=one.score,
+            since_ps=one.since_ps,
+            sentence=one.sentence if at else _with_waits(view, one),
+            evidence=[*one.evidence, *_behind(view, one), *(harm or _slowdown(view, one))],
+        )
+        for at, one in enumerate(suffering[:MOST_TOLD])
+    ]
+
+
+def _with_waits(view: View, finding: Finding) -> str:
+    """The sentence of a finding, with who waits for whom because of it where a run came to no end, and who
+    lost whom where a job failed. A circle of pauses says so itself.
+    """
+    if finding.cause in (UNEXPLAINED, "deadlock"):
+        return finding.sentence
+    waits = chain_of_waits(view, finding.place.partition(">")[0]) or _lost(view, finding)
+    return f"{finding.sentence}; {waits}" if waits else finding.sentence
+
+
+def _behind(view: View, finding: Finding) -> list[str]:
+    """Who waits behind a circle of pauses or credits."""
+    chain = chain_of_waits(view) if finding.cause == "deadlock" else ""
+    return [chain] if chain else []
+
+
+def _lost(view: View, finding: Finding) -> str:
+    """The first failure of a rank that has to do with a finding: in a server, of a rank there or one
+    whose queue pair leads there; in the fabric, any.
+    """
+    hosts = [host for part in re.split("[:>]", finding.place) if (host := host_of(view, part)) >= 0]
+    for name in failed_jobs(view):
+        failures = view.jobs[name].failures
+        near = [one for one in failures if finding.place == f"{name} rank {one.peer}"]
+        near += [one for one in failures if any(host in _ends(view, one) for host in hosts)]
+        for one in (near or ([] if hosts else failures))[:1]:
+            words = f"rank {one.rank} of {name}"
+            if one.peer is not None:
+                words += f" waited for rank {one.peer}"
+            if one.nic is not None:
+                words += f" on {one.nic}"
+            if one.qpn is not None:
+                words += f", queue pair {one.qpn}"
+            return f"{words}: {one.status}"
+    return ""
+
+
+def _ends(view: View, failure: RankFailure) -> list[int]:
+    """The hosts at both ends of the queue pair that a failure is of."""
+    if failure.nic is None:
+        return []
+    own = view.topology.node_named(failure.nic).number
+    far = [
+        view.topology.nic_at(remote) for _, qpn, remote, _ in view.rows(own, "pairs") if qpn == failure.qpn
+    ]
+    return [view.topology.host_of(nic) for nic in (own, *far)]
+
+
+def undecided(view: View) -> bool:
+    """Whether it takes a reference to tell if what was found mattered: every job ended well, and no port went
+    down, which nobody expects of a fabric that is well.
+    """
+    return not broke_off(view) and not view.alarmed()[PORTS_DOWN] and bool(findings(view))
+
+
+def broke_off(view: View) -> bool:
+    """Whether a job failed, or the run came to no end."""
+    return bool(failed_jobs(view)) or view.ending in ("stalled", "time_limit")
+
+
+def findings(view: View) -> list[Finding]:
+    """Everything that is not as it should be, harmless or not."""
+    found = [one for family in FAMILIES for one in family(view)]
+    assert all(one.cause in CAUSES for one in found), found
+    return found
+
+
+def suffered(view: View, finding: Finding) -> bool:
+    """Whether anything suffered from what was found."""
+    if broke_off(view):
+        return True
+    if finding.alarms and view.alarms():
+        return True
+    grown = slower(view, finding.since_ps)
+    if finding.harms and (grown is None or finding.since_ps < 0):
+        return True
+    return grown is not None and grown[1] >= SLOWER_PERMILLE
+
+
+def _slowdown(view: View, finding: Finding) -> list[str]:
+    grown = slower(view, finding.since_ps)
+    if grown is None or grown[1] < SLOWER_PERMILLE:
+        return []
+    return [f"{grown[0]}: {grown[1] // 10}% more time since"]

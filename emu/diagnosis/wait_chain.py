@@ -1,0 +1,239 @@
+"""Who waits for whom, from a rank down to what holds its frames? A chain of waits in one sentence.
+
+Asked where a run came to no end. Every link of the chain is something that a device shows:
+
+1. a rank waits for data, a clear-to-send or an acknowledgement of another rank (its host says so);
+2. if that was sent and is not acknowledged (queue pairs with packets outstanding towards the rank's NIC), the
+   wait goes on in the fabric: from the sender's NIC along ports that hold frames and may not send them,
+   because their peer told them to stop, gave them no credits, or their link is down. A port towards the
+   destination goes before another, which can hold frames up as well;
+3. if it was not sent, the wait goes on at that other rank;
+4. a rank that waits for nobody, a device that says stop and is held up by nobody, or a link that is down is
+   the end: the root. A chain that comes back to itself is a circle.
+
+Of all ranks' chains the shortest that ends in the fabric, or at a rank that waits for nobody, is told. Where
+ranks wait for one another in a circle, as those of a ring do, and a suspect is known, the chain ends at a
+rank of the suspect's server. Without ranks, chains begin at queue pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from actors.fabric.model import Role
+from actors.fabric.routing import routes
+from emu.diagnosis.view import View
+from emu.measure.run_directory.device_state import WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
+
+MOST_PORTS: Final = 8
+"""Ports of a chain that are told one by one."""
+
+
+class Chain(NamedTuple):
+    """A chain of waits, and how good it is as an answer: the less the better."""
+
+    grade: int
+    """0: ends in the fabric or at a rank that waits for nobody; 1: nothing holds what was sent; 2: at a
+    suspect; 3: a circle.
+    """
+    words: tuple[str, ...]
+
+
+class _Rank(NamedTuple):
+    """A rank that waits."""
+
+    host: int
+    operation: int
+    why: int
+    peer: int
+    nic: int
+    pair: int
+
+
+def chain_of_waits(view: View, suspect: str = "") -> str:
+    """The sentence; empty if the run came to an end, or nobody waits. `suspect` is a device."""
+    if view.ending == "finished":
+        return ""
+    ranks = _ranks(view)
+    host = host_of(view, suspect)
+    chains = [_from_rank(view, ranks, one, host) for one in sorted(ranks)]
+    if not chains:
+        chains = [_from_pair(view, nic, row) for nic, row in _outstanding(view)]
+    if not chains:
+        return ""
+    return "; ".join(min(chains, key=lambda one: (one.grade, len(one.words))).words)
+
+
+def host_of(view: View, name: str) -> int:
+    """The host of a device in a server; -1 of another."""
+    for node in view.topology.nodes:
+        if node.name == name and node.host >= 0:
+            return view.topology.hosts[node.host]
+    return -1
+
+
+def _ranks(view: View) -> dict[tuple[int, int], _Rank]:
+    found = {}
+    for host in view.numbers(Role.HOST):
+        for job, rank, operation, why, peer, port, pair in view.rows(host, "ranks"):
+            if why:
+                nic = view.topology.ports(host)[port].peer if port >= 0 else -1
+                found[job, rank] = _Rank(host, operation, why, peer, nic, pair)
+    return found
+
+
+def _outstanding(view: View) -> Iterator[tuple[int, Sequence[int]]]:
+    for nic in view.numbers(Role.NIC):
+        for row in view.rows(nic, "outstanding"):
+            yield nic, row
+
+
+def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int, int], host: int) -> Chain:
+    job, rank = start
+    words: list[str] = []
+    seen: list[int] = []
+    while rank not in seen:
+        one = ranks[job, rank]
+        seen.append(rank)
+        words.append(_waiting(view, job, rank, one, first=not words))
+        way, own = _on_the_wire(view, ranks, job, one), None
+        if way is None and one.why == WAIT_DATA:
+            way = own = _asked_for(view, ranks, job, one)
+        if way is not None:
+            more = _from_pair(view, *way)
+            if own is not None:
+                words.append(f"what rank {rank} sent there, clear-to-sends among it, did not arrive")
+            return Chain(more.grade, (*words, *more.words))
+        if (job, one.peer) not in ranks:
+            words.append(f"rank {one.peer} waits for nobody and has not sent it")
+            return Chain(0, tuple(words))
+        rank = one.peer
+        if ranks[job, rank].host == host:
+            return Chain(2, (*words, f"rank {rank} is one of {view.name(host)}"))
+    circle = seen[seen.index(rank) :]
+    return Chain(3, (*words[:2], f"{len(circle)} ranks wait for one another in a circle"))
+
+
+def _waiting(view: View, job: int, rank: int, one: _Rank, first: bool) -> str:
+    whose = f"{view.plans[job].name} rank {rank}" if first else f"rank {rank}"
+    where = f" on {view.name(one.nic)}" if one.nic >= 0 else ""
+    operation = f" in operation {one.operation}" if first else ""
+    return f"{whose} waits{operation} for {WAITS[one.why]} from rank {one.peer}{where}"
+
+
+def _on_the_wire(
+    view: View, ranks: dict[tuple[int, int], _Rank], job: int, one: _Rank
+) -> tuple[int, Sequence[int]] | None:
+    """The sender's NIC and its queue pair with what a rank waits for, if it was posted there."""
+    other = ranks.get((job, one.peer))
+    for nic, row in _outstanding(view):
+        towards = view.topology.nic_at(row[2])
+        if one.why == WAIT_ACKNOWLEDGEMENT:
+            if nic == one.nic and row[0] == one.pair:
+                return nic, row
+        elif towards == one.nic and (other is None or view.topology.host_of(nic) == other.host):
+            return nic, row
+    return None
+
+
+def _asked_for(
+    view: View, ranks: dict[tuple[int, int], _Rank], job: int, one: _Rank
+) -> tuple[int, Sequence[int]] | None:
+    """What a rank that waits for data has under way to the rank that is to send it: clear-to-sends."""
+    other = ranks.get((job, one.peer))
+    for nic, row in _outstanding(view):
+        towards = view.topology.nic_at(row[2])
+        if nic == one.nic and other is not None and view.topology.host_of(towards) == other.host:
+            return nic, row
+    return None
+
+
+def _from_pair(view: View, nic: int, row: Sequence[int]) -> Chain:
+    """On from a queue pair: what holds its packets."""
+    _, qpn, remote, left, sent = row
+    towards = view.topology.nic_at(remote)
+    words = (
+        f"queue pair {qpn} of {view.name(nic)} has {left} packets that {view.name(towards)} has not "
+        f"acknowledged, {sent} of them sent"
+    )
+    steps = _held(view, nic, remote)
+    if not steps:
+        lost = f"no port on the way holds them: {view.name(towards)} does, or they or their answer were lost"
+        return Chain(1, (words, lost))
+    return Chain(0, (words, *steps))
+
+
+def _held(view: View, nic: int, remote: int) -> list[str]:
+    """Ports that hold frames on their way to an address, each because of the next."""
+    device, words, seen = nic, list[str](), list[int]()
+    while True:
+        seen.append(device)
+        found = _blocked_port(view, device, remote)
+        if found is None:
+            onwards = _next_hop(view, device, remote)
+            if words or onwards is None or onwards in seen:
+                break
+            device = onwards
+            continue
+        port, up = found
+        peer, _ = view.peer(device, port)
+        name = view.port_name(device, port)
+        if not up:
+            words.append(f"{name} holds frames and its link is down")
+            return _short(words)
+        words.append(f"{name} holds frames, {_why(view, peer)}")
+        if peer in seen:
+            words.append(f"and so on in a circle through {view.name(peer)}")
+            return _short(words)
+        device = peer
+    if words:
+        words.append(f"{view.name(device)} is held up by nobody: the root")
+    return _short(words)
+
+
+def _short(words: list[str]) -> list[str]:
+    if len(words) <= MOST_PORTS:
+        return words
+    left = len(words) - MOST_PORTS
+    return [*words[: MOST_PORTS - 2], f"likewise {left + 1} more", words[-1]]
+
+
+def _why(view: View, peer: int) -> str:
+    if view.credited:
+        return f"without credits from {view.name(peer)}"
+    return f"told to stop by {view.name(peer)}"
+
+
+def _blocked_port(view: View, device: int, remote: int) -> tuple[int, bool] | None:
+    """A port that holds frames and may not send them, and whether its link is up; those on the way first."""
+    ports: dict[int, bool] = {}
+    for port, waiting, blocked, _, up in view.rows(device, "held"):
+        if waiting and (waiting & blocked or not up):
+            ports[port] = bool(up)
+    for egress, _, _, blocked, up in view.rows(device, "voqs"):
+        if blocked or not up:
+            ports[egress] = bool(up)
+    if not ports:
+        return None
+    way = _way(view, device, remote)
+    best = min(ports, key=lambda port: (port not in way, port))
+    return best, ports[best]
+
+
+def _way(view: View, device: int, remote: int) -> tuple[int, ...]:
+    if view.role(device) is not Role.SWITCH:
+        return ()
+    own, group = routes(view.topology).towards(device, remote)
+    return group if own is None else (own,)
+
+
+def _next_hop(view: View, device: int, remote: int) -> int | None:
+    """Who comes next where a device holds nothing: the first that does, of those on the way."""
+    if view.role(device) is Role.SWITCH:
+        ways = _way(view, device, remote)
+        blocked = [port for port in ways if _blocked_port(view, view.peer(device, port)[0], remote)]
+        ports = tuple(blocked[:1]) or ways[:1]
+    else:
+        ports = tuple(port for port, _ in view.fabric_ports(device))[:1]
+    return view.peer(device, ports[0])[0] if ports else None

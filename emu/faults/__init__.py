@@ -1,1 +1,0 @@
-"""What breaks: faults as data, and what they mean for each link over time."""

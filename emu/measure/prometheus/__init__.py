@@ -1,0 +1,1 @@
+"""What Prometheus and Grafana read: exposition, OpenMetrics files, dashboards."""

@@ -1,0 +1,245 @@
+"""Which panels does the Grafana dashboard have?
+
+It is made from the declaration of the series, so that none is forgotten and none shown that does not exist:
+
+    python -m emu.measure.prometheus.dashboard > deploy/grafana/emu.json
+
+First come panels that answer what an operator asks first, over the recording rules of `deploy/prometheus`;
+then, row by row, every series: a counter as its growth per second of virtual time, a gauge as it is. Every
+panel is of the runs and devices that are chosen at the top, and a line across all of them marks where a fault
+began. Nothing is written by hand into the file; a test compares it with what this module makes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any, Final
+
+from emu.measure.series.metric import Kind, Metric, Unit
+from emu.measure.series.metrics import DEVICE_METRICS, ENGINE_METRICS
+from emu.measure.series.state_metrics import STATE_METRICS
+
+WIDTH: Final = 24
+PANEL_WIDTH: Final = 8
+PANEL_HEIGHT: Final = 7
+CLOCK: Final = "emu_virtual_seconds_total"
+MOST_CURVES: Final = 20
+"""A fabric has thousands of ports: a panel shows the largest."""
+
+Panel = dict[str, Any]
+
+_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+"""Of every panel: what the user chose."""
+
+_RUN: Final = 'run=~"$run"'
+_PORT: Final = "{{device}} port {{port}}"
+QUESTIONS: Final = (
+    (
+        "Delivered payload",
+        f"sum by (run) (emu:delivered_bits_per_virtual_second{{{_RUN}}})",
+        "bps",
+        "all NICs of {{run}}",
+    ),
+    (
+        "Bus bandwidth of the last collectives",
+        f"8 * emu_collective_bus_bandwidth_bytes{{{_RUN}}}",
+        "bps",
+        "{{comm_name}} {{collective}} {{message_size}}",
+    ),
+    (
+        "Operations of jobs, a virtual second",
+        (
+            f"rate(emu_job_operations_total{{{_RUN}}}[10s]) / on (instance) group_left () "
+            f"(rate({CLOCK}[10s]) > 0)"
+        ),
+        "short",
+        "{{job_name}}",
+    ),
+    ("Faults that stand", f"emu_faults_active{{{_RUN}}}", "short", "{{run}}"),
+    (
+        "Ports without a signal",
+        f"sum by (run) (1 - emu_port_up{{{_RUN}}})",
+        "short",
+        "{{run}}",
+    ),
+    (
+        "Drops, by reason",
+        f"sum by (reason) (increase(emu_port_dropped_frames_total{{{_RUN}}}[10s]))",
+        "short",
+        "{{reason}}",
+    ),
+    (
+        "Busiest ports",
+        f"topk({MOST_CURVES}, emu:port_transmit_bits_per_virtual_second{{{_RUN}}})",
+        "bps",
+        _PORT,
+    ),
+    (
+        "Most paused ports",
+        f"topk({MOST_CURVES}, emu:port_paused_fraction{{{_RUN}}})",
+        "percentunit",
+        f"{_PORT} priority {{{{priority}}}}",
+    ),
+    (
+        "Fullest buffers",
+        f"topk({MOST_CURVES}, emu_buffer_used_bytes{{{_RUN}}} / emu_buffer_pool_bytes)",
+        "percentunit",
+        "{{device}}",
+    ),
+    ("Marked frames", f"topk({MOST_CURVES}, emu:marked_fraction{{{_RUN}}})", "percentunit", _PORT),
+    (
+        "Out of sequence and ACK timeouts, by NIC",
+        (
+            f"topk({MOST_CURVES}, increase(emu_nic_out_of_sequence_total{{{_RUN}}}[10s]) "
+            "+ increase(emu_nic_local_ack_timeout_err_total[10s]))"
+        ),
+        "short",
+        "{{device}}",
+    ),
+    ("Speed of virtual time", f"emu:virtual_seconds_per_second{{{_RUN}}}", "s", "{{instance}}"),
+)
+"""Title, expression, unit, legend."""
+FAULT_BEGAN: Final = f"changes(emu_faults_total{{{_RUN}}}[2s]) > 0"
+
+_ROWS: Final = (
+    ("Ports", ("port_",)),
+    ("Priority flow control", ("pfc_",)),
+    ("Queues and buffers", ("queue_", "ingress_", "headroom_", "buffer_", "qos_", "voq_", "credit_")),
+    ("NICs", ("nic_",)),
+)
+_UNITS: Final = {
+    Unit.BYTES: "bytes",
+    Unit.PS: "s",
+    Unit.FRAMES: "short",
+    Unit.COUNT: "short",
+    Unit.PPM: "percentunit",
+}
+_RATES: Final = {
+    Unit.BYTES: "Bps",
+    Unit.PS: "percentunit",
+    Unit.FRAMES: "pps",
+    Unit.COUNT: "short",
+}
+"""Of counters: a virtual second."""
+
+
+def dashboard() -> dict[str, Any]:
+    """The dashboard, as Grafana imports it."""
+    rows: list[tuple[str, list[Panel]]] = [
+        ("What is going on", [_panel(title, expr, unit, legend) for title, expr, unit, legend in QUESTIONS])
+    ]
+    left = list(DEVICE_METRICS)
+    for title, prefixes in _ROWS:
+        of_row = [metric for metric in left if metric.key.startswith(prefixes)]
+        left = [metric for metric in left if metric not in of_row]
+        rows.append((title, [_panel_of(metric) for metric in of_row]))
+    rows.append(("Other", [_panel_of(metric) for metric in left]))
+    rows.append(
+        (
+            "Jobs, collectives, faults",
+            [_panel_of(metric) for metric in STATE_METRICS if not metric.key.endswith("_info")],
+        )
+    )
+    rows.append(("Engine", [_panel_of(metric) for metric in ENGINE_METRICS]))
+    return {
+        "title": "emu",
+        "uid": "emu",
+        "schemaVersion": 39,
+        "refresh": "1s",
+        "time": {"from": "now-5m", "to": "now"},
+        "templating": {
+            "list": [
+                {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+                _choice("run", "Run", "label_values(emu_run_info, run)"),
+                _choice(
+                    "device", "Device", f"label_values(emu_port_transmit_frames_total{{{_RUN}}}, device)"
+                ),
+            ]
+        },
+        "annotations": {
+            "list": [
+                {
+                    "name": "faults",
+                    "datasource": _SOURCE,
+                    "enable": True,
+                    "iconColor": "red",
+                    "expr": FAULT_BEGAN,
+                    "step": "1s",
+                    "titleFormat": "a fault began",
+                }
+            ]
+        },
+        "panels": _laid_out([(title, panels) for title, panels in rows if panels]),
+    }
+
+
+def _choice(name: str, label: str, query: str) -> Panel:
+    """Something that is chosen at the top, all of it to begin with."""
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": query,
+        "includeAll": True,
+        "allValue": ".*",
+        "multi": True,
+        "refresh": 2,
+    }
+
+
+def _panel_of(metric: Metric) -> Panel:
+    chosen = f'{{{_RUN},device=~"$device"}}' if "device" in metric.labels else f"{{{_RUN}}}"
+    legend = " ".join(f"{{{{{label}}}}}" for label in (metric.labels or ("instance",)))
+    unit = _UNITS[metric.unit]
+    if metric.kind is Kind.GAUGE or metric.name == CLOCK:
+        expr = metric.name + chosen
+        if metric.name.endswith("_bandwidth_bytes"):
+            unit = _RATES[Unit.BYTES]
+    else:
+        unit = _RATES[metric.unit]
+        expr = f"rate({metric.name}{chosen}[10s]) / on (instance) group_left () (rate({CLOCK}[10s]) > 0)"
+    if metric.labels:
+        expr = f"topk({MOST_CURVES}, {expr})"
+    return _panel(metric.name, expr, unit, legend) | {"description": metric.help}
+
+
+def _panel(title: str, expr: str, unit: str, legend: str) -> Panel:
+    return {
+        "type": "timeseries",
+        "title": title,
+        "datasource": _SOURCE,
+        "targets": [{"refId": "A", "datasource": _SOURCE, "expr": expr, "legendFormat": legend or "__auto"}],
+        "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+    }
+
+
+def _laid_out(rows: list[tuple[str, list[Panel]]]) -> list[Panel]:
+    """The panels with their places, each row under its title."""
+    placed: list[Panel] = []
+    top = 0
+    for title, panels in rows:
+        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+        placed.append({"type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []})
+        top += 1
+        for at, panel in enumerate(panels):
+            down, across = divmod(at, WIDTH // PANEL_WIDTH)
+            where = {
+                "x": across * PANEL_WIDTH,
+                "y": top + down * PANEL_HEIGHT,
+                "w": PANEL_WIDTH,
+                "h": PANEL_HEIGHT,
+            }
+            placed.append(panel | {"gridPos": where})
+        top += -(-len(panels) // (WIDTH // PANEL_WIDTH)) * PANEL_HEIGHT
+    return [panel | {"id": number} for number, panel in enumerate(placed, start=1)]
+
+
+def text() -> str:
+    """The file."""
+    return json.dumps(dashboard(), indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(text())

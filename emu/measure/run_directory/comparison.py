@@ -1,0 +1,201 @@
+"""Do two runs give the same answer, and if not, where do they part?
+
+Two runs of one scenario and seed must have one digest, whatever they ran on. Where they do not, the mixes of
+every device at every sampled sync point say which device was the first to do something else: at the first
+sync point where any mix differs, every device that differs went its own way since the sync point before, and
+the one with the lowest number is named (the others are counted). A finer answer needs a smaller
+`run.sample_every`.
+
+Runs of different scenarios are compared too: by their main numbers, side by side.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
+
+from emu.errors import UsageError
+from emu.measure.run_directory.samples import Mixes, read_digests
+from emu.measure.summary.summary import Job, Summary
+from emu.measure.tables.report import about_rate, about_size, about_time
+
+MOST_SCENARIO_LINES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run, read back. Without a directory there are no mixes and no scenario."""
+
+    path: Path
+    summary: Summary
+    devices: tuple[tuple[int, str], ...] = ()
+    points: tuple[Mixes, ...] = ()
+    scenario_text: str = ""
+
+
+class Parting(NamedTuple):
+    """Where two runs part. `device` is None where no sampled sync point shows it."""
+
+    device: str | None
+    others: int
+    """How many devices differ besides."""
+    after_ps: int
+    """The last sync point at which all devices agree."""
+    at_ps: int | None
+    """The first at which one does not; None if the samples end before."""
+
+
+def load_run(path: Path) -> Run:
+    """A run directory, or a `summary.json` alone. UsageError if it is neither."""
+    file = path / "summary.json" if path.is_dir() else path
+    try:
+        summary = Summary.model_validate(json.loads(file.read_text("utf-8")))
+    except OSError as error:
+        raise UsageError(
+            f"{file}: {error.strerror}; accepted: a run directory or its summary.json"
+        ) from error
+    except (ValueError, ValidationError) as error:
+        where = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
+        raise UsageError(f"{file}: not the summary of a run ({where})") from error
+    digests, scenario = file.parent / "digests.jsonl", file.parent / "scenario.yaml"
+    devices, points = read_digests(digests) if path.is_dir() and digests.exists() else ([], [])
+    text = scenario.read_text("utf-8") if path.is_dir() and scenario.exists() else ""
+    return Run(path, summary, tuple(devices), tuple(points), text)
+
+
+def parting(one: Run, other: Run) -> Parting | None:
+    """Where two runs part; None if their digests are equal (and there is one)."""
+    if one.summary.digest and one.summary.digest == other.summary.digest:
+        return None
+    agreed_ps = 0
+    if one.devices == other.devices:
+        theirs = {point.virtual_ps: point.mixes for point in other.points}
+        for point in one.points:
+            mixes = theirs.get(point.virtual_ps)
+            if mixes is None:
+                continue
+            different = [
+                at for at, (mine, its) in enumerate(zip(point.mixes, mixes, strict=True)) if mine != its
+            ]
+            if different:
+                name = one.devices[different[0]][1]
+                return Parting(name, len(different) - 1, agreed_ps, point.virtual_ps)
+            agreed_ps = point.virtual_ps
+    return Parting(None, 0, agreed_ps, None)
+
+
+def scenario_difference(one: Run, other: Run) -> list[str]:
+    """The lines in which the effective scenarios differ, - from the first and + from the second."""
+    lines = difflib.unified_diff(
+        one.scenario_text.splitlines(), other.scenario_text.splitlines(), n=0, lineterm=""
+    )
+    return [line for line in list(lines)[2:] if not line.startswith("@@")]
+
+
+class Number(NamedTuple):
+    """One line of the table of main numbers."""
+
+    name: str
+    one: float | None
+    other: float | None
+    show: Callable[[Any], str]
+
+    @property
+    def ratio(self) -> float | None:
+        """The second over the first."""
+        return self.other / self.one if self.one and self.other is not None else None
+
+
+def _plain(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.2f}s"
+
+
+def _of_job(name: str, job: Job) -> Iterator[tuple[str, float | None, Callable[[Any], str]]]:
+    by_size: dict[tuple[str, int], list[int]] = {}
+    for collective in job.collectives:
+        if collective.busbw is not None:
+            by_size.setdefault((collective.op, collective.bytes), []).append(collective.busbw)
+    for (op, size_bytes), rates in by_size.items():
+        yield f"{name}: {op} {about_size(size_bytes)} busbw", sum(rates) // len(rates), about_rate
+    delivered = [flow.delivered_ps for flow in job.flows if flow.delivered_ps is not None]
+    if job.flows:
+        yield f"{name}: last flow delivered", max(delivered, default=None), about_time
+    yield f"{name}: end", job.end_ps, about_time
+
+
+def _of_run(summary: Summary) -> Iterator[tuple[str, float | None, Callable[[Any], str]]]:
+    for name, job in summary.jobs.items():
+        yield from _of_job(name, job)
+    fabric, engine = summary.fabric, summary.engine
+    yield "virtual time", summary.virtual_ps, about_time
+    yield "drops", fabric.drops.total, _plain
+    yield "congestion drops", fabric.drops.congestion, _plain
+    yield "pause frames", fabric.pause_frames, _plain
+    yield "time paused", fabric.pause_ps, about_time
+    yield "retransmitted frames", fabric.retransmissions, _plain
+    yield "peak buffer", fabric.peak_buffer_bytes, about_size
+    worst = [row.max_over_mean for row in fabric.uplinks if row.max_over_mean is not None]
+    yield "uplinks, worst max/mean", max(worst, default=None), _plain
+    yield "events", engine.events, _plain
+    yield "packet-hops", engine.packet_hops, _plain
+    yield "windows", engine.windows, _plain
+    yield "workers", engine.workers, _plain
+    yield "wall time", engine.wall_s, _seconds
+    yield "CPU time", engine.cpu_s, _seconds
+    yield "peak memory", engine.peak_rss_bytes, about_size
+
+
+def main_numbers(one: Summary, other: Summary) -> list[Number]:
+    """The main numbers side by side: those of the first run in its order, then what only the second has."""
+    firsts = {name: (value, show) for name, value, show in _of_run(one)}
+    seconds = {name: (value, show) for name, value, show in _of_run(other)}
+    names = [*firsts, *(name for name in seconds if name not in firsts)]
+    rows: list[Number] = []
+    for name in names:
+        show = (firsts.get(name) or seconds[name])[1]
+        mine, its = firsts.get(name), seconds.get(name)
+        rows.append(Number(name, mine[0] if mine else None, its[0] if its else None, show))
+    return rows
+
+
+def parting_lines(one: Run, other: Run) -> list[str]:
+    """What to tell of two runs before the table."""
+    found = parting(one, other)
+    if found is None:
+        return [f"same answer: digest {one.summary.digest}"]
+    lines = ["the runs part"]
+    lines += [
+        f"  {run.path}: digest {run.summary.digest or 'none, the run is partial'}" for run in (one, other)
+    ]
+    difference = scenario_difference(one, other)
+    shown: Sequence[str] = difference[:MOST_SCENARIO_LINES]
+    if difference:
+        lines.append("the scenarios differ:")
+        lines += [f"  {line}" for line in shown]
+        if len(difference) > len(shown):
+            lines.append(f"  and {len(difference) - len(shown)} more lines")
+    if found.device is not None and found.at_ps is not None:
+        others = f", and {found.others} more devices" if found.others else ""
+        lines.append(
+            f"first to differ: {found.device}, between the sync points {about_time(found.after_ps)} and "
+            f"{about_time(found.at_ps)}{others}"
+        )
+    elif not one.points or not other.points:
+        lines.append("where they part cannot be said: no mixes (digests.jsonl) of both runs")
+    elif one.devices != other.devices:
+        lines.append("where they part cannot be said: they have different devices")
+    else:
+        lines.append(
+            f"all devices agree up to the sync point {about_time(found.after_ps)}, the last both have"
+        )
+    return lines

@@ -1,0 +1,120 @@
+"""What did each device have to show at the end of a run, and how is it kept?
+
+`shown.jsonl` of a run directory has one line for each device: its counters that are not zero, each as metric,
+port, priority, reason and value, and its tables: what it answers to an operator who asks
+(`emu.runtime.device_inspection`), and what hosts and the controller remember of operations. Together with the
+samples, the topology and the intended configuration this is all that a diagnosis goes by.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from actors.fabric.model import Topology
+from emu.errors import UsageError
+from emu.measure.collected import DeviceRecord, Rows
+from emu.measure.run_directory.samples import line
+
+TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "neighbours": ("port", "peer", "peer_port"),
+    "downs": ("port", "times", "from_ps", "until_ps"),
+    "differs": ("item", "place", "a", "b", "c", "start_a", "start_b", "start_c"),
+    "log": ("at_ps", "item", "place", "a", "b", "c"),
+    "late": ("port", "frames", "late_ps", "latest_ps", "since_ps"),
+    "held": ("port", "waiting", "blocked", "told", "up"),
+    "voqs": ("egress", "priority", "frames", "blocked", "up"),
+    "withdrawn": ("link",),
+    "receive": ("port", "priority", "peak_bytes", "size_bytes"),
+    "pairs": ("pair", "qpn", "remote_address", "remote_qpn"),
+    "outstanding": ("pair", "qpn", "remote_address", "left", "sent"),
+    "ranks": ("job", "rank", "operation", "waits_for", "peer", "port", "pair"),
+    "silent": ("silent",),
+}
+"""What a device may show, by name, with its columns; -1 stands for never, or nobody."""
+WAITS: Final = ("nothing", "data", "a clear-to-send", "an acknowledgement", "a queue pair in error")
+"""What a rank waits for, in words, by `waits_for` of table `ranks`."""
+WAIT_DATA: Final = 1
+WAIT_ACKNOWLEDGEMENT: Final = 3
+ROUTE: Final = 0
+"""Items of configuration and of the log: routes withdrawn (the place is a link),"""
+SPEED: Final = 1
+"""a port's speed, bit/s,"""
+PFC: Final = 2
+"""whether a port has priority flow control,"""
+HEADROOM: Final = 3
+"""headroom of a port's lossless groups, bytes,"""
+ALPHA: Final = 4
+"""the buffer's dynamic threshold, 65536ths,"""
+ECN: Final = 5
+"""a port's marking thresholds,"""
+DSCP: Final = 6
+"""queue and priority group of a DSCP (the place),"""
+HASH_SEED: Final = 7
+"""the hash's seed,"""
+HASH_FIELDS: Final = 8
+"""whether it takes the QP field,"""
+CREDITS: Final = 9
+"""a modular switch's credit window: initial and most,"""
+PAIR_ERROR: Final = 10
+"""a queue pair (the place) went into error: its number, and the status of what it was doing,"""
+GPU_GONE: Final = 11
+"""the GPU behind a host's port (the place) is gone,"""
+BOOTED: Final = 12
+"""a host has booted."""
+REMEMBERED: Final = ("operations", "flights", "failures", "steps")
+"""Tables of results that are kept with them."""
+
+Place = tuple[str, int, int, str]
+"""Metric, port, priority, reason."""
+
+
+class Shown(NamedTuple):
+    """One device at the end of a run."""
+
+    number: int
+    counters: dict[Place, int]
+    """Those that are not zero."""
+    tables: Rows
+
+    def rows(self, name: str) -> Sequence[Sequence[int]]:
+        """A table; empty if there is nothing to show."""
+        return self.tables.get(name, ())
+
+
+def shown_of(record: DeviceRecord) -> Shown:
+    """What a device left behind."""
+    counters = {
+        (one.metric, one.port, one.priority, one.reason): value
+        for one, value in zip(record.series, record.counters, strict=True)
+        if value
+    }
+    tables = dict(record.shown)
+    tables.update({name: record.results[name] for name in REMEMBERED if record.results.get(name)})
+    return Shown(record.number, counters, tables)
+
+
+def shown_lines(topology: Topology, records: Iterable[DeviceRecord]) -> Iterator[str]:
+    """The lines of `shown.jsonl`, in the order of the records."""
+    for record in records:
+        shown = shown_of(record)
+        counters = [[*place, value] for place, value in shown.counters.items()]
+        name = topology.nodes[record.number].name
+        yield line({"device": record.number, "name": name, "counters": counters, "tables": shown.tables})
+
+
+def read_shown(path: Path) -> list[Shown]:
+    """The devices of `shown.jsonl`. UsageError if it is not such a file."""
+    found = []
+    try:
+        with path.open(encoding="ascii") as lines:
+            for text in lines:
+                record = json.loads(text)
+                counters = {tuple(place): value for *place, value in record["counters"]}
+                found.append(Shown(record["device"], counters, record["tables"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"{path}: not what devices showed at the end of a run: {reason}") from error
+    return found

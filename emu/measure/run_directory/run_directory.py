@@ -1,0 +1,339 @@
+"""Where do the results of a run go?
+
+    scenario.yaml      the effective scenario, every default spelled out
+    summary.json       the outcome (`emu.measure.summary.summary`)
+    ports.csv flows.csv collectives.csv
+    journal.jsonl      scenario, faults, sync points, end
+    samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.run_directory.samples`)
+    shown.jsonl        what every device shows at the end (`emu.measure.run_directory.device_state`)
+    parent.json        of a fork: the run it continues, from when, and what was changed
+    workers.json       which worker hosts what, written by the runtime as soon as they are up
+    snapshots/         what a run that broke off can go on from, written by the runtime
+
+Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
+used if it is empty or holds an earlier run and nothing else (which is then replaced); anything else is
+refused, so that a slip of the tongue never mixes results with somebody's files.
+
+Whole files appear at once: they are written beside their place and moved there. Line files grow by whole
+lines, so that what an interrupted run leaves can be read. Directories are made 0700 and files 0600.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import Any, Final, Self
+
+from actors.fabric.model import Topology
+from emu.errors import RuntimeFailure, UsageError
+from emu.measure.collected import DeviceRecord, Sample
+from emu.measure.run_directory.device_state import shown_lines
+from emu.measure.run_directory.samples import SampleWriter, digest_header, digest_line, line, series_line
+from emu.measure.summary.summary import Summary
+from emu.measure.tables.tables import collectives_csv, flows_csv, ports_csv
+
+FILES: Final = (
+    "scenario.yaml",
+    "summary.json",
+    "ports.csv",
+    "flows.csv",
+    "collectives.csv",
+    "journal.jsonl",
+    "samples.jsonl",
+    "digests.jsonl",
+    "shown.jsonl",
+    "workers.json",
+    "parent.json",
+)
+SNAPSHOTS: Final = "snapshots"
+"""The directory of what a run can go on from (`emu.runtime.recovery.snapshot_files`)."""
+FLIGHTS: Final = "flight_recorder"
+"""The directory of flight recorders (`emu.measure.run_directory.flight_recorder`)."""
+SOCKET: Final = "control.sock"
+"""Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
+TARGETS: Final = "targets.json"
+"""Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
+LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
+MOST_BYTES: Final = {"journal.jsonl": 1 << 26, "samples.jsonl": 1 << 32, "digests.jsonl": 1 << 32}
+"""How large a line file may grow; what is written at the end of a run has room behind it."""
+PART: Final = ".part"
+DEFAULT_ROOT: Final = Path("runs")
+MOST_RUNS: Final = 100_000
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a file so that it appears at once and complete, readable by its owner alone."""
+    part = path.with_name(path.name + PART)
+    try:
+        with open(part, "wb", buffering=0, opener=_private) as file:
+            _write_all(file, content.encode() if isinstance(content, str) else content)
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
+def _write_all(file: FileIO, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
+    return RuntimeFailure(f"{path}: {error.strerror}; what was written before is whole")
+
+
+def _is_free(directory: Path) -> bool:
+    """Whether a directory that exists may be used: nothing in it but an earlier run."""
+    names = [entry.name for entry in directory.iterdir()]
+    known = [*FILES, SNAPSHOTS, FLIGHTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
+    return not names or ("journal.jsonl" in names and all(name in known for name in names))
+
+
+def _record(text: bytes) -> dict[str, Any] | None:
+    """What a line says; None for one that is not whole."""
+    try:
+        record: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return None
+    return record if text.endswith(b"\n") else None
+
+
+def _numbered(name: str, root: Path) -> Path:
+    """A new directory `root/name-N`, made here, with the least N that is not taken."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for number in range(1, MOST_RUNS):
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
+    raise UsageError(f"{root}: {MOST_RUNS} runs of {name}; remove some, or give a directory with --out")
+
+
+def samples_until(path: Path, until_ps: int) -> list[dict[str, Any]]:
+    """The samples of a run up to a time, as `samples.jsonl` has them; none where there is no such file."""
+    file = path / "samples.jsonl"
+    records = [_record(text) for text in file.read_bytes().splitlines(keepends=True)] if file.exists() else []
+    return [one for one in records if one is not None and one.get("virtual_ps", until_ps + 1) <= until_ps]
+
+
+class RunDirectory:
+    """One run's directory, being written. Use it in a `with` statement, or call `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.replaces = False
+        """Whether it held an earlier run."""
+        self._lines: dict[str, FileIO] = {}
+        self._samples = SampleWriter()
+        self._held = -1
+        self.resumed = False
+        """Whether it is of a run that is gone on with."""
+        self.earlier: list[dict[str, Any]] = []
+        """The samples that a run which is gone on with has written before, as `samples.jsonl` has them."""
+        self._names: list[str] = []
+
+    @classmethod
+    def create(cls, name: str, out: Path | None = None, root: Path = DEFAULT_ROOT) -> RunDirectory:
+        """Make or take the directory of a run of the scenario `name`. UsageError if `out` cannot be it."""
+        try:
+            if out is None:
+                directory = cls(_numbered(name, root))
+                directory._lock()
+                return directory
+            out.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_free(out):
+                reason = "is not empty and holds other things than a run"
+                raise UsageError(f"{out}: {reason}; give another directory with --out")
+            directory = cls(out)
+            directory._lock()
+            earlier = list(out.iterdir())
+            directory.replaces = bool(earlier)
+            for entry in earlier:
+                if entry.name in (SNAPSHOTS, FLIGHTS) and entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+        except OSError as error:
+            where = error.filename or out or root
+            raise UsageError(f"{where}: {error.strerror}; give another directory with --out") from error
+        return directory
+
+    @classmethod
+    def reopen(cls, path: Path, until_ps: int) -> RunDirectory:
+        """Take the directory of a run that broke off, to go on from a sync point.
+
+        What its line files say of later times, and what was written at its end, is removed.
+        Raises UsageError, or RuntimeFailure.
+        """
+        directory = cls(path)
+        try:
+            directory._lock()
+            directory.resumed = True
+            for name in FILES:
+                if name.endswith((".csv", ".part")) or name in ("summary.json", "shown.jsonl"):
+                    (path / name).unlink(missing_ok=True)
+            for name in LINE_FILES:
+                directory._cut(name, until_ps)
+            directory.journal("resume", until_ps)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return directory
+
+    def _cut(self, name: str, until_ps: int) -> None:
+        """Open a line file behind its last line that is whole and not of a later time."""
+        path = self.path / name
+        if not path.exists():
+            return
+        file = open(path, "r+b", buffering=0, opener=_private)  # noqa: SIM115
+        self._lines[name] = file
+        end = 0
+        for text in path.read_bytes().splitlines(keepends=True):
+            record = _record(text)
+            if record is None or "layouts" in record or record.get("kind") == "end":
+                break
+            if "kind" not in record and record.get("virtual_ps", 0) > until_ps:
+                break
+            if "changed" in record:
+                self._samples.resume(record)
+                self.earlier.append(record)
+            end += len(text)
+        file.truncate(end)
+        file.seek(end)
+
+    def _lock(self) -> None:
+        """Make sure that nobody else writes here, until `close`. Raises UsageError."""
+        self._held = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._held)
+            self._held = -1
+            raise UsageError(f"{self.path}: another run is writing here") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the line files. May be called again."""
+        for file in self._lines.values():
+            file.close()
+        self._lines.clear()
+        if self._held >= 0:
+            os.close(self._held)
+            self._held = -1
+
+    def begin(self, scenario_text: str, topology: Topology, **facts: Any) -> None:
+        """Write the effective scenario (YAML), and begin the journal with `facts` about the run."""
+        self.name_devices(topology)
+        write_whole(self.path / "scenario.yaml", scenario_text)
+        self.journal("begin", 0, **facts)
+
+    def name_devices(self, topology: Topology) -> None:
+        """Whose mixes are written."""
+        self._names = [node.name for node in topology.nodes]
+
+    def write_results(
+        self,
+        summary: Summary,
+        topology: Topology,
+        records: Sequence[DeviceRecord],
+        flight_files: Mapping[str, bytes],
+    ) -> None:
+        """What the samples count, the tables, flight recorders by their place, and the summary last: where it
+        is, all is.
+        """
+        series = {record.number: record.series for record in records}
+        self._append("samples.jsonl", series_line(series), ends=True)
+        self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
+        write_whole(self.path / "shown.jsonl", "".join(shown_lines(topology, records)))
+        write_whole(self.path / "ports.csv", ports_csv(topology, records))
+        write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
+        write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
+        for place, content in flight_files.items():
+            (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_whole(self.path / place, content)
+        write_whole(self.path / "summary.json", summary.json_text())
+
+    def sync(self) -> None:
+        """Have the line files on disk as far as they are written. Raises OSError."""
+        for file in self._lines.values():
+            os.fsync(file.fileno())
+
+    def journal(self, kind: str, virtual_ps: int, **facts: Any) -> None:
+        """Append one entry to the journal; it is on the disk when this returns."""
+        self.journal_all([(kind, virtual_ps, facts)])
+
+    def journal_all(self, entries: Iterable[tuple[str, int, Mapping[str, Any]]]) -> None:
+        """Append entries of a kind and a time to the journal; they are on the disk when this returns."""
+        for kind, virtual_ps, facts in entries:
+            text = line({"kind": kind, "virtual_ps": virtual_ps, **facts})
+            self._append("journal.jsonl", text, ends=kind == "end")
+        os.fsync(self._lines["journal.jsonl"].fileno())
+
+    def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:
+        """Append the counters and the mixes of all devices at one sync point."""
+        numbers = sorted(digests)
+        if "digests.jsonl" not in self._lines:
+            self._append("digests.jsonl", digest_header((number, self._names[number]) for number in numbers))
+        self._append("digests.jsonl", digest_line(sample.virtual_ps, [digests[one] for one in numbers]))
+        self._append("samples.jsonl", self._samples.text(sample))
+
+    def aims(self) -> dict[tuple[int, int], str]:
+        """What faults that hit the busiest were found to hit, as the journal has it: by fault and
+        occurrence."""
+        path = self.path / "journal.jsonl"
+        lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+        entries = [entry for text in lines if (entry := _record(text)) is not None]
+        return {
+            (entry["fault"], entry["occurrence"]): entry["target"]
+            for entry in entries
+            if entry["kind"] == "aim"
+        }
+
+    def samples(self) -> Iterator[dict[str, Any]]:
+        """Every sample of the run so far, those before a fork included."""
+        if not self.resumed:
+            yield from self.earlier
+        path = self.path / "samples.jsonl"
+        if path.exists():
+            with path.open("rb") as lines:
+                yield from (record for text in lines if (record := _record(text)) is not None)
+
+    def _append(self, name: str, text: str, ends: bool = False) -> None:
+        """Write lines, all or none. Raises RuntimeFailure, also for a file that would grow too large."""
+        file = self._lines.get(name)
+        if file is None:
+            try:
+                file = open(self.path / name, "wb", buffering=0, opener=_private)  # noqa: SIM115
+            except OSError as error:
+                raise _unwritable(self.path / name, error) from error
+            self._lines[name] = file
+        size_bytes = file.tell()
+        if size_bytes + len(text) > MOST_BYTES[name] and not ends:
+            hint = "" if name == "journal.jsonl" else " (sample more rarely, with run.sample_every)"
+            raise RuntimeFailure(
+                f"{self.path / name}: would grow beyond {MOST_BYTES[name]} bytes{hint}; "
+                "what was written before is whole"
+            )
+        try:
+            _write_all(file, text.encode("ascii"))
+        except OSError as error:
+            file.truncate(size_bytes)
+            file.seek(size_bytes)
+            raise _unwritable(self.path / name, error) from error

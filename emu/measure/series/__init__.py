@@ -1,0 +1,1 @@
+"""Every series: its declaration, its readings, and its changes over time."""

@@ -1,0 +1,399 @@
+"""Which series does the emulator have, and what is each called?
+
+One declaration. The exporter, the tables of a run directory, the page `docs/metrics.md` and the tests all
+read it, so a series has one name, one unit and one line of help wherever it shows up.
+
+- `key` is how devices name a counter (`Series.metric`); the unit is its last word where the counter is not
+  plainly a count. `name` is the Prometheus name, in base units: bytes and seconds.
+- Inside, time is integer picoseconds; it becomes seconds, exactly and in decimal, when it is rendered
+  (`seconds`), and nowhere else.
+- Labels are bounded: a device, one of its ports, one of eight priorities, one of the reasons listed here.
+  There is no label per flow, queue pair or collective.
+- A counter only rises during a run. A peak is a gauge, because a restored run may set it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from actors.kernel.device import Series
+from emu.measure.series.gpu_metrics import GPU_METRICS
+from emu.measure.series.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
+from emu.measure.series.metric import counter as _counter
+from emu.measure.series.metric import gauge as _gauge
+from emu.measure.series.nic_metrics import NIC_METRICS
+from emu.measure.series.state_metrics import STATE_METRICS
+from emu.units import PS_PER_S
+
+DROP_REASONS: Final[dict[str, str]] = {
+    "link_down": "the link was down at some moment of the frame's flight",
+    "no_route": "no egress port leads to the destination",
+    "no_shared_room": "a lossy class found no room under its dynamic threshold",
+    "headroom_overrun": "a lossless class overran its headroom",
+    "egress_limit": "a lossy egress queue was at its limit",
+    "ttl": "the packet had passed as many switches as its TTL allows",
+    "corrupt": "bits of the frame were wrong",
+    "receive_overrun": "a NIC's receive buffer was full",
+    "watchdog": "a PFC watchdog held a storm off its queue",
+}
+"""Why a frame can be dropped."""
+
+CONGESTION_REASONS: Final = frozenset(
+    {"no_shared_room", "headroom_overrun", "egress_limit", "receive_overrun"}
+)
+"""Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
+
+DEVICE_METRICS: Final[tuple[Metric, ...]] = (
+    _counter("port_sent_frames", "port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
+    _counter(
+        "port_sent_bytes",
+        "port_transmit_bytes",
+        Unit.BYTES,
+        PORT,
+        "Bytes sent on the wire, preamble and inter-frame gap included, PFC excluded.",
+    ),
+    _counter(
+        "port_sent_data_bytes", "port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."
+    ),
+    _counter(
+        "port_received_frames", "port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."
+    ),
+    _counter(
+        "port_received_bytes",
+        "port_receive_bytes",
+        Unit.BYTES,
+        PORT,
+        "Bytes received from the wire, preamble and inter-frame gap included, PFC excluded.",
+    ),
+    _counter("port_dropped_frames", "port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
+    _gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
+    _counter("port_downs", "port_link_downed", Unit.COUNT, PORT, "Times that the port lost its signal."),
+    _counter(
+        "pfc_sent_frames",
+        "pfc_transmit_xoff_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames sent that told the peer to stop this priority.",
+    ),
+    _counter(
+        "pfc_resumed_frames",
+        "pfc_transmit_xon_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames sent that told the peer to go on with this priority.",
+    ),
+    _counter(
+        "pfc_received_frames",
+        "pfc_receive_xoff_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames received that told this port to stop this priority.",
+    ),
+    _counter(
+        "pfc_received_resumes",
+        "pfc_receive_xon_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "PFC frames received that told this port to go on with this priority.",
+    ),
+    _counter(
+        "pfc_stops",
+        "pfc_transmit_transitions",
+        Unit.COUNT,
+        PRIORITY,
+        "Times this port told its peer to stop this priority, reminders not counted.",
+    ),
+    _counter(
+        "pfc_pauses",
+        "pfc_receive_transitions",
+        Unit.COUNT,
+        PRIORITY,
+        "Times this priority of this port went from sending to stopped because the peer said so.",
+    ),
+    _counter(
+        "pfc_stopped_ps",
+        "pfc_transmit_paused_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which this port had told its peer to stop this priority.",
+    ),
+    _counter(
+        "pfc_paused_ps",
+        "pfc_paused_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which the peer had told this port to stop this priority.",
+    ),
+    _counter("credit_updates", "credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
+    _counter(
+        "port_xmit_wait_ps",
+        "port_transmit_wait_seconds",
+        Unit.PS,
+        PRIORITY,
+        "Virtual time during which this virtual lane had credits for less than a largest frame.",
+    ),
+    _gauge("credit_peak_blocks", "credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
+    _counter(
+        "queue_marked_frames",
+        "queue_marked_frames",
+        Unit.FRAMES,
+        PRIORITY,
+        "Frames that left this egress queue marked as having met congestion (ECN).",
+    ),
+    _counter(
+        "pfc_storms",
+        "pfc_watchdog_storms",
+        Unit.COUNT,
+        PRIORITY,
+        "Times a PFC watchdog found this egress queue stopped for too long.",
+    ),
+    _gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
+    _gauge(
+        "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."
+    ),
+    _gauge(
+        "ingress_bytes",
+        "ingress_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Use of the buffer by what entered on this port and priority (a priority group).",
+    ),
+    _gauge(
+        "ingress_peak_bytes",
+        "ingress_peak_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Largest use of the shared buffer by what entered on this port and priority.",
+    ),
+    _gauge(
+        "headroom_peak_bytes",
+        "headroom_peak_bytes",
+        Unit.BYTES,
+        PRIORITY,
+        "Largest use of the headroom of this port and priority.",
+    ),
+    _gauge("nic_receive_bytes", "nic_receive_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
+    _gauge("headroom_pool_peak_bytes", "headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
+    _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
+    _counter(
+        "nic_pcie_wait_ps", "nic_pcie_wait_seconds", Unit.PS, DEVICE, "Time that ports waited for PCIe."
+    ),
+    _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
+    _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
+    _gauge(
+        "te_entries", "te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."
+    ),
+    _counter(
+        "te_matched_frames", "te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."
+    ),
+    _counter(
+        "te_entries_withdrawn",
+        "te_entries_withdrawn",
+        Unit.COUNT,
+        DEVICE,
+        "Entries that went away because a link on their way went down.",
+    ),
+    _counter(
+        "te_entries_refused",
+        "te_entries_refused",
+        Unit.COUNT,
+        DEVICE,
+        "Installs refused: the table was full, or the port no way to the prefix.",
+    ),
+    _counter("te_rounds", "te_rounds", Unit.COUNT, DEVICE, "Collections that the controller began."),
+    _counter("te_installs", "te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
+    _counter(
+        "te_unplaced_demands",
+        "te_unplaced_demands",
+        Unit.COUNT,
+        DEVICE,
+        "Demands, counted each round, for which no path or table had room.",
+    ),
+    _counter(
+        "host_cts_received", "host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends that came to senders."
+    ),
+    _counter(
+        "host_cts_wait_ps",
+        "host_cts_wait_seconds",
+        Unit.PS,
+        DEVICE,
+        "Time that these clear-to-sends were under way beyond their unloaded flight.",
+    ),
+    _gauge(
+        "host_cts_wait_peak_ps",
+        "host_cts_wait_peak_seconds",
+        Unit.PS,
+        DEVICE,
+        "Longest such wait of one clear-to-send.",
+    ),
+    _counter(
+        "host_held_slices",
+        "host_held_slices",
+        Unit.COUNT,
+        DEVICE,
+        "Times that a slice waited for a connection's limit on outstanding bytes.",
+    ),
+    _counter(
+        "host_deferred_segments",
+        "host_deferred_segments",
+        Unit.COUNT,
+        DEVICE,
+        "Times that a segment waited because every queue pair had its most messages outstanding.",
+    ),
+    _counter("nvlink_sent_bytes", "nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
+    _counter("nvlink_sent_transfers", "nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
+    _counter(
+        "gpu_overtaken_copies",
+        "gpu_overtaken_copies",
+        Unit.COUNT,
+        DEVICE,
+        "Copies that waited at a GPU and were passed by one of a communicator of higher priority.",
+    ),
+    _counter("host_direct_slices", "host_direct_slices", Unit.COUNT, DEVICE, "Slices that zero-copy moved."),
+    _counter(
+        "host_slower_compute_ps",
+        "host_slower_compute_seconds",
+        Unit.PS,
+        DEVICE,
+        "Computing lost to channels.",
+    ),
+    _counter(
+        "host_sm_wait_ps",
+        "host_sm_wait_seconds",
+        Unit.PS,
+        DEVICE,
+        "Time that collectives waited for SMs that others held.",
+    ),
+    _counter(
+        "host_overtaken_calls",
+        "host_overtaken_calls",
+        Unit.COUNT,
+        DEVICE,
+        "Collectives that waited for SMs and were passed by one of a communicator of higher priority.",
+    ),
+    *GPU_METRICS,
+    _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    _gauge(
+        "voq_bytes", "voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."
+    ),
+    _gauge(
+        "voq_peak_bytes",
+        "voq_peak_bytes",
+        Unit.BYTES,
+        PORT,
+        "Largest depth of a virtual output queue towards this port.",
+    ),
+    _counter(
+        "cut_through_frames",
+        "cut_through_frames",
+        Unit.FRAMES,
+        DEVICE,
+        "Frames that left a cut-through switch before their tail had come in.",
+    ),
+    _counter(
+        "qos_moved_frames",
+        "qos_moved_frames",
+        Unit.FRAMES,
+        DEVICE,
+        "Frames that a map gave a queue or priority group other than their DSCP's class selector.",
+    ),
+    *NIC_METRICS,
+)
+"""What devices count, in the order in which families are rendered."""
+
+ENGINE_METRICS: Final[tuple[Metric, ...]] = (
+    _counter("virtual_ps", "virtual_seconds", Unit.PS, (), "Virtual time that the worker has reached."),
+    _counter("events", "events", Unit.COUNT, (), "Events executed."),
+    _counter(
+        "packet_hops",
+        "packet_hops",
+        Unit.FRAMES,
+        (),
+        "Frames other than PFC received by a device over a fabric link.",
+    ),
+    _counter("data_packet_hops", "data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
+    _counter("windows", "windows", Unit.COUNT, (), "Windows of the protocol between workers."),
+    _counter(
+        "window_wait_ps",
+        "window_wait_wall_seconds",
+        Unit.PS,
+        (),
+        "Wall time that the worker waited for the others between windows.",
+    ),
+    _counter(
+        "refused_connections",
+        "refused_connections",
+        Unit.COUNT,
+        (),
+        "Connections to the worker that were refused before anything of them was decoded.",
+    ),
+    _gauge("resident_bytes", "resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
+)
+"""What a worker counts of itself."""
+
+INFO_METRICS: Final[tuple[Metric, ...]] = (
+    _gauge(
+        "build", "build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."
+    ),
+    _gauge("run", "run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
+)
+"""Constants that carry their meaning in labels."""
+
+METRICS: Final[tuple[Metric, ...]] = DEVICE_METRICS + STATE_METRICS + ENGINE_METRICS + INFO_METRICS
+
+METRIC_OF: Final[dict[str, Metric]] = {metric.key: metric for metric in METRICS}
+
+
+def seconds(time_ps: int) -> str:
+    """`time_ps` in seconds, exact, in decimal: 1_167_760 is "0.000001167760"."""
+    assert time_ps >= 0, time_ps
+    return f"{time_ps // PS_PER_S}.{time_ps % PS_PER_S:012d}"
+
+
+def shown_value(metric: Metric, value: int) -> str:
+    """A value as the text formats have it, in the unit of the series' name."""
+    if metric.unit is Unit.PS:
+        return seconds(value)
+    if metric.unit is Unit.PPM:
+        return f"{value // 10**6}.{value % 10**6:06d}"
+    return str(value)
+
+
+def label_text(value: str) -> str:
+    """A label's value as the text format wants it."""
+    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+        return value
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def labels_of(metric: Metric, device: str, series: Series) -> str:
+    """The label set of one series of a device, braces included, e.g. `{device="rtsw-0",port="3"}`."""
+    return f'{{device="{label_text(device)}"{inner_labels(metric, series)}}}'
+
+
+def inner_labels(metric: Metric, series: Series) -> str:
+    """What tells a device's series apart, behind the device itself: `,port="3",priority="6"`."""
+    labels = metric.labels
+    if labels is DEVICE:
+        return ""
+    port = series.port
+    assert port >= 0, (metric.key, port)
+    if labels is PORT:
+        return f',port="{port}"'
+    if labels is PRIORITY:
+        assert 0 <= series.priority < 8, (metric.key, series.priority)
+        return f',port="{port}",priority="{series.priority}"'
+    assert labels is REASON, (metric.key, labels)
+    assert series.reason in DROP_REASONS, (metric.key, port, series.reason)
+    return f',port="{port}",reason="{series.reason}"'
+
+
+def markdown(metrics: Iterable[Metric] = METRICS) -> str:
+    """The table of `docs/metrics.md`."""
+    lines = ["| series | type | unit | labels | meaning |", "|---|---|---|---|---|"]
+    for metric in metrics:
+        unit = {Unit.PS: "seconds", Unit.COUNT: "", Unit.PPM: "ratio"}.get(metric.unit, metric.unit.value)
+        labels = ", ".join(metric.labels)
+        lines.append(f"| `{metric.name}` | {metric.kind} | {unit} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,161 @@
+"""Which rank is behind, when a job does not end? From what the ranks themselves remember, and nothing else.
+
+For each group whose members wait, in this order:
+
+1. a member that has not begun the call that others are in, and is in no call itself, *never joined* it;
+2. members that announced another operation or size for the same call than most did, *called another*;
+3. a queue pair that went into error *lost* its peer;
+4. if none of that explains it, who is in which call while others wait for it in another: they wait for one
+   another in a ring;
+5. for whom each rank waited when its watchdog ended its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from actors.fabric.model import Topology
+from actors.wire.message import STATUS_TIMED_OUT
+from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
+from emu.measure.summary.calls import Flight, RankCalls, calls_of, failures_of
+from emu.measure.summary.jobs import SUCCESS, status_name
+from emu.measure.summary.summary import Job, RankFailure
+from emu.measure.tables.report import shown_time
+
+MOST_NAMED: Final = 16
+MOST_FAILURES: Final = 64
+_TIMED_OUT: Final = status_name(STATUS_TIMED_OUT)
+_WORDS: Final = {"data": "data", "clear_to_send": "a clear-to-send", "acknowledgement": "an acknowledgement"}
+
+
+def told(
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    jobs: Mapping[str, Job],
+    records: Sequence[DeviceRecord],
+) -> dict[str, Job]:
+    """The jobs with what their ranks' failures were, and who is to blame for them."""
+    found = {}
+    for plan in plans:
+        job = jobs[plan.name]
+        failures = failures_of(plan.job, plan.groups, records, topology)
+        suspects = strangers(job) or blame(plan, job, failures, calls_of(plan.job, plan.ranks, records))
+        update = {"failures": failures[:MOST_FAILURES], "suspects": suspects}
+        found[plan.name] = job.model_copy(update=update)
+    return found
+
+
+def strangers(job: Job) -> list[str]:
+    """A line for each rank for which the store waited in vain."""
+    init = job.init
+    if init is None or init.end_ps is not None:
+        return []
+    where = f"round {init.done + 1} of {init.rounds} of the init"
+    return [f"rank {rank} never came to the store ({where})" for rank in init.missing]
+
+
+def blame(plan: JobPlan, job: Job, failures: Sequence[RankFailure], calls: Sequence[RankCalls]) -> list[str]:
+    """A line for each rank that is to blame, the plainest cause first; nothing for a job that ended well."""
+    if job.status == SUCCESS or not plan.enabled or not plan.groups or not any(one.begun for one in calls):
+        return []
+    lines = [*_never_joined(plan, calls), *_called_another(plan, calls), *_lost(failures)]
+    if not lines:
+        lines = _in_a_ring(plan, calls)
+    waiting = [one for one in failures if one.waits_for in _WORDS and one.status == _TIMED_OUT]
+    for one in waiting[: 8 if not lines else 3]:
+        pair = f", queue pair {one.qpn}" if one.qpn is not None else ""
+        wait = f"{_WORDS[one.waits_for]} from rank {one.peer} on {one.nic}{pair}"
+        call = calls[one.rank].flights
+        flight = next((f for f in call if not f.done and f.number == one.operation), None)
+        what = _named(plan, flight) if flight is not None else f"operation {one.operation}"
+        lines.append(f"rank {one.rank} waited for {wait} when its watchdog ended {what}")
+    return lines
+
+
+def _named(plan: JobPlan, flight: Flight) -> str:
+    """A call in words."""
+    name = plan.groups[flight.group].name
+    return f"{flight.op} (operation {flight.number}{f' of {name}' if name else ''})"
+
+
+def _waited_for(plan: JobPlan, calls: Sequence[RankCalls]) -> list[tuple[int, GroupPlan, Flight]]:
+    """Of every group whose members wait: the call of the member that came furthest. Transfers come last."""
+    found = []
+    for number, group in enumerate(plan.groups):
+        present = [one for rank in group.ranks if (one := calls[rank].present(number)) is not None]
+        if present:
+            found.append((number, group, max(present, key=lambda one: one.number)))
+    return sorted(found, key=lambda one: one[1].points)
+
+
+def _never_joined(plan: JobPlan, calls: Sequence[RankCalls]) -> list[str]:
+    lines: dict[int, str] = {}
+    for number, group, furthest in _waited_for(plan, calls):
+        for rank in group.ranks:
+            late = calls[rank].begun.get(number, 0) <= furthest.number
+            if late and not calls[rank].waiting() and rank not in lines:
+                op = furthest
+                if group.points:
+                    op = furthest._replace(op="recv" if furthest.op == "send" else "send")
+                lines[rank] = f"rank {rank} never joined {_named(plan, op)}"
+    return [lines[rank] for rank in sorted(lines)][:MOST_NAMED]
+
+
+def _called_another(plan: JobPlan, calls: Sequence[RankCalls]) -> list[str]:
+    lines: list[str] = []
+    for number, group, _ in _waited_for(plan, calls):
+        announced: dict[int, dict[int, tuple[str, int]]] = {}
+        for rank in group.ranks:
+            for flight in calls[rank].flights:
+                if flight.group == number:
+                    op = "send" if flight.op == "recv" else flight.op
+                    announced.setdefault(flight.number, {})[rank] = (op, flight.size_bytes)
+        for call in sorted(announced):
+            by_rank = announced[call]
+            said = list(by_rank.values())
+            usual = max(said, key=lambda one: (said.count(one), -said.index(one)))
+            right = [rank for rank, one in by_rank.items() if one == usual]
+            wrong = [rank for rank, one in by_rank.items() if one != usual]
+            if wrong:
+                who = f"the {len(right)} others" if len(right) > 1 else f"rank {right[0]}"
+                theirs = _call_of(calls[right[0]], number, call)
+                mine = [(rank, _call_of(calls[rank], number, call)) for rank in wrong]
+                lines += [_mistake(plan, rank, one, who, theirs) for rank, one in mine]
+                break
+    return lines[:MOST_NAMED]
+
+
+def _call_of(calls: RankCalls, group: int, number: int) -> Flight:
+    return next(one for one in calls.flights if (one.group, one.number) == (group, number))
+
+
+def _mistake(plan: JobPlan, rank: int, mine: Flight, who: str, theirs: Flight) -> str:
+    other = "" if mine.op == theirs.op else f"{theirs.op} "
+    return (
+        f"rank {rank} called {_named(plan, mine)} with {mine.size_bytes} B, "
+        f"{who} {other}with {theirs.size_bytes} B"
+    )
+
+
+def _lost(failures: Sequence[RankFailure]) -> list[str]:
+    return [
+        f"rank {one.rank} lost rank {one.peer} at {shown_time(one.at_ps)}: "
+        f"queue pair {one.qpn} of {one.nic}: {one.status}"
+        for one in failures
+        if one.status != _TIMED_OUT
+    ]
+
+
+def _in_a_ring(plan: JobPlan, calls: Sequence[RankCalls]) -> list[str]:
+    """Who is in which call while others wait for it in another."""
+    lines: list[str] = []
+    for number, group, furthest in _waited_for(plan, calls):
+        for rank in group.ranks:
+            elsewhere = [one for one in calls[rank].waiting() if one.group != number]
+            if calls[rank].begun.get(number, 0) <= furthest.number and elsewhere:
+                lines.append(
+                    f"rank {rank} is in {_named(plan, elsewhere[0])} while others wait for it in "
+                    f"{_named(plan, furthest)}"
+                )
+    return lines[:MOST_NAMED]

@@ -1,0 +1,246 @@
+"""What did the network do: which links were busy, paused, uneven, and what was lost?
+
+Worked out from the counters of all devices at the end of the run and from the topology. A link has two
+directions and each is a row; what a direction carried is what its sending port counted, and what it was
+paused for is what the *sending* port was told by its peer; where links have credits, how long it waited for
+them.
+
+Imbalance. A switch's uplinks are its ports to switches of a higher tier. The load of a member is the payload
+it sent; `max_over_mean` is the fullest member over the mean of all, idle ones included, so four flows on four
+of eight uplinks give 2. Acknowledgements are left out: they are small, and hashed on other fields. Equal-cost
+groups that do not lead up (parallel links, ways down or across) are rows of their own.
+
+Utilisation counts preamble and inter-frame gap, but not PFC frames, which no counter of bytes includes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from actors.fabric.model import Role, Topology
+from actors.fabric.routing import routes
+from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.series.metrics import CONGESTION_REASONS
+from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Link, Tier
+from emu.units import BIT_PS_PER_BYTE
+
+
+def share(part: int, whole: int) -> float:
+    """Part / whole to six decimals; 0 of nothing."""
+    return round(part / whole, 6) if whole else 0.0
+
+
+def drops_of(counts: Counts) -> Drops:
+    """Frames dropped, by reason."""
+    by_reason = dict(sorted(counts.of_reason.items()))
+    congestion = sum(number for reason, number in by_reason.items() if reason in CONGESTION_REASONS)
+    return Drops(total=sum(by_reason.values()), congestion=congestion, by_reason=by_reason)
+
+
+def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[Link]:
+    """Both directions of every fabric link."""
+    for link in topology.links:
+        if link.kind != "fabric":
+            continue
+        for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
+            wire_bytes = counts.port("port_sent_bytes", sender, port)
+            paused_ps = counts.port_most("pfc_paused_ps", sender, port)
+            paused_ps += counts.port_most("port_xmit_wait_ps", sender, port)  # one of them is 0
+            yield Link(
+                source=topology.nodes[sender].name,
+                destination=topology.nodes[receiver].name,
+                name=link.name,
+                data_bytes=counts.port("port_sent_data_bytes", sender, port),
+                wire_bytes=wire_bytes,
+                utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * virtual_ps),
+                paused=share(paused_ps, virtual_ps),
+                paused_ps=paused_ps,
+            )
+
+
+def uplink_ports(topology: Topology, switch: int) -> list[int]:
+    """The ports of a switch that lead to a switch of a higher tier, in port order."""
+    tier = topology.nodes[switch].tier
+    return [
+        port
+        for port, end in enumerate(topology.ports(switch))
+        if topology.nodes[end.peer].role is Role.SWITCH and topology.nodes[end.peer].tier > tier
+    ]
+
+
+def uplink_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
+    """The imbalance of every switch with two uplinks or more."""
+    for switch in topology.switches:
+        ports = uplink_ports(topology, switch)
+        if len(ports) > 1:
+            yield _load_of(topology, counts, switch, ports)
+
+
+def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
+    """The imbalance of every other equal-cost group that carried payload, by switch and first member."""
+    for switch in topology.switches:
+        loaded = {
+            port
+            for port in range(len(topology.ports(switch)))
+            if counts.port("port_sent_data_bytes", switch, port)
+        }
+        if not loaded:
+            continue
+        up = tuple(uplink_ports(topology, switch))
+        for ports in sorted(dict.fromkeys(routes(topology).groups(switch))):
+            if len(ports) > 1 and ports != up and not loaded.isdisjoint(ports):
+                yield _load_of(topology, counts, switch, ports)
+
+
+def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
+    loads = [counts.port("port_sent_data_bytes", switch, port) for port in ports]
+    total = sum(loads)
+    return GroupLoad(
+        switch=topology.nodes[switch].name,
+        members=len(loads),
+        idle=loads.count(0),
+        data_bytes=total,
+        max_over_mean=share(max(loads) * len(loads), total) if total else None,
+        towards=[topology.nodes[topology.ports(switch)[port].peer].name for port in ports],
+        loads=loads,
+    )
+
+
+def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
+    """Payload up and down, for each tier that has links below it."""
+    up: dict[int, int] = {}
+    down: dict[int, int] = {}
+    for link in topology.links:
+        low, high = topology.nodes[link.a], topology.nodes[link.b]
+        if link.kind != "fabric" or low.tier == high.tier:
+            continue
+        ports = (link.a_port, link.b_port)
+        if low.tier > high.tier:
+            low, high, ports = high, low, (link.b_port, link.a_port)
+        up[high.tier] = up.get(high.tier, 0) + counts.port("port_sent_data_bytes", low.number, ports[0])
+        down[high.tier] = down.get(high.tier, 0) + counts.port("port_sent_data_bytes", high.number, ports[1])
+    return [Tier(tier=tier, up_bytes=up[tier], down_bytes=down[tier]) for tier in sorted(up)]
+
+
+def engineering_of(counts: Counts) -> Engineering | None:
+    """What traffic engineering did; None where nobody counts rounds."""
+    if "te_rounds" not in counts.of_metric:
+        return None
+    return Engineering(
+        rounds=counts.total("te_rounds"),
+        installs=counts.total("te_installs"),
+        unplaced=counts.total("te_unplaced_demands"),
+        entries=counts.total("te_entries"),
+        matched_frames=counts.total("te_matched_frames"),
+        withdrawn=counts.total("te_entries_withdrawn"),
+        refused=counts.total("te_entries_refused"),
+    )
+
+
+def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
+    """The whole section `fabric` of the summary."""
+    peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")
+    uplinks = list(uplink_rows(topology, counts))
+    used = [row for row in uplinks if row.max_over_mean is not None]
+    return Fabric(
+        drops=drops_of(counts),
+        pause_frames=counts.total("pfc_sent_frames"),
+        resume_frames=counts.total("pfc_resumed_frames"),
+        pause_ps=counts.total("pfc_paused_ps"),
+        ecn_marks=counts.total("queue_marked_frames"),
+        retransmissions=counts.total("nic_retransmitted_frames"),
+        out_of_sequence=counts.total("nic_out_of_sequence"),
+        ack_timeouts=counts.total("nic_local_ack_timeout_err"),
+        rnr_naks=counts.total("nic_rnr_nak_retry_err"),
+        peak_buffer_bytes=peak_bytes,
+        peak_buffer_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
+        links=list(link_rows(topology, counts, virtual_ps)),
+        uplinks=uplinks,
+        groups=list(other_group_rows(topology, counts)),
+        tiers=tier_rows(topology, counts),
+        worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
+        idle_uplinks=sum(row.idle for row in used),
+        engineering=engineering_of(counts),
+    )
+
+
+class LinkLosses:
+    """How many frames each link had lost to being down, at the sampled sync points and at the end."""
+
+    def __init__(
+        self, topology: Topology, records: Iterable[DeviceRecord], samples: Iterable[Sample]
+    ) -> None:
+        self._topology = topology
+        self._places: dict[tuple[int, int], int] = {}
+        at_end: dict[int, Sequence[int]] = {}
+        for record in records:
+            at_end[record.number] = record.counters
+            for place, series in enumerate(record.series):
+                if series.metric == "port_dropped_frames" and series.reason == LINK_DOWN:
+                    self._places[record.number, series.port] = place
+        self._at_end = at_end
+        self._samples = {sample.virtual_ps: sample.counters for sample in samples}
+
+    def at_end(self, link_number: int) -> int:
+        """Losses of the whole run."""
+        return self._sum(link_number, self._at_end)
+
+    def in_span(self, link_number: int, from_ps: int, until_ps: int) -> int | None:
+        """Losses up to the last sample of from_ps <= t <= until_ps; None if there is no sample in it."""
+        times = [at_ps for at_ps in self._samples if from_ps <= at_ps <= until_ps]
+        return self._sum(link_number, self._samples[max(times)]) if times else None
+
+    def _sum(self, link_number: int, counters: Mapping[int, Sequence[int]]) -> int:
+        link = self._topology.links[link_number]
+        ends = ((link.a, link.a_port), (link.b, link.b_port))
+        return sum(
+            counters[end[0]][self._places[end]] for end in ends if end in self._places and end[0] in counters
+        )
+
+
+def losses_by_fault(faults: Sequence[FaultPlan], losses: LinkLosses) -> list[int]:
+    """Frames that the links of each fault lost because of it.
+
+    Where one link has several faults, a sample between the end of one and the beginning of the next tells
+    their losses apart. Where there is none, the earlier one has them all.
+    """
+    lost = [0] * len(faults)
+    links = dict.fromkeys(link for fault in faults for link in fault.links)
+    for link in links:
+        numbers = [at for at, fault in enumerate(faults) if link in fault.links and fault.takes_down]
+        numbers.sort(key=lambda at: (faults[at].at_ps, at))
+        total = losses.at_end(link)
+        for place in reversed(range(len(numbers))):
+            fault = faults[numbers[place]]
+            before = 0
+            if place > 0:
+                earlier = faults[numbers[place - 1]]
+                ended_ps = earlier.at_ps if earlier.until_ps is None else earlier.until_ps
+                known = losses.in_span(link, ended_ps, fault.at_ps)
+                before = total if known is None else known
+            lost[numbers[place]] += total - before
+            total = before
+    return lost
+
+
+def fault_rows(faults: Sequence[FaultPlan], losses: LinkLosses, virtual_ps: int) -> list[FaultEffect]:
+    """What each fault did, in the order of the scenario."""
+    return [
+        FaultEffect(
+            kind=fault.kind,
+            target=fault.target,
+            at_ps=fault.at_ps,
+            until_ps=fault.until_ps,
+            happened=bool(times),
+            times=times,
+            frames_lost=lost,
+        )
+        for fault, lost in zip(faults, losses_by_fault(faults, losses), strict=True)
+        for times in (_times(fault, virtual_ps),)
+    ]
+
+
+def _times(fault: FaultPlan, virtual_ps: int) -> int:
+    """How often a fault began in a run that ended then."""
+    begins_ps = (fault.at_ps,) if fault.begins_ps is None else fault.begins_ps
+    return sum(at_ps < virtual_ps for at_ps in begins_ps)

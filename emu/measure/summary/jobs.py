@@ -1,0 +1,320 @@
+"""How did the jobs do: when did each operation and flow begin and end, and at what bandwidth?
+
+The controller reports operations, hosts report flows (posted, completed), NICs log deliveries. All of them
+are rows of integers that refer to the plan by number; here they meet it. Two times are kept apart:
+*delivered* (last byte at the receiver) and *completed* (completion at the sender).
+
+An all_reduce of S bytes over n ranks moves 2(n-1)/n S over each rank's link, all_gather and reduce_scatter
+(n-1)/n S; busbw is algbw x that factor, so that it compares with the link's rate whatever n is. Rates are
+whole bit/s, rounded down, worked out in integers.
+
+Source: nccl-tests, doc/PERFORMANCE.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from actors.wire.message import (
+    STATUS_FLUSHED,
+    STATUS_GPU_LOST,
+    STATUS_HOST_LOST,
+    STATUS_NOT_SENDING,
+    STATUS_REMOTE_ACCESS,
+    STATUS_REMOTE_INVALID,
+    STATUS_REMOTE_OPERATION,
+    STATUS_RETRY_EXCEEDED,
+    STATUS_RNR_RETRY_EXCEEDED,
+    STATUS_SUCCESS,
+    STATUS_TIMED_OUT,
+)
+from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
+from emu.measure.summary.init import Init, init_result
+from emu.measure.summary.steps import training_result
+from emu.measure.summary.summary import ClearToSends, Collective, Flow, Job
+from emu.units import BIT_PS_PER_BYTE
+
+SUCCESS: Final = "success"
+UNFINISHED: Final = "unfinished"
+DISABLED: Final = "disabled"
+STATUS_NAMES: Final = {
+    STATUS_SUCCESS: SUCCESS,
+    STATUS_RETRY_EXCEEDED: "retry_exceeded",
+    STATUS_RNR_RETRY_EXCEEDED: "rnr_retry_exceeded",
+    STATUS_FLUSHED: "flushed",
+    STATUS_GPU_LOST: "gpu_lost",
+    STATUS_HOST_LOST: "host_lost",
+    STATUS_NOT_SENDING: "local_qp_operation_error",
+    STATUS_REMOTE_INVALID: "remote_invalid_request",
+    STATUS_REMOTE_ACCESS: "remote_access_error",
+    STATUS_REMOTE_OPERATION: "remote_operation_error",
+    STATUS_TIMED_OUT: "timed_out",
+}
+
+
+def status_name(status: int) -> str:
+    """A completion's status in words."""
+    return STATUS_NAMES.get(status, f"status_{status}")
+
+
+def bus_factor(op: str, ranks: int) -> Fraction:
+    """Busbw / algbw."""
+    if op == "all_reduce":
+        return Fraction(2 * (ranks - 1), ranks)
+    if op in ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter"):
+        return Fraction(ranks - 1, ranks)
+    return Fraction(1)
+
+
+def bandwidth_bps(size_bytes: int, time_ps: int, factor: Fraction = Fraction(1)) -> int | None:
+    """Size / time x factor in whole bit/s; None if no time passed."""
+    if time_ps <= 0:
+        return None
+    return size_bytes * BIT_PS_PER_BYTE * factor.numerator // (time_ps * factor.denominator)
+
+
+class Outcome(NamedTuple):
+    """One row about an operation or a flow."""
+
+    start_ps: int
+    end_ps: int
+    status: int
+
+
+class Reported:
+    """What all devices reported, by the plan's numbers."""
+
+    def __init__(self, records: Iterable[DeviceRecord]) -> None:
+        self.operations: dict[tuple[int, int], Outcome] = {}
+        self.done: dict[int, int] = {}
+        """Of a job: how many operations have ended."""
+        self.flows: dict[tuple[int, int], Outcome] = {}
+        self.steps: dict[int, list[Sequence[int]]] = {}
+        """By job: rank, step, begin, end, compute, waits by reason."""
+        self.calls: dict[tuple[int, int, int], list[Outcome]] = {}
+        """(job, step, label): one for each rank that is through with it."""
+        self.inits: dict[int, Init] = {}
+        """By job."""
+        self.delivered_ps: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        """(NIC, QP index): number of a message and when, in order; the latest only, where a job repeats."""
+        self.compared: dict[tuple[int, int], tuple[int, int]] = {}
+        """(job, operation): elements that came out wrong, and elements compared, over all ranks."""
+        self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
+        """(job, operation): how many clear-to-sends waited so long."""
+        for record in records:
+            for job, operation, start_ps, end_ps, status in record.results.get("operations", ()):
+                self.operations[job, operation] = Outcome(start_ps, end_ps, status)
+                self.done[job] = max(self.done.get(job, 0), operation + 1)
+            for job, flow, start_ps, end_ps, status in record.results.get("flows", ()):
+                self.flows[job, flow] = Outcome(start_ps, end_ps, status)
+            for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
+                waits = self.cts_waits.setdefault((job, operation), {})
+                waits[wait_ps] = waits.get(wait_ps, 0) + count
+            for job, operation, _, wrong, compared, _ in record.results.get("payload", ()):
+                before = self.compared.get((job, operation), (0, 0))
+                self.compared[job, operation] = (before[0] + wrong, before[1] + compared)
+            for job, *row in record.results.get("steps", ()):
+                self.steps.setdefault(job, []).append(row)
+            for job, _, step, label, begun_ps, end_ps in record.results.get("calls", ()):
+                done = Outcome(begun_ps, end_ps, int(STATUS_SUCCESS))
+                self.calls.setdefault((job, step, label), []).append(done)
+            for met in record.results.get("inits", ()):
+                self.inits[met[0]] = init_result(met)
+            for pair, message, at_ps, _ in record.results.get("deliveries", ()):
+                self.delivered_ps.setdefault((record.number, pair), []).append((message, at_ps))
+
+    def first(self, plan: JobPlan) -> int:
+        """The operation that began the last whole round of a job; of the round in which it failed, if it did.
+
+        A job that does not repeat has one round, which begins with operation 0.
+        """
+        period = len(plan.collectives)
+        done = self.done.get(plan.job, 0)
+        if period == 0 or done == 0:
+            return 0
+        failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
+        return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
+
+    def delivered(self, nic: int, pair: int, message: int, before_ps: int) -> int | None:
+        """When a message was delivered; where the queue pair carried the same again, the last time before."""
+        found: int | None = None
+        for number, at_ps in self.delivered_ps.get((nic, pair), ()):
+            if number % (message + 1) == message and (found is None or at_ps <= before_ps):
+                found = at_ps
+        return found
+
+
+def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
+    """Waits by length, with how many of each; None without any."""
+    count = sum(waits.values())
+    if not count:
+        return None
+    ordered = sorted(waits.items())
+
+    def least_covering(share: Fraction) -> int:
+        """The shortest wait that so large a share did not exceed."""
+        seen = 0
+        for wait_ps, many in ordered:
+            seen += many
+            if seen >= count * share:
+                return wait_ps
+        return ordered[-1][0]
+
+    return ClearToSends(
+        count=count,
+        p50_ps=least_covering(Fraction(1, 2)),
+        p90_ps=least_covering(Fraction(9, 10)),
+        max_ps=ordered[-1][0],
+    )
+
+
+def call_row(plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, int]) -> Collective:
+    """One collective or transfer of a program, over all ranks that call it. `compared` is over all steps."""
+    whole = len(outcomes) == plan.callers
+    start_ps = min((one.start_ps for one in outcomes), default=None)
+    end_ps = max((one.end_ps for one in outcomes), default=None) if whole else None
+    time_ps = end_ps - start_ps if start_ps is not None and end_ps is not None else 0
+    return Collective(
+        op=plan.op,
+        algorithm=plan.algorithm,
+        communicator=plan.communicator,
+        bytes=plan.size_bytes,
+        ranks=plan.ranks,
+        iteration=plan.step,
+        start_ps=start_ps,
+        end_ps=end_ps,
+        algbw=bandwidth_bps(plan.size_bytes, time_ps),
+        busbw=bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks)),
+        status=SUCCESS if whole else UNFINISHED,
+        cts_wait=None,
+        wrong=compared[0] if whole and compared[1] else None,
+    )
+
+
+def collective_row(
+    plan: CollectivePlan,
+    outcome: Outcome | None,
+    waits: Mapping[int, int] | None = None,
+    compared: tuple[int, int] = (0, 0),
+) -> Collective:
+    """One operation, with its bandwidths if it was done. `compared`: elements that are wrong, and all that
+    were looked at."""
+    rate: int | None = None
+    bus: int | None = None
+    wrong: int | None = None
+    if outcome is not None and outcome.status == STATUS_SUCCESS:
+        time_ps = outcome.end_ps - outcome.start_ps
+        rate = bandwidth_bps(plan.size_bytes, time_ps)
+        bus = bandwidth_bps(plan.size_bytes, time_ps, bus_factor(plan.op, plan.ranks))
+        wrong = compared[0] if compared[1] else None
+    return Collective(
+        op=plan.op,
+        algorithm=plan.algorithm,
+        communicator="",
+        bytes=plan.size_bytes,
+        ranks=plan.ranks,
+        iteration=plan.iteration,
+        start_ps=outcome.start_ps if outcome else None,
+        end_ps=outcome.end_ps if outcome else None,
+        algbw=rate,
+        busbw=bus,
+        status=status_name(outcome.status) if outcome else UNFINISHED,
+        cts_wait=clear_to_sends(waits or {}),
+        wrong=wrong,
+    )
+
+
+def delivery_ps(plan: FlowPlan, reported: Reported, completed_ps: int) -> int | None:
+    """When the last byte of a flow arrived; None if some of it did not."""
+    if not plan.messages:
+        return None
+    times = [reported.delivered(plan.nic, pair, message, completed_ps) for pair, message in plan.messages]
+    known = [at_ps for at_ps in times if at_ps is not None]
+    return max(known) if len(known) == len(times) else None
+
+
+def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flow:
+    """One flow."""
+    delivered_ps = delivery_ps(plan, reported, outcome.end_ps if outcome else 0)
+    throughput: int | None = None
+    if outcome is not None and delivered_ps is not None:
+        throughput = bandwidth_bps(plan.size_bytes, delivered_ps - outcome.start_ps)
+    return Flow(
+        flow=plan.flow,
+        source=plan.source,
+        destination=plan.destination,
+        bytes=plan.size_bytes,
+        start_ps=outcome.start_ps if outcome else None,
+        delivered_ps=delivered_ps,
+        completed_ps=outcome.end_ps if outcome else None,
+        throughput_bps=throughput,
+        status=status_name(outcome.status) if outcome else UNFINISHED,
+    )
+
+
+def job_row(plan: JobPlan, reported: Reported) -> Job:
+    """One job. Warm-up iterations count for its status and span, and are not listed.
+
+    Of a job that repeats (`run.repeat`), the last round that was done whole.
+    """
+    first = reported.first(plan)
+    outcomes = [reported.operations.get((plan.job, first + one.operation)) for one in plan.collectives]
+    outcomes += [reported.flows.get((plan.job, one.flow)) for one in plan.flows]
+    training = plan.training
+    if training is not None:
+        outcomes += [reported.operations.get((plan.job, step)) for step in range(training.steps)]
+    done = [outcome for outcome in outcomes if outcome is not None]
+    failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
+    whole = len(done) == len(outcomes)
+    return Job(
+        ranks=plan.ranks,
+        status=(failed[0] if failed else SUCCESS if whole else UNFINISHED) if plan.enabled else DISABLED,
+        start_ps=min((outcome.start_ps for outcome in done), default=None),
+        end_ps=max((outcome.end_ps for outcome in done), default=None) if whole else None,
+        collectives=[
+            collective_row(
+                one,
+                reported.operations.get((plan.job, first + one.operation)),
+                reported.cts_waits.get((plan.job, one.operation)),
+                reported.compared.get((plan.job, one.operation), (0, 0)),
+            )
+            for one in plan.collectives
+            if not one.warmup
+        ]
+        + [
+            call_row(
+                one,
+                reported.calls.get((plan.job, one.step, one.label), ()),
+                reported.compared.get((plan.job, one.label), (0, 0)),
+            )
+            for one in plan.calls
+        ],
+        flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
+        init=reported.inits.get(plan.job),
+        training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
+        if training is not None
+        else None,
+        failures=[],
+        suspects=[],
+    )
+
+
+def job_rows(plans: Sequence[JobPlan], records: Iterable[DeviceRecord]) -> dict[str, Job]:
+    """Every job by name, in the order of the scenario."""
+    reported = Reported(records)
+    return {plan.name: job_row(plan, reported) for plan in plans}
+
+
+def planned_bytes(plans: Sequence[JobPlan]) -> int:
+    """The payload that all jobs will deliver, control messages left out: what progress is measured by."""
+    total = 0
+    for plan in plans:
+        if not plan.enabled:
+            continue
+        total += sum(flow.size_bytes for flow in plan.flows)
+        for one in plan.collectives:
+            factor = bus_factor(one.op, one.ranks) * one.ranks
+            total += one.size_bytes * factor.numerator // factor.denominator
+    return total

@@ -1,0 +1,173 @@
+"""How does what a run collected become its summary?
+
+One function, `summarise`; what it needs is in `emu.measure.collected`, what it makes in
+`emu.measure.summary.summary`. Expectations are judged last, on the summary as it will be written, so that
+whatever `summary.json` says can be asserted on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from actors.fabric.model import Topology
+from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
+from emu.measure.series.expectations import History, judge_series
+from emu.measure.series.state_changes import State
+from emu.measure.summary.blame import told
+from emu.measure.summary.diagnosis import Judged
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows
+from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.summary import Ending, Engine, ScenarioName, Summary
+from emu.measure.summary.summary import Expectation as Verdict
+from emu.measure.summary.unfired import never_fired
+from emu.measure.summary.unfired_faults import idle_faults
+from emu.scenario.expect.expect import Expectation
+from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect.span import fault_times
+from emu.scenario.expect.verdict import evaluate
+from emu.scenario.faults.events import Fault
+from emu.scenario.faults.schedule import Aims, scripted
+from emu.scenario.schema import Scenario
+
+MOST_HIT: Final = 8
+"""Of what a fault was found to hit, or drawn, how much is named."""
+
+
+def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
+    """The summary's section `engine`."""
+    devices = list(records)
+    return Engine(
+        workers=facts.workers,
+        placement=facts.placement,
+        events=sum(device.executed for device in devices),
+        packet_hops=sum(device.frames_received for device in devices),
+        data_packet_hops=sum(device.data_frames_received for device in devices),
+        windows=facts.windows,
+        wall_s=round(facts.wall_s, 6),
+        cpu_s=round(facts.cpu_s, 6),
+        peak_rss_bytes=facts.peak_rss_bytes,
+        recoveries=facts.recoveries,
+        snapshots=facts.snapshots,
+        snapshots_s=round(facts.snapshots_s, 6),
+    )
+
+
+def fault_plans(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> list[FaultPlan]:
+    """The scenario's faults, with what became of each: all occurrences together."""
+    occurred: list[list[Fault]] = [[] for _ in scenario.faults]
+    for one in scripted(scenario, topology, aims):
+        occurred[one.entry].append(one)
+    plans: list[FaultPlan] = []
+    for entry, (section, found) in enumerate(zip(scenario.faults, occurred, strict=True)):
+        hit = [name for (of, _), name in sorted(aims.items()) if of == entry]
+        if section.drawn:
+            hit = [f"{one.kind} {one.target}" for one in sorted(found, key=lambda one: one.begin_ps)]
+        begins_ps = tuple(sorted(one.begin_ps for one in found))
+        lasting = any(one.end_ps == 0 for one in found) or not found
+        plans.append(
+            FaultPlan(
+                kind=section.kind,
+                target=" ".join(part for part in (section.hits, _listed(hit)) if part),
+                at_ps=min((one.begin_ps for one in found), default=section.at_ps),
+                until_ps=None if lasting else max(one.end_ps for one in found),
+                links=tuple(dict.fromkeys(link for one in found for link in one.down)),
+                takes_down=any(one.down for one in found),
+                begins_ps=begins_ps if begins_ps or section.drawn else None,
+            )
+        )
+    return plans
+
+
+def _listed(hit: Iterable[str]) -> str:
+    """What was hit, each once, in brackets; the first of many."""
+    names = list(dict.fromkeys(hit))
+    more = f" and {len(names) - MOST_HIT} more" if len(names) > MOST_HIT else ""
+    return f"({', '.join(names[:MOST_HIT])}{more})" if names else ""
+
+
+def summarise(
+    scenario: Scenario,
+    topology: Topology,
+    jobs: Sequence[JobPlan],
+    records: Sequence[DeviceRecord],
+    facts: EngineFacts,
+    *,
+    version: str,
+    compiled: bool,
+    digest: str,
+    ending: Ending,
+    virtual_ps: int,
+    samples: Iterable[Sample] = (),
+    history: History = lambda: (),
+    aims: Aims = MappingProxyType({}),
+    diagnose: Callable[[Summary], Judged] | None = None,
+) -> Summary:
+    """The summary of one run. `records` may be of some devices only, if the run failed.
+
+    `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
+    all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
+    busiest were found to hit. `diagnose` says what the run suffered from and what it was compared with, given
+    the summary without that.
+    """
+    counts = Counts(records)
+    fabric = fabric_of(topology, counts, virtual_ps)
+    effects = fault_rows(
+        fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
+    )
+    rows = told(topology, jobs, job_rows(jobs, records), records)
+    names = [node.name for node in topology.nodes]
+    flipped = any(record.results.get("flips") for record in records)
+    timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
+    summary = Summary(
+        version=version,
+        compiled=compiled,
+        scenario=ScenarioName(name=scenario.name, seed=scenario.seed),
+        digest=digest,
+        ending=ending,
+        virtual_ps=virtual_ps,
+        engine=engine_of(records, facts),
+        jobs=rows,
+        drops=fabric.drops,
+        fabric=fabric,
+        faults=effects,
+        never_fired=[
+            *never_fired(scenario, fabric, counts, virtual_ps, timed_out=timed_out),
+            *idle_faults(effects, fabric, counts, records, names, virtual_ps, flipped=flipped),
+        ],
+        expectations=[],
+    )
+    if diagnose is not None:
+        summary = summary.model_copy(update=diagnose(summary)._asdict())
+    values = iter(evaluate((one for one in scenario.expect if isinstance(one, Expectation)), summary.plain()))
+    series = iter(_judged_series(scenario, topology, jobs, records, summary, history, aims))
+    verdicts = [next(series if isinstance(one, SeriesExpectation) else values) for one in scenario.expect]
+    return summary.model_copy(update={"expectations": verdicts})
+
+
+def _judged_series(
+    scenario: Scenario,
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    records: Sequence[DeviceRecord],
+    summary: Summary,
+    history: History,
+    aims: Aims,
+) -> list[Verdict]:
+    """What came of the expectations on series, in order."""
+    asked = [one for one in scenario.expect if isinstance(one, SeriesExpectation)]
+    if not asked:
+        return []
+    faults = scripted(scenario, topology, aims)
+    operations = [row for record in records for row in record.results.get("operations", ())]
+    return judge_series(
+        asked,
+        history,
+        records,
+        topology,
+        State(summary.jobs, plans, operations, faults, scenario.run.repeat),
+        fault_times(scenario, faults),
+        summary.virtual_ps,
+        scenario.run.sample_every_ps,
+    )

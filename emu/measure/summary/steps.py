@@ -1,0 +1,147 @@
+"""How long does a training step take, and what of it is not computing?
+
+A step is from the first rank's begin to the last rank's end, so that time between steps (the controller's
+barrier) is not in it. Over the steps of a run and the ranks of the job, in the mean:
+
+    mfu        model FLOPs of a step / (step time x ranks x peak): what the model needs, nothing recomputed
+    compute    time that stream 0 computes
+    exposed    time that it waits for the communication of a dimension; of PP, what goes beyond the bubble
+    bubble     time that it waits for the pipeline, in the step or at its end for the other stages, up to
+               (p - 1) / v times what a micro-batch takes it
+    other      the rest: waiting at the end for slower ranks
+
+`bubble_ideal` is the closed form (p - 1) / (v m + p - 1), of stages that are alike and a fabric that costs
+nothing. Shares are of the step time.
+
+Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+from actors.ncclx.script import REASONS
+from emu.measure.summary.training import TrainingResult
+from emu.workload.models import Model
+from emu.workload.training import Training
+
+PIPELINE = "pp"
+
+
+class TrainingFacts(NamedTuple):
+    """What the results need to know of a training job."""
+
+    steps: int
+    step_flops: Fraction
+    """Model FLOPs of a step of the whole job."""
+    peak_flops_per_s: int
+    bubble_ps: tuple[int, ...]
+    """By rank: (p - 1) / v times what a micro-batch takes it."""
+    bubble_ideal: float
+    cut: str
+    """E.g. "tp 2 x cp 1 x pp 2 x dp 2, tp innermost"."""
+    shrunk: str
+    """What is smaller than the model, with its factor; empty if nothing is."""
+    reasons: tuple[str, ...] = REASONS
+    """What a rank can wait for."""
+
+
+def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
+    """What the results need to know of a training job; `whole` is the model before it was shrunk."""
+    smaller: list[str] = []
+    if one.model.layers != whole.layers:
+        smaller.append(f"layers {one.model.layers} of {whole.layers} (1/{whole.layers / one.model.layers:g})")
+    if one.scale != 1:
+        smaller.append(f"sizes and durations x {one.scale}")
+    stages = [one.coordinates(rank)["pp"] for rank in range(one.ranks)]
+    return TrainingFacts(
+        steps=steps,
+        step_flops=one.step_flops(),
+        peak_flops_per_s=one.peak_flops_per_s,
+        bubble_ps=tuple((one.pp - 1) * one.rank_compute_ps(stage) // one.virtual for stage in stages),
+        bubble_ideal=round((one.pp - 1) / (one.virtual * one.batches + one.pp - 1), 6),
+        cut=f"tp {one.tp} x cp {one.cp} x pp {one.pp} x dp {one.dp}, ranks in order {', '.join(one.order)}",
+        shrunk="; ".join(smaller),
+    )
+
+
+def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction, reasons: tuple[str, ...]) -> TrainingFacts:
+    """What the results need to know of a trace, which says nothing of FLOPs and has no pipeline."""
+    return TrainingFacts(
+        steps=steps,
+        step_flops=Fraction(0),
+        peak_flops_per_s=0,
+        bubble_ps=(0,) * ranks,
+        bubble_ideal=0.0,
+        cut=cut,
+        shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
+        reasons=reasons,
+    )
+
+
+def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[int]]) -> TrainingResult:
+    """From rows of rank, step, begin, end, compute, waits by reason."""
+    steps: dict[int, list[Sequence[int]]] = {}
+    for row in rows:
+        steps.setdefault(row[1], []).append(row)
+    whole = [ranked for _, ranked in sorted(steps.items()) if len(ranked) == ranks]
+    if not whole:
+        return TrainingResult(
+            cut=facts.cut,
+            shrunk=facts.shrunk,
+            steps=0,
+            step_ps=None,
+            mfu=None,
+            tflops_per_gpu=None,
+            compute=None,
+            exposed={},
+            bubble=None,
+            bubble_ideal=facts.bubble_ideal,
+            other=None,
+        )
+    times_ps = [max(row[3] for row in ranked) - min(row[2] for row in ranked) for ranked in whole]
+    total_ps = sum(times_ps)
+    spent_ps = total_ps * ranks
+    compute_ps = 0
+    waited_ps = [0] * len(facts.reasons)
+    pipeline = facts.reasons.index(PIPELINE) if PIPELINE in facts.reasons else -1
+    bubble_ps = 0
+    for ranked in whole:
+        end_ps = max(row[3] for row in ranked)
+        for row in ranked:
+            compute_ps += row[4]
+            for place in range(len(waited_ps)):
+                waited_ps[place] += row[5 + place]
+            if pipeline >= 0:
+                budget_ps = facts.bubble_ps[row[0]]
+                idle_ps = min(row[5 + pipeline], budget_ps)
+                waited_ps[pipeline] -= idle_ps
+                bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
+    flops = facts.step_flops * len(whole) * 10**12
+    other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
+    return TrainingResult(
+        cut=facts.cut,
+        shrunk=facts.shrunk,
+        steps=len(whole),
+        step_ps=total_ps // len(whole),
+        mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops else None,
+        tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops else None,
+        compute=_share(compute_ps, spent_ps),
+        exposed={name: _share(waited_ps[place], spent_ps) for place, name in enumerate(facts.reasons)},
+        bubble=_share(bubble_ps, spent_ps),
+        bubble_ideal=facts.bubble_ideal,
+        other=_share(other_ps, spent_ps),
+    )
+
+
+def step_mfu_ppm(facts: TrainingFacts | None, ranks: int, step_ps: int) -> int | None:
+    """The MFU of one step, in millionths; None of what has no FLOPs."""
+    if facts is None or not facts.step_flops or not step_ps:
+        return None
+    return int(facts.step_flops * 10**18 / (step_ps * ranks * facts.peak_flops_per_s))
+
+
+def _share(part_ps: int, whole_ps: int) -> float:
+    return round(part_ps / whole_ps, 6)

@@ -1,0 +1,400 @@
+"""What is in `summary.json`?
+
+These models are the declaration: the JSON Schema `docs/summary.schema.json` is generated from them, and a
+run's summary is built as them, so the file cannot differ from its documentation.
+
+Units: a name ends in its unit (`_ps`, `_bytes`, `_bps`, `_s`), with three exceptions that carry the field's
+own names: `algbw` and `busbw` are bit/s, `bytes` is bytes. Shares are plain fractions, rounded to six
+decimals.
+
+Everything outside `engine` is the same, bit for bit, for every number of workers and every placement.
+Source of algbw and busbw: nccl-tests, `doc/PERFORMANCE.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from emu.docstrings import describe_fields
+from emu.measure.summary.diagnosis import Diagnosed, Reference, Unfired
+from emu.measure.summary.init import Init
+from emu.measure.summary.training import Part, TrainingResult
+
+SCHEMA_VERSION: Final = 1
+
+Ending = Literal["finished", "stalled", "time_limit", "interrupted", "failed"]
+Scalar = int | float | str | bool | None
+
+
+class ScenarioName(Part):
+    """Which scenario was run."""
+
+    name: str
+    """The scenario's name."""
+    seed: int
+    """The seed everything random was drawn from."""
+
+
+class Engine(Part):
+    """How the run was carried out: the only part that depends on the machine and on the placement."""
+
+    workers: int
+    """Workers, or parts of a `--local` run."""
+    placement: str
+    """`local`, `packed`, `node` or `device`."""
+    events: int
+    """Events executed by all devices."""
+    packet_hops: int
+    """Frames other than PFC received by a device over a fabric link."""
+    data_packet_hops: int
+    """Of these, frames with payload."""
+    windows: int
+    """Windows of the protocol between workers."""
+    wall_s: float
+    """Wall time of the run, without building and without writing results."""
+    cpu_s: float
+    """CPU time of all workers for the same span."""
+    peak_rss_bytes: int
+    """Largest resident memory, summed over workers."""
+    recoveries: int
+    """How often the run went back to a snapshot because a worker or a connection was lost."""
+    snapshots: int
+    """Snapshots taken."""
+    snapshots_s: float
+    """Wall time for which the run stood still for them."""
+
+
+class ClearToSends(Part):
+    """How long clear-to-sends waited on their way: from post to arrival, less the unloaded flight."""
+
+    count: int
+    """How many came to senders."""
+    p50_ps: int
+    """Median."""
+    p90_ps: int
+    """Nine of ten waited no longer. Like the median the lower end of a bucket at most 3 % wide."""
+    max_ps: int
+    """The longest wait."""
+
+
+class Collective(Part):
+    """One collective operation."""
+
+    op: str
+    """`all_reduce`, `all_to_all` and so on."""
+    algorithm: str
+    """`ring`, `direct` and so on; empty for a send or receive."""
+    communicator: str
+    """Of a program, as it names it; empty for a benchmark."""
+    bytes: int
+    """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
+    ranks: int
+    """Participants n."""
+    iteration: int
+    """Counted from 0 for each size; warm-ups are neither counted nor listed. Of a program, the step."""
+    start_ps: int | None
+    """When the first rank began; null if it did not."""
+    end_ps: int | None
+    """When the last rank was done; null if it was not."""
+    algbw: int | None
+    """S / time, bit/s."""
+    busbw: int | None
+    """algbw x the collective's factor: 2(n-1)/n for all_reduce, (n-1)/n or 1 for others; bit/s."""
+    status: str
+    """`success`, `unfinished`, or what went wrong."""
+    cts_wait: ClearToSends | None
+    """How long clear-to-sends waited; null without any, or with `ncclx.admission: none`."""
+    wrong: int | None
+    """Elements that came out wrong, over all ranks; null unless the scenario says `payload: real`, and where
+    there is nothing to compare: after a barrier, or without success."""
+
+
+class Flow(Part):
+    """One flow: a message of `size` from one NIC to another, as perftest would post it."""
+
+    flow: int
+    """Its number in the job."""
+    source: str
+    """Where it comes from."""
+    destination: str
+    """Where it goes."""
+    bytes: int
+    """Payload."""
+    start_ps: int | None
+    """When the host posted it."""
+    delivered_ps: int | None
+    """When its last byte was at the receiver."""
+    completed_ps: int | None
+    """When the sender's host had the completion."""
+    throughput_bps: int | None
+    """Payload / (delivered - start)."""
+    status: str
+    """`success`, `unfinished`, or the status of the completion."""
+
+
+class RankFailure(Part):
+    """What ended an operation at one rank."""
+
+    rank: int
+    """Which."""
+    communicator: str
+    """Whose call it was; empty in a benchmark."""
+    operation: int
+    """Its number among the calls of that, from 0; -1 where there was none."""
+    status: str
+    """`timed_out` by the watchdog, or the status of a completion."""
+    waits_for: str
+    """`data`, `clear_to_send`, `acknowledgement`, `nothing`, or `error` of a queue pair."""
+    peer: int | None
+    """The rank at the other end; null where it waits for nobody."""
+    nic: str | None
+    """The NIC whose queue pair it is."""
+    qpn: int | None
+    """The queue pair's number; null where data is waited for without clear-to-sends."""
+    at_ps: int
+    """When."""
+
+
+class Job(Part):
+    """One job."""
+
+    ranks: int
+    """Participants."""
+    status: str
+    """`success` if everything was; otherwise the first other status; `disabled` if it was not to run."""
+    start_ps: int | None
+    """Its earliest start."""
+    end_ps: int | None
+    """Its latest end; null if it did not end."""
+    collectives: list[Collective]
+    """In the order in which they were planned; of a program, step by step in the order of its list."""
+    flows: list[Flow]
+    """By number."""
+    init: Init | None = None
+    """Null where ranks know each other when time begins."""
+    training: TrainingResult | None
+    """Null unless its workload is `training`, `trace` or `program`."""
+    failures: list[RankFailure]
+    """Of ranks of collectives, earliest first; at most 64."""
+    suspects: list[str]
+    """Of a job that did not end well: who never joined, called another size, or lost whom; a line each."""
+
+
+class Drops(Part):
+    """Frames dropped."""
+
+    total: int
+    """For any reason."""
+    congestion: int
+    """Because a buffer was full."""
+    by_reason: dict[str, int]
+    """Every reason with a counter, those with none included."""
+
+
+class Link(Part):
+    """One direction of a fabric link."""
+
+    source: str = Field(validation_alias="from", serialization_alias="from")
+    """The sender."""
+    destination: str = Field(validation_alias="to", serialization_alias="to")
+    """The receiver."""
+    name: str
+    """The link, as targets of faults name it."""
+    data_bytes: int
+    """Payload sent."""
+    wire_bytes: int
+    """All bytes sent, preamble and gap included."""
+    utilisation: float
+    """Share of the run during which the wire was busy."""
+    paused: float
+    """Share of the run during which the receiver had stopped the sender, or left it without credits, for the
+    most paused priority."""
+    paused_ps: int
+    """The same as a time."""
+
+
+class GroupLoad(Part):
+    """How a switch spread payload over ports that are equal to it."""
+
+    switch: str
+    members: int
+    """Ports."""
+    idle: int
+    """Ports that carried no payload."""
+    data_bytes: int
+    """Payload over all."""
+    max_over_mean: float | None
+    """Payload of the fullest over the mean: 1 is even. Null if there was none."""
+    towards: list[str]
+    """The other end of each member, in the order of ports."""
+    loads: list[int]
+    """Payload that each member carried, in the same order; bytes."""
+
+
+class Tier(Part):
+    """Payload that crossed the links below the switches of a tier."""
+
+    tier: int
+    """1: between NICs and leaves; 2: between leaves and spines; and so on."""
+    up_bytes: int
+    """Payload sent towards the higher tier."""
+    down_bytes: int
+    """Payload sent from it."""
+
+
+class Engineering(Part):
+    """What traffic engineering did."""
+
+    rounds: int
+    """Collections that the controller began."""
+    installs: int
+    """Entries that it sent."""
+    unplaced: int
+    """Demands, counted each round, for which no path or table had room."""
+    entries: int
+    """Entries in all tables at the end."""
+    matched_frames: int
+    """Frames that left by an entry's port."""
+    withdrawn: int
+    """Entries that went away because a link on their way went down."""
+    refused: int
+    """Installs that a switch refused: full table, or no way to the prefix."""
+
+
+class Fabric(Part):
+    """What the network did."""
+
+    drops: Drops
+    """Frames dropped; also at the top level."""
+    pause_frames: int
+    """PFC frames sent that stop a priority, counted for each priority."""
+    resume_frames: int
+    """PFC frames sent that resume a priority, counted for each priority."""
+    pause_ps: int
+    """Time that ports were stopped, summed over ports and priorities."""
+    ecn_marks: int
+    """Frames marked by a switch."""
+    retransmissions: int
+    """Data frames that NICs sent again."""
+    out_of_sequence: int
+    """Packets that arrived with another sequence number than the expected one."""
+    ack_timeouts: int
+    """Times that an acknowledgement timer expired."""
+    rnr_naks: int
+    """Times that a requester waited because its responder had no receive posted."""
+    peak_buffer_bytes: int
+    """Largest use of a switch's shared buffer."""
+    peak_buffer_switch: str | None
+    """Where."""
+    links: list[Link]
+    """Every fabric link, both directions, in the order of the topology."""
+    uplinks: list[GroupLoad]
+    """The links that lead up, of every switch with two of them or more."""
+    groups: list[GroupLoad]
+    """Every other routing group of two members or more that carried payload: links that run in parallel, ways
+    down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
+    tiers: list[Tier]
+    """Of every tier of switches from the lowest on."""
+    worst_max_over_mean: float | None
+    """The largest `max_over_mean` of `uplinks`; null if none carried payload."""
+    idle_uplinks: int
+    """Uplinks without payload, of switches whose other uplinks had some."""
+    engineering: Engineering | None
+    """Null unless `routing.policy` is `traffic_engineering`."""
+
+
+class FaultEffect(Part):
+    """What one fault of the scenario did."""
+
+    kind: str
+    """As in the scenario."""
+    target: str
+    """As in the scenario; behind it, in brackets, what was found to be busiest, or what was drawn."""
+    at_ps: int
+    """When it began."""
+    until_ps: int | None
+    """When it ended; null if it lasted."""
+    happened: bool
+    """Whether the run was still going on when it began."""
+    times: int
+    """How often it began while the run was going on; a fault of several targets counts each."""
+    frames_lost: int
+    """Frames that its links lost because they were down. Where a link has several faults and no sample
+    lies between them, the earliest has the losses of all."""
+
+
+class Expectation(Part):
+    """One line of the scenario's `expect`, and what came of it."""
+
+    value: str
+    """The path, as written."""
+    relation: str
+    """`equals`, `at_least`, ..."""
+    expected: Scalar
+    """As written; of `between`, both bounds with "and" in the middle."""
+    actual: Scalar
+    """What the path led to; null if it led nowhere."""
+    passed: bool
+    """Whether it holds."""
+    reason: str
+    """Why it does not hold; empty if it does."""
+
+
+class Summary(Part):
+    """The outcome of one run."""
+
+    schema_version: int = SCHEMA_VERSION
+    """Version of this layout."""
+    version: str
+    """Version of the emulator."""
+    compiled: bool
+    """Whether the packet path ran compiled."""
+    scenario: ScenarioName
+    """Which scenario was run."""
+    digest: str
+    """SHA-256 over what every device executed; empty if the run did not get that far."""
+    ending: Ending
+    """How the run ended. After `interrupted` and `failed` the summary is partial."""
+    virtual_ps: int
+    """Virtual time at its end."""
+    engine: Engine
+    """How it was carried out."""
+    jobs: dict[str, Job]
+    """By name, in the order of the scenario."""
+    drops: Drops
+    """The same as `fabric.drops`, for short paths in `expect`."""
+    fabric: Fabric
+    """What the network did."""
+    faults: list[FaultEffect]
+    """In the order of the scenario."""
+    diagnosis: list[Diagnosed] = Field(default_factory=list)
+    """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
+    reference: Reference | None = None
+    """What the run was compared with; null where that was not needed, or too large to be run again."""
+    uncompared_events: int | None = None
+    """Where it was too large, of how many events; `emu diagnose RUN --emulate` compares it all the same."""
+    never_fired: list[Unfired]
+    """What was configured in vain."""
+    expectations: list[Expectation]
+    """In the order of the scenario."""
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, keys as in the file. Paths of `expect` are looked up in this."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    def json_text(self) -> str:
+        """The text of `summary.json`."""
+        return self.model_dump_json(by_alias=True, indent=2) + "\n"
+
+    def passed(self) -> bool:
+        """Whether every expectation holds."""
+        return all(one.passed for one in self.expectations)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of `summary.json`."""
+    schema = Summary.model_json_schema(by_alias=True, mode="serialization")
+    describe_fields(schema, Part.__subclasses__())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

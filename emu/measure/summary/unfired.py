@@ -1,0 +1,213 @@
+"""Which features did the scenario configure in vain?
+
+A result is easily misread when the mechanism under study never came into play: a buffer threshold that no
+queue reached, a fault after the end, a hash without a choice. Each such feature is one line, with the
+scenario's key and why it made no difference.
+
+A feature counts as configured if it is on; knobs that are on in every scenario (timeouts, headroom) count if
+their value is not the default. The rules look at values, not at what was written, so that the effective
+scenario of a run directory, where everything is written, gives the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from actors.ncclx.collectives import POINT_TO_POINT
+from actors.wire.frame import LARGEST_HEADERS_BYTES
+from emu.measure.collected import Counts
+from emu.measure.summary.diagnosis import Unfired
+from emu.measure.summary.summary import Fabric
+from emu.measure.tables.report import about_time
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.flows import FlowsWorkload
+from emu.scenario.sections.jobs import CollectiveWorkload
+from emu.scenario.sections.nic import TransportSection
+from emu.scenario.sections.program import ProgramWorkload
+
+
+def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """What switches were told to do with packets."""
+    deep = scenario.switch.deep_buffer
+    if deep != type(deep)() and deep.where != "none" and counts.total("credit_grants") == 0:
+        yield Unfired(feature="switch.deep_buffer", reason="no packet crossed a modular switch")
+    if scenario.switch.forwarding == "cut_through" and counts.total("cut_through_frames") == 0:
+        yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
+    if scenario.classified and counts.total("qos_moved_frames") == 0:
+        yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
+    if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
+        yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
+    used = {(row.source, row.destination) for row in fabric.links if row.data_bytes}
+    for at, route in enumerate(scenario.switch.static_routes):
+        if (route.switch, route.via) not in used:
+            reason = f"{route.switch} sent no data to {route.via}"
+            yield Unfired(feature=f"switch.static_routes[{at}]", reason=reason)
+    if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
+        yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
+
+
+def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    if scenario.credited and counts.total("port_xmit_wait_ps") == 0:
+        reason = "no virtual lane ran out of credits"
+        yield Unfired(feature="link.flow_control", reason=reason)
+    if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
+        reason = "no ingress share passed XOFF, so no pause was sent"
+        yield Unfired(feature="switch.pfc", reason=reason)
+    pfc = scenario.switch.pfc
+    if pfc.enabled and not scenario.credited and fabric.pause_frames == fabric.drops.congestion == 0:
+        for knob in ("off", "one_way"):
+            if getattr(pfc, knob):
+                reason = "nothing was paused, and nothing dropped for want of room"
+                yield Unfired(feature=f"switch.pfc.{knob}", reason=reason)
+    if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_storms") == 0:
+        reason = "no queue was stopped for its detection time"
+        yield Unfired(feature="switch.pfc.watchdog", reason=reason)
+    if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
+        reason = "no ECN-capable frame left a queue above Kmin"
+        yield Unfired(feature="switch.ecn", reason=reason)
+    yield from _profiles(scenario, fabric, counts)
+    yield from _congestion_control(scenario, fabric, counts)
+    if scenario.nic.receive.enabled:
+        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
+            yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
+    if not any(row.data_bytes for row in fabric.uplinks):
+        reason = "no packet had a choice between equal paths"
+        yield Unfired(feature="routing.policy", reason=reason)
+    elif fabric.engineering is not None and fabric.engineering.matched_frames == 0:
+        reason = "no packet matched an entry of the controller"
+        yield Unfired(feature="routing.policy", reason=reason)
+    yield from _transport(scenario, fabric, counts)
+
+
+def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """Thresholds of the buffer, its headroom and its queues that nothing came near."""
+    buffer = scenario.switch.buffer
+    configured = [one.headroom_bytes for one in (buffer, *buffer.profiles)]
+    if any(size is not None for size in configured) and counts.total("headroom_peak_bytes") == 0:
+        yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
+    shared = [buffer.headroom_pool_bytes, *(one.headroom_pool_bytes for one in buffer.pools)]
+    if any(size is not None for size in shared) and counts.total("headroom_pool_peak_bytes") == 0:
+        yield Unfired(feature="switch.buffer.headroom_pool", reason="no frame went into headroom")
+    for at, profile in enumerate(buffer.profiles):
+        if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
+            reason = "nothing of its priority groups had to wait"
+            yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
+    if buffer.xoff_bytes is not None and fabric.pause_frames == fabric.drops.congestion == 0:
+        yield Unfired(feature="switch.buffer.xoff", reason="no group held so much")
+    if buffer.limited and fabric.drops.by_reason.get("egress_limit", 0) == 0:
+        key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
+        yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
+    for at, marking in enumerate(scenario.switch.ecn.profiles if scenario.switch.ecn.enabled else ()):
+        if counts.priorities("queue_marked_frames", marking.priorities) == 0:
+            reason = "no ECN-capable frame left one of its queues above Kmin"
+            yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)
+
+
+def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    transport = scenario.transport
+    default = TransportSection()
+    if fabric.ack_timeouts == 0 and transport.timeout_ps > 0:
+        for knob in ("timeout", "retry_count"):
+            if getattr(transport, knob) != getattr(default, knob):
+                yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
+    if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
+        yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
+    if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_failovers") == 0:
+        yield Unfired(feature="nic.bond", reason="no queue pair had to leave its port")
+    if transport.recovery != default.recovery and not (fabric.out_of_sequence or fabric.retransmissions):
+        yield Unfired(feature="transport.recovery", reason="no packet was lost or overtaken")
+    adaptive = transport.adaptive_retransmission
+    if adaptive.enabled and transport.timeout_ps and counts.total("nic_roce_adp_retrans") == 0:
+        feature = "transport.adaptive_retransmission"
+        yield Unfired(feature=feature, reason="no acknowledgement was overdue by the first timeout")
+    if transport.receive_queue.depth and counts.total("nic_out_of_buffer") == 0:
+        yield Unfired(feature="transport.receive_queue", reason="every message found a receive posted")
+    elif not transport.receive_queue.depth:
+        for knob in ("rnr_timer", "rnr_retry"):
+            if getattr(transport, knob) != getattr(default, knob):
+                yield Unfired(feature=f"transport.{knob}", reason="receives never run out")
+    posted = [job.workload.verb for job in scenario.jobs if isinstance(job.workload, FlowsWorkload)]
+    if transport.max_rd_atomic != default.max_rd_atomic and "read" not in posted:
+        yield Unfired(feature="transport.max_rd_atomic", reason="no job posts READs")
+
+
+def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """Whether what should have slowed queue pairs down never had a reason to."""
+    section = scenario.transport.congestion_control
+    feature = "transport.congestion_control"
+    if section.algorithm == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
+        yield Unfired(feature=feature, reason="no CNP came to a sender")
+    elif section.algorithm not in ("none", "dcqcn") and fabric.peak_buffer_bytes == 0:
+        yield Unfired(feature=feature, reason="no packet waited in a switch")
+
+
+def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator[Unfired]:
+    """What the collective library was told beyond its defaults."""
+    ncclx = scenario.ncclx
+    if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
+        yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
+    if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
+        yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
+    others = [
+        isinstance(job.workload, FlowsWorkload)
+        or (isinstance(job.workload, CollectiveWorkload) and job.workload.op not in POINT_TO_POINT)
+        for job in scenario.jobs
+    ]
+    if ncclx.p2p_chunk_bytes is not None and all(others):
+        yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
+    if ncclx.zero_copy and counts.total("host_direct_slices") == 0:
+        yield Unfired(feature="ncclx.zero_copy", reason="every slice was reduced, which takes the GPU")
+    if ncclx.watchdog_ps is not None and not timed_out:
+        yield Unfired(feature="ncclx.watchdog", reason="every operation was over in time")
+
+
+def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
+    """What servers have inside beyond the defaults."""
+    nvlink = scenario.host.nvlink
+    if scenario.host.pcie.enabled and counts.total("nic_pcie_wait_ps") == 0:
+        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
+            yield Unfired(feature="host.pcie", reason="no packet waited for PCIe on its way in or out")
+    if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_sent_transfers") == 0:
+        yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
+
+
+def never_fired(
+    scenario: Scenario,
+    fabric: Fabric,
+    counts: Counts,
+    virtual_ps: int,
+    *,
+    timed_out: bool = False,
+) -> list[Unfired]:
+    """Every configured feature that made no difference, fabric first, then library and jobs. Faults are in
+    `emu.measure.summary.unfired_faults`.
+    """
+    found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
+    collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
+    if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
+        reason = "nothing was computed beside a collective"
+        found.append(Unfired(feature="ncclx.sms_per_channel", reason=reason))
+    if not collective and scenario.ncclx != type(scenario.ncclx)():
+        found.append(Unfired(feature="ncclx", reason="no job runs a collective"))
+    elif collective:
+        found += _library(scenario, counts, timed_out=timed_out)
+    found += _inside(scenario, counts)
+    if scenario.payload == "real" and not any(
+        isinstance(job.workload, (CollectiveWorkload, ProgramWorkload)) for job in scenario.jobs
+    ):
+        found.append(Unfired(feature="payload", reason="no job runs a collective"))
+    for at, section in enumerate(scenario.jobs):
+        workload = section.workload
+        prioritised = isinstance(workload, ProgramWorkload) and any(
+            one.priority for one in workload.communicators
+        )
+        passed = counts.total("gpu_overtaken_copies") + counts.total("host_overtaken_calls")
+        if prioritised and passed == 0:
+            feature = f"jobs[{at}].workload.communicators"
+            found.append(Unfired(feature=feature, reason="no copy or call passed one of a lower priority"))
+        if section.start_ps >= virtual_ps:
+            reason = f"the run ended at {about_time(virtual_ps)}, before {section.name} began"
+            found.append(Unfired(feature=f"jobs[{at}]", reason=reason))
+    return found

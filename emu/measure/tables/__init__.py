@@ -1,0 +1,1 @@
+"""What a run says on the terminal and in tables."""

@@ -1,0 +1,321 @@
+"""What does a run say when it is over?
+
+Lines of plain text, made from the summary alone, so that a terminal, a log and a run directory read weeks
+later show the same. Sections that have nothing to tell are left out. Colour and the live part belong to
+`emu.cli.terminal`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from emu.measure.summary.diagnosis import Diagnosed
+from emu.measure.summary.init import Init
+from emu.measure.summary.summary import (
+    Collective,
+    Expectation,
+    Fabric,
+    FaultEffect,
+    Flow,
+    GroupLoad,
+    Job,
+    Link,
+    Summary,
+)
+from emu.measure.summary.training import TrainingResult
+from emu.scenario.expect.expect import quantity
+from emu.scenario.expect.series import RELATIONS
+from emu.units import format_size, format_time
+
+WORST: Final = 5
+GROUPS_PER_LINE: Final = 3
+MOST_GROUPS: Final = 24
+LONGEST_EXACT: Final = 10
+"""Signs of a time that is shown to the last digit."""
+CUTS: Final = frozenset(
+    {"link_down", "link_flap", "port_down", "switch_crash", "switch_reboot", "nic_down", "nic_port_down"}
+    | {"nic_reset", "host_lost", "random"}
+)
+"""Kinds of fault that take links down, so that frames may be lost on them."""
+MOST_CAUSES: Final = 3
+"""Of a diagnosis, how many causes are told."""
+
+
+def aligned(rows: Sequence[Sequence[str]], indent: str = "  ", left: int = 1) -> list[str]:
+    """Rows in columns: the first ones left-aligned, the others right-aligned."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
+    return [
+        indent
+        + "  ".join(
+            cell.ljust(width) if at < left else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _four_digits(amount: int, factor: int) -> str:
+    return f"{amount / factor:.4g}" if amount < 1000 * factor else str(amount // factor)
+
+
+def about_time(time_ps: int) -> str:
+    """A time to four digits or so, for reading: 1_167_760 is "1.168us"."""
+    for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
+        if time_ps >= factor:
+            return (
+                f"{time_ps / factor:.4g}{unit}" if time_ps < 1000 * factor else f"{time_ps // factor}{unit}"
+            )
+    return f"{time_ps}ps"
+
+
+def shown_time(time_ps: int) -> str:
+    """A time as it is written where that is short, and otherwise to four digits or so: 20_000_000 is "20us",
+    634_155_860 is "634.2us".
+    """
+    exact = format_time(time_ps)
+    return exact if len(exact) <= LONGEST_EXACT else about_time(time_ps)
+
+
+def about_size(size_bytes: int) -> str:
+    """A size to four digits or so, for reading: 6_000_000 is "5.722MiB"."""
+    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size_bytes >= factor:
+            return (
+                f"{size_bytes / factor:.4g}{unit}"
+                if size_bytes < 1000 * factor
+                else f"{size_bytes // factor}{unit}"
+            )
+    return f"{size_bytes}B"
+
+
+def about_rate(rate_bps: int) -> str:
+    """A rate to four digits or so, for reading: 187_616_324_063 is "187.6Gbps"."""
+    for unit, factor in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("K", 10**3)):
+        if rate_bps >= factor:
+            return f"{_four_digits(rate_bps, factor)}{unit}bps"
+    return f"{rate_bps}bps"
+
+
+def percent(part: float) -> str:
+    """A share in per cent."""
+    return f"{part * 100:.1f}%"
+
+
+def flow_lines(name: str, flows: Sequence[Flow]) -> list[str]:
+    """One line about the flows of a job: how many, and when they were delivered."""
+    if not flows:
+        return []
+    done = sorted(flow.delivered_ps for flow in flows if flow.delivered_ps is not None)
+    failed = sum(flow.status not in ("success", "unfinished") for flow in flows)
+    sizes = sorted(dict.fromkeys(flow.bytes for flow in flows))
+    size = (
+        format_size(sizes[0]) if len(sizes) == 1 else f"{format_size(sizes[0])} to {format_size(sizes[-1])}"
+    )
+    text = f"# {name}: {len(done)} of {len(flows)} flows delivered, {size} each"
+    if done:
+        middle, last = done[len(done) // 2], done[-1]
+        text += f"; first at {about_time(done[0])}, median {about_time(middle)}, last {about_time(last)}"
+    return [text + (f"; {failed} failed" if failed else "")]
+
+
+def _link_lines(title: str, links: Sequence[Link]) -> list[str]:
+    if not links:
+        return []
+    rows = [("", "data", "utilisation", "paused")]
+    rows += [
+        (
+            f"{link.source} -> {link.destination}" + ("" if "/" not in link.name else f" ({link.name})"),
+            about_size(link.data_bytes),
+            percent(link.utilisation),
+            percent(link.paused),
+        )
+        for link in links
+    ]
+    return [title, *aligned(rows)]
+
+
+def busiest_links(links: Sequence[Link]) -> list[Link]:
+    """The five with the highest utilisation, the first of equals first; idle links are none."""
+    ranked = sorted(range(len(links)), key=lambda at: (-links[at].utilisation, at))
+    return [links[at] for at in ranked[:WORST] if links[at].wire_bytes]
+
+
+def most_paused_links(links: Sequence[Link]) -> list[Link]:
+    """The five that were paused for longest; links that never were are none."""
+    ranked = sorted(range(len(links)), key=lambda at: (-links[at].paused_ps, at))
+    return [links[at] for at in ranked[:WORST] if links[at].paused_ps]
+
+
+def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
+    """The imbalance of groups of equal ports, several to a line; the worst of them where there are many."""
+    used = [row for row in groups if row.max_over_mean is not None]
+    if not used:
+        return []
+    ranked = sorted(range(len(used)), key=lambda at: (-(used[at].max_over_mean or 0.0), at))
+    shown = [used[at] for at in sorted(ranked[:MOST_GROUPS])]
+    cells = [f"{row.switch} {row.max_over_mean:.2f} ({row.idle} of {row.members} idle)" for row in shown]
+    cells += [""] * (-len(cells) % GROUPS_PER_LINE)
+    width = max(len(cell) for cell in cells)
+    lines = [
+        "  " + "   ".join(cell.ljust(width) for cell in cells[at : at + GROUPS_PER_LINE]).rstrip()
+        for at in range(0, len(cells), GROUPS_PER_LINE)
+    ]
+    if len(used) > len(shown):
+        most = used[ranked[MOST_GROUPS]].max_over_mean or 0.0
+        lines.append(f"  {len(used) - len(shown)} more at {most:.2f} or below; all are in summary.json")
+    worst = used[ranked[0]]
+    members = sorted(range(worst.members), key=lambda at: (-worst.loads[at], at))
+    ends = [f"{worst.towards[at]} {about_size(worst.loads[at])}" for at in (members[0], members[-1])]
+    lines.append(f"  most uneven {worst.switch}: most to {ends[0]}, least to {ends[1]}")
+    idle = len(groups) - len(used)
+    if idle:
+        lines.append(f"  no payload on the uplinks of {idle} more")
+    return [f"{title}, payload of the fullest over the mean", *lines]
+
+
+def fabric_line(fabric: Fabric) -> str:
+    """One line of what went wrong or waited in the fabric."""
+    drops = fabric.drops
+    reasons = "".join(f"; {reason} {number}" for reason, number in drops.by_reason.items() if number)
+    where = f" on {fabric.peak_buffer_switch}" if fabric.peak_buffer_switch else ""
+    return (
+        f"drops {drops.total} (congestion {drops.congestion}{reasons}), "
+        f"pause frames {fabric.pause_frames}, paused {about_time(fabric.pause_ps)}, "
+        f"retransmitted {fabric.retransmissions}, peak buffer {about_size(fabric.peak_buffer_bytes)}{where}"
+    )
+
+
+def fault_lines(faults: Sequence[FaultEffect]) -> list[str]:
+    """One line for each fault."""
+    lines: list[str] = []
+    for at, fault in enumerate(faults):
+        until = "" if fault.until_ps is None else f" to {shown_time(fault.until_ps)}"
+        if fault.kind == "random" and not fault.target:
+            lines.append(f"fault {at}: random: none was drawn")
+            continue
+        effect = "after the end of the run"
+        if fault.happened:
+            often = [f"{fault.times} times"] if fault.times > 1 else []
+            lost = [f"{fault.frames_lost} frames lost"] if fault.frames_lost or fault.kind in CUTS else []
+            effect = ", ".join(often + lost) or "took effect"
+        target = f" {fault.target}" if fault.target else ""
+        lines.append(f"fault {at}: {fault.kind}{target} at {shown_time(fault.at_ps)}{until}: {effect}")
+    return lines
+
+
+def diagnosis_lines(found: Sequence[Diagnosed], *, evidence: bool = False) -> list[str]:
+    """What a run suffered from: the likeliest cause with its evidence, the others in a line each."""
+    lines: list[str] = []
+    for at, one in enumerate(found[:MOST_CAUSES]):
+        lines.append(f"diagnosis: {one.sentence}" if at == 0 else f"  or: {one.sentence}")
+        if evidence or at == 0:
+            lines += [f"    {line}" for line in one.evidence]
+    return lines
+
+
+def uncompared_lines(events: int | None) -> list[str]:
+    """That what showed was not measured against the intended fabric, and what makes up for it."""
+    if events is None:
+        return []
+    another = f"which would take another {events / 1e6:.1f} M events, so less certain"
+    how = "`emu diagnose RUN --emulate` does it"
+    return [f"not compared with the same jobs on the intended fabric, {another}; {how}"]
+
+
+def _like(bound: object, actual: object) -> str:
+    """`actual` in the kind of unit that `bound` was written in."""
+    measured = quantity(bound) if isinstance(bound, str) else None
+    if measured is None or not isinstance(actual, int) or isinstance(actual, bool):
+        return str(actual)
+    return {"time": about_time, "size": about_size, "rate": about_rate}[measured[0]](actual)
+
+
+def expectation_line(one: Expectation) -> str:
+    """PASS or FAIL, what was expected, and what it is."""
+    verdict = "PASS" if one.passed else "FAIL"
+    shown = str(one.actual) if one.relation in RELATIONS else f"is {_like(one.expected, one.actual)}"
+    found = shown if one.passed else one.reason
+    return f"{verdict} {one.value} {one.relation} {one.expected}: {found}"
+
+
+def engine_line(summary: Summary) -> str:
+    """One line on how the run was carried out."""
+    engine = summary.engine
+    rate = f", {engine.packet_hops / engine.cpu_s / 1e6:.2f} M per CPU second" if engine.cpu_s > 0 else ""
+    how = "compiled" if summary.compiled else "interpreted"
+    workers = "1 worker" if engine.workers == 1 else f"{engine.workers} workers"
+    return (
+        f"{about_time(summary.virtual_ps)} of virtual time in {engine.wall_s:.1f}s; {how}, {workers} "
+        f"({engine.placement}); {engine.packet_hops / 1e6:.2f} M packet-hops{rate}; "
+        f"{about_size(engine.peak_rss_bytes)} of memory"
+    )
+
+
+def closing_lines(summary: Summary) -> list[str]:
+    """Everything after the rows of the jobs."""
+    blocks: list[list[str]] = [
+        [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
+        [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
+        [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
+        unfinished_lines(summary.jobs),
+        _link_lines("busiest links", busiest_links(summary.fabric.links)),
+        _link_lines("most paused links", most_paused_links(summary.fabric.links)),
+        balance_lines("uplinks", summary.fabric.uplinks),
+        balance_lines("other groups of equal ports", summary.fabric.groups),
+        [fabric_line(summary.fabric), *fault_lines(summary.faults)],
+        [*diagnosis_lines(summary.diagnosis), *uncompared_lines(summary.uncompared_events)],
+        [f"never fired: {one.feature}: {one.reason}" for one in summary.never_fired],
+        [expectation_line(one) for one in summary.expectations],
+        [engine_line(summary), f"digest {summary.digest or 'none: the run is partial'}"],
+    ]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += [*block, ""]
+    return lines[:-1]
+
+
+def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:
+    """How long the ranks of a job took to meet."""
+    if init is None:
+        return []
+    if init.time_ps is not None:
+        return [f"# {name}: init {about_time(init.time_ps)}, {ranks} ranks {init.rounds} times at the store"]
+    missing = f"; waited for rank {', '.join(map(str, init.missing))}" if init.missing else ""
+    return [f"# {name}: init not over, {init.done} of {init.rounds} rounds at the store{missing}"]
+
+
+def training_lines(name: str, result: TrainingResult | None) -> list[str]:
+    """What became of a job's training steps."""
+    if result is None:
+        return []
+    lines = [f"# {name}: {result.cut}{f'; shrunk: {result.shrunk}' if result.shrunk else ''}"]
+    if result.step_ps is None:
+        return [*lines, "no step was finished"]
+    exposed = ", ".join(f"{dimension} {part:.1%}" for dimension, part in result.exposed.items() if part)
+    return [
+        *lines,
+        (
+            f"step {about_time(result.step_ps)} (mean of {result.steps})"
+            + (f", MFU {result.mfu:.1%}, {result.tflops_per_gpu} TFLOP/s per GPU" if result.mfu else "")
+        ),
+        (
+            f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"
+            f" (closed form {result.bubble_ideal:.1%}), other {result.other:.1%}"
+        ),
+    ]
+
+
+def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
+    """One line for each job that is not done or failed."""
+    lines: list[str] = []
+    for name, job in jobs.items():
+        if job.status == "success":
+            continue
+        parts: list[Collective | Flow] = [*job.collectives, *job.flows]
+        undone = sum(part.status != "success" for part in parts)
+        counted = f"; {undone} of {len(parts)} not done" if parts and job.status != "disabled" else ""
+        lines.append(f"# {name}: {job.status}{counted}")
+        lines += [f"  {line}" for line in job.suspects]
+    return lines

@@ -1,0 +1,164 @@
+"""What came of a sweep, in one table?
+
+A row for each run, in the order of the sweep: the values of its axes, its seed where there are several, how
+it ended, and what was asked to be shown. Or, with `mean`, a row for each combination, with the mean over its
+seeds of every number; a run without a value is left out of it, and the status is the worst.
+
+For reading, numbers have the unit that their path's last word names. CSV and JSON have them as in
+`summary.json`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from emu.measure.tables.report import about_rate, about_size, about_time, aligned
+from emu.scenario.expect.expect import Bound
+from emu.scenario.expect.verdict import unit_at
+
+STATUS_NAMES: Final = {
+    0: "ok",
+    1: "expectation failed",
+    2: "bad input",
+    3: "stalled",
+    4: "failed",
+    130: "interrupted",
+}
+NOTHING: Final = "-"
+"""Shown where a path leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run of a sweep."""
+
+    settings: tuple[str, ...]
+    """The value of each axis, as written."""
+    seed: int | None
+    """None where the scenario could not be read."""
+    exit_status: int
+    """As the command's `emu run` would have been."""
+    digest: str = ""
+    values: Mapping[str, Bound | None] = field(default_factory=dict)
+    """By path; None where it leads nowhere."""
+    message: str = ""
+    """Why the status is not 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTable:
+    """All rows of a sweep. `keys` are the axes, `paths` what is shown of every run."""
+
+    keys: tuple[str, ...]
+    paths: tuple[str, ...]
+    rows: tuple[Row, ...]
+    seeds: int = 1
+
+    def exit_status(self) -> int:
+        """The worst of the runs."""
+        return max((row.exit_status for row in self.rows), default=0)
+
+    def mean(self) -> SweepTable:
+        """A row for each combination: its seeds' mean."""
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.settings, []).append(row)
+        return SweepTable(
+            self.keys, self.paths, tuple(_mean_row(self.paths, rows) for rows in groups.values())
+        )
+
+    def text(self) -> list[str]:
+        """Lines for reading."""
+        varying = [at for at in range(len(self.keys)) if len({row.settings[at] for row in self.rows}) > 1]
+        head = [
+            *short_names([self.keys[at] for at in varying]),
+            *(["seed"] if self.seeds > 1 else []),
+            *short_names(self.paths),
+            "status",
+        ]
+        table = [head]
+        for row in self.rows:
+            seed = [NOTHING if row.seed is None else str(row.seed)] if self.seeds > 1 else []
+            table.append(
+                [
+                    *(row.settings[at] for at in varying),
+                    *seed,
+                    *(shown_value(path, row.values.get(path)) for path in self.paths),
+                    STATUS_NAMES.get(row.exit_status, str(row.exit_status)),
+                ]
+            )
+        fixed = [
+            f"{key}={self.rows[0].settings[at]}" for at, key in enumerate(self.keys) if at not in varying
+        ]
+        return [*([f"with {', '.join(fixed)}"] if fixed and self.rows else []), *aligned(table, indent="")]
+
+    def csv_text(self) -> str:
+        """The table with every value as in `summary.json`."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*self.keys, "seed", *self.paths, "exit_status", "digest", "message"])
+        for row in self.rows:
+            values = [_csv_cell(row.values.get(path)) for path in self.paths]
+            seed = "" if row.seed is None else row.seed
+            writer.writerow([*row.settings, seed, *values, row.exit_status, row.digest, row.message])
+        return out.getvalue()
+
+    def json_text(self) -> str:
+        """A list of runs."""
+        rows: list[dict[str, Any]] = [
+            {
+                "set": dict(zip(self.keys, row.settings, strict=True)),
+                "seed": row.seed,
+                "values": {path: row.values.get(path) for path in self.paths},
+                "exit_status": row.exit_status,
+                "digest": row.digest,
+                "message": row.message,
+            }
+            for row in self.rows
+        ]
+        return json.dumps(rows, indent=2)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The last two words of each path, or all of it where that is not one path's alone."""
+    short = [".".join(name.split(".")[-2:]) for name in names]
+    return [one if short.count(one) == 1 else name for one, name in zip(short, names, strict=True)]
+
+
+def shown_value(path: str, value: Bound | None) -> str:
+    """A value for reading, in the unit that its path's last word names."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, (bool, str)):
+        return str(value).lower() if isinstance(value, bool) else value
+    show = {"time": about_time, "size": about_size, "rate": about_rate}.get(unit_at(path))
+    if show is not None and value >= 0:
+        return show(round(value))
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _csv_cell(value: Bound | None) -> Bound:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
+    values: dict[str, Bound | None] = {}
+    for path in paths:
+        found = [value for value in (row.values.get(path) for row in rows) if value is not None]
+        numbers = [
+            value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
+        if numbers and len(numbers) == len(found):
+            mean = sum(numbers) / len(numbers)
+            values[path] = numbers[0] if len(set(numbers)) == 1 else round(mean, 6)
+        else:
+            values[path] = found[0] if len(set(found)) == 1 else None
+    worst = max(rows, key=lambda row: row.exit_status)
+    return Row(rows[0].settings, rows[0].seed, worst.exit_status, "", values, worst.message)

@@ -1,0 +1,99 @@
+"""What do the tables of a run directory hold?
+
+CSV with a header line, numbers without units in the base units of the columns' names, an empty cell for what
+there is none of. Rows come in the order of the topology (ports) or of the plan (flows, collectives), so the
+files of two placements are equal byte for byte.
+
+The columns of `ports.csv` are read off the declaration of series: counters are summed over priorities, peaks
+are the largest among them, drops have a column for each reason.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from actors.fabric.model import Topology
+from emu.measure.collected import DeviceRecord
+from emu.measure.series.metric import Kind
+from emu.measure.series.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF
+from emu.measure.summary.summary import Collective, Flow, Job
+
+Cell = int | str | float | None
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+    """A CSV file's text, lines ending in a newline alone."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _port_columns() -> list[str]:
+    columns: list[str] = []
+    for metric in DEVICE_METRICS:
+        if "reason" in metric.labels:
+            columns += [f"{metric.key}_{reason}" for reason in DROP_REASONS]
+        elif "port" in metric.labels:
+            columns.append(metric.key)
+    return columns
+
+
+def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
+    """One row for each fabric port."""
+    columns = _port_columns()
+    by_number = {record.number: record for record in records}
+    header = ["device", "port", "peer", "peer_port", "link", "rate_bps", *columns]
+    rows: list[list[Cell]] = []
+    for node in topology.nodes:
+        record = by_number.get(node.number)
+        if record is None:
+            continue
+        values = _port_values(record)
+        for port, end in enumerate(topology.ports(node.number)):
+            if end.kind != "fabric":
+                continue
+            peer = topology.nodes[end.peer].name
+            link = topology.links[end.link].name
+            place: list[Cell] = [node.name, port, peer, end.peer_port, link, end.rate_bps]
+            rows.append(place + [values.get((port, column)) for column in columns])
+    return csv_text(header, rows)
+
+
+def _port_values(record: DeviceRecord) -> dict[tuple[int, str], int]:
+    values: dict[tuple[int, str], int] = {}
+    for series, value in zip(record.series, record.counters, strict=True):
+        if series.port < 0:
+            continue
+        column = f"{series.metric}_{series.reason}" if series.reason else series.metric
+        place = (series.port, column)
+        before = values.get(place, 0)
+        is_gauge = METRIC_OF[series.metric].kind is Kind.GAUGE
+        values[place] = max(before, value) if is_gauge else before + value
+    return values
+
+
+def flows_csv(jobs: Mapping[str, Job]) -> str:
+    """One row for each flow of each job."""
+    columns = list(Flow.model_fields)
+    rows = (
+        [name, *(getattr(flow, column) for column in columns)]
+        for name, job in jobs.items()
+        for flow in job.flows
+    )
+    return csv_text(["job", *columns], rows)
+
+
+def collectives_csv(jobs: Mapping[str, Job]) -> str:
+    """One row for each operation of each job."""
+    columns = list(Collective.model_fields)
+    return csv_text(["job", *columns], _collective_rows(jobs, columns))
+
+
+def _collective_rows(jobs: Mapping[str, Job], columns: Sequence[str]) -> Iterator[list[Cell]]:
+    for name, job in jobs.items():
+        for one in job.collectives:
+            yield [name, *(getattr(one, column) for column in columns)]

@@ -1,0 +1,141 @@
+"""What does every worker of a run know from the start, without being told?
+
+The blueprint decides, with the placement, which worker hosts which device, how far apart in time the
+workers are, and where the sync points lie. Each worker works this out for itself from the same text, so
+nothing of it is shipped, and nothing of it changes an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from actors.fabric.model import FABRIC, Topology
+from actors.kernel.event import NEVER_PS
+from actors.ncclx.plan import make_plan as plan_jobs
+from actors.ncclx.program_payload import check_programs
+from actors.ncclx.verifying import check_payload
+from actors.port.host_link import MANAGEMENT_PORT
+from actors.wire.batch import BatchReader
+from emu.build.devices import Blueprint, build_kernel, crossings
+from emu.build.reach import check_connections
+from emu.build.round_trip import settled
+from emu.runtime.sync.lookahead import Crossing, close_lookaheads, neighbours_of
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
+from emu.runtime.sync.sync_points import SyncGrid
+from emu.runtime.sync.window import WindowMachine
+from emu.scenario.expect.span import bounds_ps
+from emu.scenario.faults.schedule import aimed
+from emu.scenario.resolve import resolve
+from emu.scenario.schema import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A scenario spread over workers."""
+
+    blueprint: Blueprint
+    assignment: Assignment
+    """The worker of each device, by number."""
+    crossings: tuple[Crossing, ...]
+    lookahead: tuple[tuple[int, ...], ...]
+    """See `emu.runtime.sync.lookahead.close_lookaheads`."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """Devices that do not live where the placement puts them, and the workers that host them."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is run."""
+        return self.blueprint.scenario
+
+    @property
+    def topology(self) -> Topology:
+        """Its fabric."""
+        return self.blueprint.topology
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are."""
+        return workers_of(self.assignment)
+
+    @property
+    def grid(self) -> SyncGrid:
+        """The sync points that everyone knows. While a job may wait to be submitted, nothing is a stall."""
+        run = self.scenario.run
+        waits = any(job.submitted for job in self.scenario.jobs)
+        stall_after_ps = 0 if waits else self.scenario.stall_after_ps
+        also_ps = bounds_ps(self.scenario, self.blueprint.resolved.faults)
+        aims_ps = tuple(one.at_ps for one in aimed(self.scenario))
+        return SyncGrid(run.sample_every_ps, stall_after_ps, run.max_time_ps, also_ps, aims_ps, run.repeat)
+
+    def machine(self, worker: int, end_ps: int = NEVER_PS) -> WindowMachine:
+        """One worker's side of the window protocol; the run ends at `end_ps`, if not before."""
+        grid = replace(self.grid, max_time_ps=min(self.grid.max_time_ps, end_ps))
+        return WindowMachine(worker, self.lookahead, neighbours_of(worker, self.crossings), grid)
+
+    def partition(self, worker: int) -> Partition:
+        """One worker's devices, built."""
+        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker)
+        ports = [
+            len(self.topology.ports(device)) if host == worker else -1
+            for device, host in enumerate(self.assignment)
+        ]
+        fabric = [
+            sum(end.kind == FABRIC for end in self.topology.ports(device)) if host == worker else -1
+            for device, host in enumerate(self.assignment)
+        ]
+        nics = [len(self.topology.prefix_nics(prefix)) for prefix in range(self.topology.prefixes)]
+        transport = self.scenario.transport
+        telemetry = transport.congestion_control.telemetry_bytes
+        loaded = self.scenario.payload == "real"
+        reader = BatchReader(
+            ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry, fabric, nics, loaded
+        )
+        return Partition(worker, kernel, outboxes, reader)
+
+    def names_of(self, worker: int) -> tuple[str, ...]:
+        """The names of the devices that a worker hosts, in device order."""
+        nodes = self.topology.nodes
+        return tuple(nodes[device].name for device, host in enumerate(self.assignment) if host == worker)
+
+
+def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
+    """The blueprint on a fabric that was built already. Raises ScenarioError."""
+    resolved = resolve(scenario, topology)
+    plan = plan_jobs(scenario, topology, resolved)
+    check_connections(scenario, topology, plan)
+    settled(scenario, topology)
+    if scenario.payload == "real":
+        check_payload(scenario, plan)
+        check_programs(scenario, plan)
+    return Blueprint(scenario, topology, resolved, plan)
+
+
+def spread(
+    blueprint: Blueprint,
+    workers: int,
+    placement: Placement = "packed",
+    moves: Sequence[tuple[int, int]] = (),
+) -> RunPlan:
+    """Spread a run over workers; `moves` are (device, worker) and come last.
+
+    Raises UsageError if there are more workers than devices.
+    """
+    assignment = assign(blueprint.topology, workers, placement)
+    if moves:
+        moved = dict(moves)
+        assignment = tuple(moved.get(device, worker) for device, worker in enumerate(assignment))
+    ways = [*crossings(blueprint, assignment), *_announcements(blueprint, assignment)]
+    lookahead = close_lookaheads(workers_of(assignment), ways)
+    rows = tuple(tuple(row) for row in lookahead)
+    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves))
+
+
+def _announcements(blueprint: Blueprint, assignment: Assignment) -> list[Crossing]:
+    """The announced end reaches every worker, also one without a host, after the management delay."""
+    centre = assignment[blueprint.topology.controller]
+    delay_ps = blueprint.scenario.control.management_delay_ps
+    return [
+        Crossing(centre, worker, delay_ps) for worker in range(workers_of(assignment)) if worker != centre
+    ]

@@ -1,0 +1,152 @@
+"""How does a worker take in what is done to a run while it goes on?
+
+Changes (`emu.scenario.live_changes`) are *staged* with every worker, by number from 0, and made at the first
+requested sync point that says so: whoever leads asks worker 0 to announce it once every worker has them. At
+a sync point everything before it has been executed and nothing at or after it. The scenario with the change
+says which events its faults make; those that are still to come and differ from what is pending are taken
+away or pushed. So the run goes on as one whose scenario had the change from the beginning.
+
+So, too, a run that goes back to a snapshot does not make them again at sync points: what was made before is
+in the snapshot, and the events of what was made later are pushed at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from actors.kernel.event import NEVER_PS, Event
+from emu.build.devices import Blueprint, fault_events
+from emu.runtime.blueprint import RunPlan
+from emu.runtime.live.busiest import Meter, chosen
+from emu.runtime.outcome import Made
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.sync_points import SyncPoint
+from emu.runtime.sync.window import WindowMachine
+from emu.scenario.faults.events import Fault
+from emu.scenario.faults.schedule import Aimed, aimed, candidates_of, scripted
+from emu.scenario.faults.targets import Candidate
+from emu.scenario.live_changes import Change, changed
+from emu.scenario.resolve import resolve
+
+
+def all_of(*acts: Callable[[SyncPoint], None]) -> Callable[[SyncPoint], None]:
+    """Do each of these at a sync point, in this order."""
+
+    def act(sync: SyncPoint) -> None:
+        for one in acts:
+            one(sync)
+
+    return act
+
+
+class Changes:
+    """One worker's changes: staged, and made."""
+
+    def __init__(
+        self, plan: RunPlan, worker: int, partition: Partition, machine: WindowMachine, live: bool
+    ) -> None:
+        self.made_ps: list[int] = []
+        """When each was made; those beyond are staged."""
+        self.aims: list[Made] = []
+        """What the faults that hit the busiest were found to hit."""
+        self._machine = machine
+        self._meter = Meter(partition)
+        self._every_ps = plan.scenario.run.sample_every_ps
+        self._aimed = {one.at_ps: one for one in aimed(plan.scenario)}
+        self._measures = live or bool(self._aimed)
+        """Whether a fault may be aimed by measurement."""
+        self._plan = plan
+        self._worker = worker
+        self._partition = partition
+        self._blueprint = plan.blueprint
+        self._staged: list[Change] = []
+
+    @property
+    def staged(self) -> int:
+        """How many changes are known here, made or not."""
+        return len(self._staged)
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Every occurrence of a fault, with the changes that were made."""
+        return self._blueprint.resolved.faults
+
+    def stage(self, text: str) -> None:
+        """Take a change, as JSON, to be made later."""
+        self._staged.append(json.loads(text))
+
+    def restore(self, made: Sequence[tuple[str, int]], aims: Sequence[Made], from_ps: int) -> None:
+        """Take all changes made so far, with their times, and what was aimed at before `from_ps`.
+
+        The run begins anew then. Devices are built and, if that is not the start, loaded.
+        """
+        self.aims += [one for one in aims if one.at_ps <= from_ps]
+        self._blueprint = self._with_aims(self._blueprint)
+        for text, at_ps in made:
+            self.stage(text)
+            self._make(json.loads(text), at_ps, from_ps)
+            self.made_ps.append(at_ps)
+
+    def act(self, sync: SyncPoint) -> None:
+        """Aim, mark, and make what is due at a sync point."""
+        if sync.busiest < NEVER_PS:
+            self._aim(sync.time_ps, sync.busiest)
+        if self._measures and sync.sample and sync.time_ps % self._every_ps == 0:
+            self._meter.mark()
+        assert sync.changes <= len(self._staged), (sync.changes, len(self._staged))
+        while len(self.made_ps) < sync.changes:
+            self._make(self._staged[len(self.made_ps)], sync.time_ps)
+            self.made_ps.append(sync.time_ps)
+
+    def busiest(self, at_ps: int) -> int:
+        """Which candidate of the fault that occurs then has sent most, of those that live here."""
+        return self._meter.busiest(self._candidates(self._aimed[at_ps]))
+
+    def _candidates(self, one: Aimed) -> list[Candidate]:
+        return candidates_of(self._blueprint.scenario, one.entry, self._blueprint.topology)
+
+    def _aim(self, now_ps: int, busiest: int) -> None:
+        one = self._aimed[now_ps]
+        target = chosen(self._candidates(one), busiest)
+        self.aims.append(Made(now_ps, one.entry, one.place, target))
+        before = self._blueprint
+        self._take_over(before, self._with_aims(before), now_ps)
+
+    def _with_aims(self, blueprint: Blueprint) -> Blueprint:
+        aims = {(one.entry, one.place): one.target for one in self.aims}
+        faults = scripted(blueprint.scenario, blueprint.topology, aims)
+        return blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
+
+    def _make(self, change: Change, now_ps: int, from_ps: int = -1) -> None:
+        """Make a change; if the run began anew behind it, its events are there, or were executed."""
+        before = self._blueprint
+        scenario = changed(before.scenario, change, now_ps)
+        resolved = resolve(scenario, before.topology)
+        after = self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan))
+        if now_ps > from_ps:
+            self._take_over(before, after, now_ps)
+        else:
+            self._blueprint = after
+        self._aimed = {one.at_ps: one for one in aimed(scenario)}
+        self._machine.aim_at(at_ps for at_ps in self._aimed if at_ps > from_ps)
+
+    def _take_over(self, before: Blueprint, after: Blueprint, now_ps: int) -> None:
+        """Go on with another blueprint: what is to come of it is pending, and nothing of the one before."""
+        self._blueprint = after
+        old, new = self._coming(before, now_ps), self._coming(after, now_ps)
+        gone = [place for place in old if place not in new]
+        queue = self._partition.kernel.queue
+        if gone:
+            pending = queue.pending()
+            queue.clear()
+            for event in pending:
+                if (int(event.time_ps), int(event.key)) not in gone:
+                    queue.push(event)
+        for place, event in new.items():
+            if place not in old:
+                queue.push(event)
+
+    def _coming(self, blueprint: Blueprint, now_ps: int) -> dict[tuple[int, int], Event]:
+        """The events of a scenario's faults from now on, by time and key."""
+        events = fault_events(blueprint, self._plan.assignment, self._worker)
+        return {(int(one.time_ps), int(one.key)): one for one in events if one.time_ps >= now_ps}

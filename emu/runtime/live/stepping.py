@@ -1,0 +1,139 @@
+"""How does a program drive a run step by step, and decide on the way what a job does next?
+
+    run = emu.stepped("scenario.yaml")
+    run.submit("train")
+    while run.advance_until_done("train"):
+        print(run.operations("train")[-1])
+        run.submit("train")
+
+Virtual time stands still between the calls, at a sync point: everything before `now_ps` has been executed
+and nothing at or after it. What is submitted there begins one management delay later on every host of the
+job. The answer depends on the calls and their virtual times, not on `parts`: `advance_until_done` therefore
+looks only at multiples of the scenario's `run.sample_every`.
+
+Not modelled: runs on Ray; they begin and end by themselves.
+"""
+
+from __future__ import annotations
+
+from actors.control.controller import Controller
+from actors.nic.nic import Nic
+from actors.port.link import Port
+from actors.port.tap import Tap
+from actors.switch.switch import Switch
+from emu.errors import UsageError
+from emu.measure.digest import run_digest
+from emu.runtime.blueprint import RunPlan
+from emu.runtime.live.changes import Changes
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant, records_of
+from emu.scenario.schema import Scenario
+
+
+class Stepped:
+    """A run in this process that goes on when it is told to."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.now_ps: int = 0
+        """Everything before has been executed."""
+        self.ending: Ending | None = None
+        """How the run ended, once it has."""
+        self._plan = plan
+        self._participants = [_participant(plan, part) for part in range(plan.workers)]
+        for participant in self._participants:
+            participant.partition.start()
+        self._parts = InProcess(self._participants, 1, lambda: True)
+        self._devices = [device for one in self._participants for device in one.partition.devices]
+        self._controller = next(device for device in self._devices if isinstance(device, Controller))
+        self._every_ps = plan.scenario.run.sample_every_ps
+
+    def advance(self, until_ps: int) -> Ending | None:
+        """Execute everything before `until_ps`; how the run ended, if it has.
+
+        Raises UsageError for a time that is past.
+        """
+        if self.ending is not None:
+            return self.ending
+        if until_ps <= self.now_ps:
+            raise UsageError(f"cannot advance to {until_ps} ps: the run is at {self.now_ps} ps")
+        self.ending = self._parts.advance(until_ps)
+        self.now_ps = until_ps if self.ending is None else self._participants[0].virtual_ps
+        return self.ending
+
+    def advance_until_done(self, job: str) -> bool:
+        """Go on until another operation of a job is done (True) or the run has ended without one (False)."""
+        before = self._done(job)
+        while self._done(job) == before:
+            if self.ending is not None:
+                return False
+            self.advance((self.now_ps // self._every_ps + 1) * self._every_ps)
+        return True
+
+    def submit(self, job: str) -> None:
+        """Let the next operation of a `submitted` job begin, after those that were submitted before.
+
+        Raises UsageError for a job that begins by itself, has no operation left, or has ended.
+        """
+        number = self._number(job)
+        if not self._plan.scenario.jobs[number].submitted:
+            raise UsageError(f"job {job} begins by itself; `submitted: true` would let it wait")
+        if self.ending is not None or not self._controller.submit(number):
+            raise UsageError(f"job {job} has no operation left to submit")
+
+    def operations(self, job: str) -> list[tuple[int, int, int, int]]:
+        """The operations of a job that are done: number, start_ps, end_ps, status (0 is success)."""
+        number = self._number(job)
+        rows = (tuple(row) for row in self._controller.operations)
+        return [
+            (operation, start_ps, end_ps, status)
+            for of, operation, start_ps, end_ps, status in rows
+            if of == number
+        ]
+
+    def tap(self, device: str, port: int, tap: Tap) -> None:
+        """Show a tap what arrives at a fabric port of a switch or NIC. Raises UsageError if there is none.
+
+        It sees frames that arrive whole; not PFC frames, nor what was lost on the way.
+        """
+        by_name = {node.name: node.number for node in self._plan.topology.nodes}
+        found = [one for one in self._devices if one.number == by_name.get(device)]
+        ports: list[Port] = []
+        if found and isinstance(found[0], Switch):
+            ports = list(found[0].ports)
+        elif found and isinstance(found[0], Nic):
+            ports = list(found[0].ports())
+        if not ports:
+            raise UsageError(f"there is no switch or NIC {device}")
+        if not 0 <= port < len(ports):
+            raise UsageError(f"{device} has no fabric port {port}; accepted: 0 to {len(ports) - 1}")
+        ports[port].set_tap(tap)
+
+    def digest(self) -> str:
+        """What the devices have done so far, mixed; the run's digest once it has ended."""
+        return run_digest(record for one in self._participants for record in records_of(one.partition))
+
+    def _done(self, job: str) -> int:
+        return int(self._controller.jobs[self._number(job)].operation)
+
+    def _number(self, job: str) -> int:
+        names = [section.name for section in self._plan.scenario.jobs]
+        if job not in names:
+            raise UsageError(f"there is no job {job}; there are {', '.join(names)}")
+        return names.index(job)
+
+
+def _participant(plan: RunPlan, part: int) -> Participant:
+    """Nothing is sampled: who steps the run looks for itself."""
+    partition, machine = plan.partition(part), plan.machine(part)
+    changes = Changes(plan, part, partition, machine, live=False)
+    return Participant(partition, machine, changes.act, changes.busiest)
+
+
+def check_unattended(scenario: Scenario) -> None:
+    """Refuse to run by itself a scenario whose jobs wait for somebody. Raises UsageError."""
+    waiting = [section.name for section in scenario.jobs if section.submitted]
+    if waiting:
+        raise UsageError(
+            f"job {waiting[0]} waits for a program to submit its operations; step the run with emu.stepped"
+        )

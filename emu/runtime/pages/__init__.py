@@ -1,0 +1,1 @@
+"""The metrics page of a process, its server, and what it reads."""

@@ -1,0 +1,138 @@
+"""What can be read of a worker while it runs?
+
+Its metrics page (`emu.runtime.pages.metrics_page`), answered between slices by the thread that simulates, and
+how far it is, read by another thread: plain integers, each right by itself, not taken at one moment. What
+must be exact is taken at sync points instead.
+
+A run that goes back to a snapshot keeps its pages. Until virtual time passes what was served before, the
+last that was served is served again, so no counter ever falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import emu
+from actors.fabric.model import Role, Topology
+from actors.kernel.device import Device, counts_of
+from actors.kernel.tally import Tally
+from emu.runtime.outcome import Made, Progress
+from emu.runtime.pages.metrics_page import Exporter
+from emu.runtime.pages.state_series import Rows, StateReading
+from emu.runtime.sync.partition import Partition
+from emu.scenario.schema import Scenario
+
+
+class Scrape:
+    """The readable side of one process: one worker, or all parts of a local run."""
+
+    def __init__(
+        self, topology: Topology, partitions: Sequence[Partition], windows: Callable[[], int]
+    ) -> None:
+        self._topology = topology
+        self._exporter: Exporter | None = None
+        self._address = ""
+        self._served_ps = -1
+        """The virtual time of the last snapshot that was published."""
+        self._tally = Tally()
+        self._engine: dict[str, int] = {}
+        self._windows_before = 0
+        self.state: StateReading | None = None
+        self.waited_ps: Callable[[], int] = int
+        """For how long of wall time this process waited for others, since it hosts these partitions."""
+        self._waited_before_ps = 0
+        self.refused: Callable[[], int] = int
+        """How many connections this process refused, since it hosts these partitions."""
+        self._refused_before = 0
+        self.aims: Sequence[Made] = ()
+        """What faults were found to hit so far; grows."""
+        self._rows: Rows = {}
+        self.host(partitions, windows)
+
+    def host(self, partitions: Sequence[Partition], windows: Callable[[], int]) -> None:
+        """Read these partitions from now on; they host the same devices as those before."""
+        self._partitions = partitions
+        self._windows = windows
+        self._windows_before = self._engine.get("windows", 0)
+        self._waited_before_ps = self._engine.get("window_wait_ps", 0)
+        self.waited_ps = int
+        self._refused_before = self._engine.get("refused_connections", 0)
+        self.refused = int
+        devices = [device for partition in partitions for device in partition.devices]
+        self._devices: list[Device] = sorted(devices, key=lambda device: device.number)
+        nodes = self._topology.nodes
+        self._carriers = [
+            device for device in self._devices if nodes[device.number].role in (Role.NIC, Role.NVSWITCH)
+        ]
+        """What payload comes to, or passes on its way between GPUs of a server."""
+        self._controller = [device for device in self._devices if device.number == self._topology.controller]
+
+    def start(self, scenario: Scenario) -> str:
+        """Serve the metrics page, if it is not served yet; where, as HOST:PORT."""
+        if self._exporter is not None:
+            return self._address
+        names = self._topology.nodes
+        self._exporter = Exporter(
+            ((names[device.number].name, device.series()) for device in self._devices),
+            {
+                "build": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
+                "run": {"scenario": scenario.name, "seed": str(scenario.seed)},
+            },
+            scenario.switch.pfc.priorities,
+        )
+        self.publish()
+        self._address = self._exporter.start()
+        return self._address
+
+    def answer(self) -> None:
+        """Publish a snapshot if a scrape waits for one. Called between slices."""
+        if self._exporter is not None and self._exporter.wanted:
+            self.publish()
+
+    def publish(self) -> None:
+        """Publish a snapshot; the last one stays when the run is over."""
+        if self._exporter is None:
+            return
+        virtual_ps = self.virtual_ps()
+        if virtual_ps >= self._served_ps:
+            self._served_ps = virtual_ps
+            self._engine = {
+                "events": sum(device.executed for device in self._devices),
+                "packet_hops": sum(device.frames_received for device in self._devices),
+                "data_packet_hops": sum(device.data_frames_received for device in self._devices),
+                "windows": self._windows_before + self._windows(),
+                "window_wait_ps": self._waited_before_ps + self.waited_ps(),
+            }
+            self._tally = counts_of(self._devices)
+            if self.state is not None:
+                self._rows = self.state.rows(virtual_ps)
+        self._engine["refused_connections"] = self._refused_before + self.refused()
+        self._exporter.publish(self._served_ps, self._tally, self._engine, self._rows)
+
+    def page(self) -> tuple[int, bytes]:
+        """The metrics page, and a virtual time that it is not beyond."""
+        assert self._exporter is not None, "it is served"
+        try:
+            text = self._exporter.body()
+            return self._served_ps, text
+        finally:
+            self._exporter.sent()
+
+    def virtual_ps(self) -> int:
+        """How far virtual time is."""
+        return max(partition.now_ps() for partition in self._partitions)
+
+    def progress(self) -> Progress:
+        """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
+        rows = [row for one in self._controller for row in one.results().get("operations", [])]
+        return Progress(
+            self.virtual_ps(),
+            sum(one.progress for one in self._carriers),
+            tuple(tuple(row) for row in rows),
+            aims=tuple(self.aims),
+        )
+
+    def close(self) -> None:
+        """Stop serving. May be called again."""
+        if self._exporter is not None:
+            self._exporter.close()

@@ -1,0 +1,190 @@
+"""What is the state of jobs, collectives and faults, and what are ports connected to, when a scrape asks?
+
+Read between slices from what devices keep anyway: rows of labels and values for each series of
+`emu.measure.series.state_metrics`. Jobs, collectives and faults are told of by the worker that hosts the
+controller, so that a sum over workers counts them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from actors.control.controller import Controller
+from actors.kernel.device import Device
+from actors.ncclx.listing import job_plans
+from actors.nic.nic import Nic
+from actors.port.link import Port
+from actors.switch.switch import Switch
+from actors.wire.message import STATUS_SUCCESS
+from emu.build.switches import fabric_ports
+from emu.measure.collected import CollectivePlan
+from emu.measure.series.group_labels import members_of
+from emu.measure.series.state_metrics import algorithm_name, collective_name, size_range
+from emu.measure.summary.jobs import bandwidth_bps, bus_factor
+from emu.measure.summary.steps import step_mfu_ppm
+from emu.runtime.blueprint import RunPlan
+from emu.scenario.expect.span import direction_of
+from emu.scenario.faults.events import Fault, spans_of
+
+Rows = dict[str, list[tuple[tuple[str, ...], int]]]
+"""By key of the series: values of its labels, and its value."""
+
+
+class StateReading:
+    """The state of one process's devices. `faults` gives those of the run as it is now, changes included."""
+
+    def __init__(
+        self, plan: RunPlan, devices: Sequence[Device], faults: Callable[[], Sequence[Fault]]
+    ) -> None:
+        self._topology = plan.topology
+        self._faults = faults
+        self._ports = [
+            (device, at)
+            for device in devices
+            if isinstance(device, Switch | Nic)
+            for at in range(len(fabric_ports(device)))
+        ]
+        self._members: list[tuple[tuple[str, ...], Port]] | None = None
+        """Labels and port of every member of every routing group, once somebody has asked."""
+        self._fixed: Rows = {}
+        self._known_faults: Sequence[Fault] | None = None
+        self._spans: list[tuple[int, int]] = []
+        """Of the known faults."""
+        self._switches = [device for device in devices if isinstance(device, Switch)]
+        self._controller = next((one for one in devices if isinstance(one, Controller)), None)
+        self._jobs = job_plans(plan.blueprint.plan, plan.topology)
+        works = plan.blueprint.plan.jobs
+        self._hosts = [len(work.hosts()) for work in works]
+        self._labels = [self._labels_of(number) for number in range(len(self._jobs))]
+        self._seen: dict[int, int] = {}
+        """By job, the last operation whose row was read."""
+        self._steps: dict[int, int] = {}
+        """By job, how long its last step took."""
+        self._last: dict[tuple[str, ...], tuple[int, int, int]] = {}
+        """By labels, time, algbw and busbw of the last collective."""
+
+    def rows(self, now_ps: int) -> Rows:
+        """Everything, now."""
+        if self._members is None:
+            self._members = [
+                (labels, switch.ports[at])
+                for switch in self._switches
+                for labels, at in members_of(self._topology, switch.number)
+            ]
+            self._fixed = self._fixed_rows()
+        found: Rows = dict(self._fixed)
+        found["group_member_bytes"] = [(labels, int(port.sent_data_bytes)) for labels, port in self._members]
+        if self._controller is not None:
+            self._add_jobs(found, self._controller)
+            spans = self._fault_spans()
+            found["faults"] = [((), sum(begin_ps <= now_ps for begin_ps, _ in spans))]
+            found["faults_active"] = [((), sum(begin_ps <= now_ps < end_ps for begin_ps, end_ps in spans))]
+        return found
+
+    def _fault_spans(self) -> list[tuple[int, int]]:
+        """From when to when each fault stands; worked out anew where a change made others of them."""
+        faults = self._faults()
+        if faults is not self._known_faults:
+            self._known_faults = faults
+            self._spans = spans_of(faults)
+        return self._spans
+
+    def _fixed_rows(self) -> Rows:
+        """What never changes: whom ports are connected to, and the sizes of buffers."""
+        found: Rows = {"port_info": [], "buffer_pool_bytes": []}
+        nodes = self._topology.nodes
+        for device, at in self._ports:
+            peer = nodes[self._topology.ports(device.number)[at].peer]
+            own = nodes[device.number]
+            found["port_info"].append(((own.name, str(at), peer.name, direction_of(own, peer)), 1))
+        for switch in self._switches:
+            name = nodes[switch.number].name
+            found["buffer_pool_bytes"].append(((name,), int(switch.buffer.pool_bytes)))
+        return found
+
+    def _add_jobs(self, found: Rows, controller: Controller) -> None:
+        for key in ("job_operations", "job_running", "job_failed", "job_step_time_ps", "job_mfu_ppm"):
+            found[key] = []
+        for plan, job in zip(self._jobs, controller.jobs, strict=True):
+            found["job_operations"].append(((plan.name,), int(job.operation)))
+            found["job_running"].append(((plan.name,), int(not job.ended)))
+            found["job_failed"].append(((plan.name,), int(job.status != STATUS_SUCCESS)))
+        self._take_new(controller.operations)
+        for number, step_ps in sorted(self._steps.items()):
+            plan = self._jobs[number]
+            found["job_step_time_ps"].append(((plan.name,), step_ps))
+            mfu_ppm = step_mfu_ppm(plan.training, plan.ranks, step_ps)
+            if mfu_ppm is not None:
+                found["job_mfu_ppm"].append(((plan.name,), mfu_ppm))
+        counts = self._counts(controller)
+        found["collectives"] = sorted(counts.items())
+        ordered = sorted(self._last.items())
+        for at, key in enumerate(
+            (
+                "collective_exec_time_ps",
+                "collective_algorithm_bandwidth_bytes",
+                "collective_bus_bandwidth_bytes",
+            )
+        ):
+            found[key] = [(labels, values[at]) for labels, values in ordered]
+
+    def _take_new(self, rows: Sequence[Sequence[int]]) -> None:
+        """What the operations came to that ended since the last look; the newest rows are at the end."""
+        new: list[Sequence[int]] = []
+        for row in reversed(rows):
+            if row[1] <= self._seen.get(row[0], -1):
+                break
+            new.append(row)
+        if rows and not new and rows[-1][1] < self._seen.get(rows[-1][0], -1):
+            self._seen.clear()  # The run went back.
+            self._last.clear()
+            self._steps.clear()
+            new = list(reversed(rows))
+        for number, operation, start_ps, end_ps, status in reversed(new):
+            self._seen[number] = operation
+            if status == STATUS_SUCCESS:
+                self._take(number, operation, end_ps - start_ps)
+
+    def _take(self, number: int, operation: int, time_ps: int) -> None:
+        job = self._jobs[number]
+        if not job.collectives:
+            self._steps[number] = time_ps  # A step of training is no collective.
+            return
+        place = operation % len(job.collectives)
+        plan = job.collectives[place]
+        self._last[self._labels[number][place]] = (
+            time_ps,
+            _rate(plan, time_ps, bus=False),
+            _rate(plan, time_ps, bus=True),
+        )
+
+    def _counts(self, controller: Controller) -> dict[tuple[str, ...], int]:
+        """How many collectives ended well, by labels: worked out, since rounds long over are forgotten."""
+        counts: dict[tuple[str, ...], int] = {}
+        for labels, job in zip(self._labels, controller.jobs, strict=True):
+            period, done = len(labels), int(job.operation)
+            for place, one in enumerate(labels):
+                count = done // period + (place < done % period)
+                count -= job.status != STATUS_SUCCESS and (done - 1) % period == place
+                if count:
+                    counts[one] = counts.get(one, 0) + count
+        return counts
+
+    def _labels_of(self, number: int) -> list[tuple[str, ...]]:
+        job = self._jobs[number]
+        return [
+            (
+                job.name,
+                str(self._hosts[number]),
+                str(job.ranks),
+                collective_name(plan.op),
+                size_range(plan.size_bytes),
+                algorithm_name(plan.algorithm),
+            )
+            for plan in job.collectives
+        ]
+
+
+def _rate(plan: CollectivePlan, time_ps: int, bus: bool) -> int:
+    factor = bus_factor(plan.op, plan.ranks) if bus else bus_factor("", plan.ranks)
+    return (bandwidth_bps(plan.size_bytes, time_ps, factor) or 0) // 8

@@ -1,0 +1,59 @@
+"""What is said of a run at its end, and when is there a digest?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from emu.measure.collected import DeviceRecord, EngineFacts
+from emu.measure.digest import run_digest
+from emu.runtime.blueprint import RunPlan
+from emu.runtime.outcome import Ending, Outcome, WorkerRecord
+from emu.runtime.waiting import Wait, explain
+from emu.scenario.schema import Scenario
+from emu.units import format_time
+
+UNFINISHED: Final = (Ending.STALLED, Ending.TIME_LIMIT)
+"""The run came to its end, and a job did not."""
+
+
+def outcome_of(
+    plan: RunPlan,
+    ending: Ending,
+    virtual_ps: int,
+    records: Sequence[DeviceRecord],
+    facts: EngineFacts,
+    workers: tuple[WorkerRecord, ...],
+    build_s: float,
+    message: str = "",
+    waits: Sequence[Wait] = (),
+) -> Outcome:
+    """What is left of a run, with its digest if it came to its end.
+
+    `waits` are what was found where a job was unfinished.
+    """
+    whole = ending is Ending.FINISHED or ending in UNFINISHED
+    assert not whole or len(records) == len(plan.topology.nodes), (len(records), len(plan.topology.nodes))
+    return Outcome(
+        ending=ending,
+        message="\n".join(
+            [message or ending_message(plan.scenario, ending, virtual_ps), *explain(waits, plan.topology)]
+        ),
+        virtual_ps=virtual_ps,
+        digest=run_digest(records) if whole else "",
+        devices=tuple(records),
+        engine=facts,
+        workers=workers,
+        build_s=build_s,
+    )
+
+
+def ending_message(scenario: Scenario, ending: Ending, virtual_ps: int) -> str:
+    """Why a run ended, in a line; empty if every job is done."""
+    when = format_time(virtual_ps)
+    if ending is Ending.STALLED:
+        after = format_time(scenario.stall_after_ps)
+        return f"the fabric stalled: at {when} a job was unfinished and nothing moved (stall_after {after})"
+    if ending is Ending.TIME_LIMIT:
+        return f"run.max_time ({when}) passed with a job unfinished"
+    return "interrupted" if ending is Ending.INTERRUPTED else ""

@@ -1,0 +1,199 @@
+"""How is a scenario run, wherever its devices live?
+
+`run_scenario` is what `emu run` and the public API call. It returns an `Outcome` however the run ended, as
+long as there is anything to tell; it raises an `EmuError` where the run could not begin.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from actors.fabric.model import Topology
+from emu.build.plugin_check import blaming
+from emu.errors import UsageError
+from emu.measure.collected import EngineFacts
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.live.changes import Changes, all_of
+from emu.runtime.live.orders import LocalLead
+from emu.runtime.live.pacing import Pace
+from emu.runtime.live.stepping import check_unattended
+from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
+from emu.runtime.pages.metrics_page import Discovery
+from emu.runtime.pages.scrape import Scrape
+from emu.runtime.pages.state_series import StateReading
+from emu.runtime.recovery.saving import Saving
+from emu.runtime.recovery.snapshot import resume
+from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.result import UNFINISHED, outcome_of
+from emu.runtime.sampling import Merger, Sampler
+from emu.runtime.sync.garbage import quiet_collector
+from emu.runtime.sync.in_process import InProcess
+from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.placement import PLACEMENTS
+from emu.runtime.waiting import waits_of
+from emu.runtime.workers.interruption import Interruption
+from emu.runtime.workers_file import write_workers
+from emu.scenario.schema import Scenario
+
+
+def run_scenario(
+    scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer | None = None
+) -> Outcome:
+    """Run a scenario to its end. Raises EmuError if it cannot begin."""
+    check_options(options)
+    check_unattended(scenario)
+    if options.local:
+        with blaming(scenario):
+            return run_local(scenario, topology, options, observer or Observer())
+    from emu.runtime.workers.coordinator import run_on_ray  # noqa: PLC0415  Ray only where it is needed
+
+    return run_on_ray(scenario, topology, options, observer or Observer())
+
+
+def check_options(options: RunOptions) -> None:
+    """Refuse what cannot be meant. Raises UsageError."""
+    if options.parts < 1:
+        raise UsageError(f"--parts {options.parts}: a run has at least one part")
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers {options.workers}: a run has at least one worker")
+    if options.placement not in PLACEMENTS:
+        raise UsageError(f"placement {options.placement!r}; accepted: {', '.join(PLACEMENTS)}")
+    if options.parts > 1 and not options.local:
+        raise UsageError("--parts is for --local; on Ray it is --workers")
+
+
+def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
+    """Run every part in this process and thread."""
+    begin_s = time.perf_counter()
+    plan = spread(blueprint_of(scenario, topology), options.parts)
+    partitions = [plan.partition(part) for part in range(plan.workers)]
+    samplers = [Sampler(partition) for partition in partitions]
+    keeper = Keeper(scenario, options, plan.workers, observer)
+    machines = [plan.machine(part, options.end_ps) for part in range(plan.workers)]
+    saving = Saving(keeper, machines)
+    live = options.steering is not None
+    changes = [
+        Changes(plan, part, partition, machines[part], live) for part, partition in enumerate(partitions)
+    ]
+    pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
+    participants = [
+        Participant(
+            partition,
+            machines[part],
+            all_of(changes[part].act, partial(saving.act, part, samplers[part])),
+            changes[part].busiest,
+        )
+        for part, partition in enumerate(partitions)
+    ]
+    saving.participants = participants
+    scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
+    scrape.aims = changes[0].aims
+    merger = Merger(plan.workers, observer)
+    ending: Ending | None = None
+    discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
+    try:
+        if options.metrics:
+            hosted = [device for partition in partitions for device in partition.devices]
+            scrape.state = StateReading(plan, hosted, changes[0].faults)
+        metrics = scrape.start(scenario) if options.metrics else ""
+        if discovery is not None:
+            discovery.set_targets([(0, metrics)])
+        names = tuple(node.name for node in topology.nodes)
+        workers = (WorkerRecord(0, os.getpid(), socket.gethostname(), "", metrics, names),)
+        if options.directory is not None:
+            write_workers(options.directory, workers, scenario.name)
+        observer.workers_up(workers, discovery.url if discovery is not None else "")
+        with Interruption() as interruption:
+            watch = _Watch(options, observer, scrape, samplers, merger, interruption, saving)
+            if options.steering is not None:
+                watch.lead = LocalLead(options.steering, machines[0], changes)
+            if options.resume_ps >= 0:
+                resume(participants, keeper.files.read(options.resume_ps))
+            else:
+                for partition in partitions:
+                    partition.start()
+            build_s = time.perf_counter() - begin_s
+            keeper.begin(build_s)
+            with quiet_collector():
+                begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+                parts = InProcess(participants, options.delay_seed, watch.between, saving.wishes, pace)
+                ending = parts.run()
+                wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
+        saving.finish()
+        watch.look()
+        scrape.publish()
+    finally:
+        saving.close()
+        keeper.end(ending or Ending.INTERRUPTED)
+        scrape.close()
+        if discovery is not None:
+            discovery.close()
+    facts = EngineFacts(
+        workers=plan.workers,
+        placement="local",
+        windows=participants[0].machine.round,
+        wall_s=wall_s,
+        cpu_s=cpu_s,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        snapshots=keeper.clock.taken,
+        snapshots_s=keeper.clock.cost_s,
+    )
+    records = sorted(
+        (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
+    )
+    virtual_ps = participants[0].virtual_ps if ending is not None else scrape.virtual_ps()
+    devices = [device for partition in partitions for device in partition.devices]
+    waits = waits_of(devices, topology) if ending in UNFINISHED else []
+    return outcome_of(
+        plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s, waits=sorted(waits)
+    )
+
+
+class _Watch:
+    """What is looked after between the slices of a local run."""
+
+    def __init__(
+        self,
+        options: RunOptions,
+        observer: Observer,
+        scrape: Scrape,
+        samplers: Sequence[Sampler],
+        merger: Merger,
+        interruption: Interruption,
+        saving: Saving,
+    ) -> None:
+        self._saving = saving
+        self._every_s = options.progress_every_s
+        self._observer = observer
+        self._scrape = scrape
+        self._samplers = samplers
+        self._merger = merger
+        self._interruption = interruption
+        self._steering = options.steering
+        self.lead: LocalLead | None = None
+        self._due_s = time.perf_counter() + self._every_s
+
+    def between(self) -> bool:
+        """Whether to go on."""
+        self._scrape.answer()
+        if time.perf_counter() >= self._due_s:
+            self.look()
+        if self.lead is None or self._steering is None:
+            return not self._interruption.asked and not self._saving.keeper.until_passed
+        self.lead.look()
+        return not (self._interruption.asked and self._steering.end_is_overdue())
+
+    def look(self) -> None:
+        """Tell the observer how far the run is, and look after its snapshots."""
+        written = self._saving.drain()
+        for sampler in self._samplers:
+            for share in sampler.drain():
+                self._merger.add(share)
+        self._saving.count(written)
+        self._observer.progressed(self._scrape.progress())
+        self._due_s = time.perf_counter() + self._every_s

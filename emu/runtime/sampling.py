@@ -1,0 +1,91 @@
+"""What is kept of a sync point, and how do the workers' shares of it become one sample?"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from emu.measure.collected import Sample
+from emu.runtime.outcome import Observer
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.sync_points import SyncPoint
+
+
+class Share(NamedTuple):
+    """The devices of one worker at a sampling point, by number: their counters and their mixes."""
+
+    time_ps: int
+    counters: dict[int, tuple[int, ...]]
+    digests: dict[int, int]
+
+
+class Sampler:
+    """Takes a worker's share at each sampling point; whoever reads them takes them away."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._shares: deque[Share] = deque()
+        self._executed: dict[int, int] = {}
+        self._last: dict[int, tuple[int, ...]] = {}
+        """What was read of each device after so many events; idle devices are not read again."""
+
+    def act(self, sync: SyncPoint) -> None:
+        """Take a share if this sync point is for sampling."""
+        if sync.sample:
+            devices = self._partition.devices
+            for device in devices:
+                number, executed = device.number, device.executed
+                if self._executed.get(number) != executed:
+                    self._last[number] = tuple(device.counters())
+                    self._executed[number] = executed if device.steady() else -1
+            counters = dict(self._last)
+            self._shares.append(Share(sync.time_ps, counters, {one.number: one.digest for one in devices}))
+
+    def drain(self) -> list[Share]:
+        """The shares taken since the last call; also from another thread."""
+        shares: list[Share] = []
+        while self._shares:
+            shares.append(self._shares.popleft())
+        return shares
+
+    def unheard(self, heard_ps: int) -> list[Share]:
+        """The shares after `heard_ps`; older ones are forgotten, as somebody has them.
+
+        So a share outlives an answer that came too late to be taken.
+        """
+        while self._shares and self._shares[0].time_ps <= heard_ps:
+            self._shares.popleft()
+        return list(self._shares.copy())
+
+
+class Merger:
+    """Puts the shares of all workers together, in device order, and tells the observer.
+
+    Each sampling point is told once, also where the run goes back to a snapshot and passes it again.
+    """
+
+    def __init__(self, workers: int, observer: Observer) -> None:
+        self._workers = workers
+        self._observer = observer
+        self._waiting: dict[int, list[Share]] = {}
+        self._told_ps = -1
+
+    def restart(self) -> None:
+        """The run went back: shares whose sampling point is not complete will be taken again."""
+        self._waiting.clear()
+
+    def add(self, share: Share) -> None:
+        """One worker's share; the last one of a sampling point completes it."""
+        if share.time_ps <= self._told_ps:
+            return
+        shares = self._waiting.setdefault(share.time_ps, [])
+        shares.append(share)
+        if len(shares) < self._workers:
+            return
+        del self._waiting[share.time_ps]
+        self._told_ps = share.time_ps
+        counters = {number: values for one in shares for number, values in one.counters.items()}
+        digests = {number: mix for one in shares for number, mix in one.digests.items()}
+        self._observer.sampled(
+            Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(digests.items()))
+        )

@@ -1,0 +1,1 @@
+"""Conservative parallel simulation: windows, lookahead, sync points, partitions."""

@@ -1,0 +1,128 @@
+"""How do several partitions run in one process, as if they were workers on sockets?
+
+Each is built on its own, and they exchange the same encoded bodies as workers on sockets do. What a socket
+would leave open is drawn from a seed: which of the bodies under way arrives next, and which partition runs
+next. Between two partitions order is kept, as in a stream. Whatever the seed, the answer is the same; that
+is where the promise is tested. With one partition there is nothing to exchange and nothing to draw.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from actors.kernel.event import NEVER_PS
+from emu.runtime.live.pacing import Pace
+from emu.runtime.outcome import Ending
+from emu.runtime.recovery.saving import Wishes
+from emu.runtime.sync.logical_process import Participant, Sends
+
+Between = Callable[[], bool]
+"""Called between slices; returns whether to go on."""
+
+
+class InProcess:
+    """Runs participants in this thread until the run ends."""
+
+    def __init__(
+        self,
+        participants: Sequence[Participant],
+        seed: int,
+        between: Between,
+        wishes: Wishes | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self._pace = pace
+        self._participants = participants
+        self._wishes = wishes
+        self._random = random.Random(seed)  # noqa: S311  delays, not secrets
+        self._between = between
+        count = len(participants)
+        self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
+        self._busy: list[int] = []
+        """The channels that hold something, and `-1 - i` for each participant i with a window to run."""
+        self._pause_ps: int = NEVER_PS
+        self._paused: list[int] = []
+        """Who is at the sync point that was asked for."""
+
+    def run(self) -> Ending | None:
+        """How the run ended; None if `between` asked to stop."""
+        return self.advance(NEVER_PS)
+
+    def advance(self, until_ps: int) -> Ending | None:
+        """Execute everything before `until_ps`, which is after the last call's, and nothing at or after it.
+
+        Returns how the run ended, or None if it has not: then every part is at the sync point `until_ps`, and
+        who acts there may make events. None also if `between` asked to stop, after which the run is over.
+        """
+        self._pause_ps = until_ps
+        if until_ps < NEVER_PS:
+            self._participants[0].machine.request_sync(until_ps)
+        if self._paused:
+            self._busy = [-1 - at for at in self._paused]
+            self._paused = []
+        else:
+            for at in range(len(self._participants)):
+                self._open(at)
+        while self._busy:
+            choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
+            self._busy[choice], self._busy[-1] = self._busy[-1], self._busy[choice]
+            chosen = self._busy.pop()
+            if chosen >= 0:
+                self._arrive(chosen)
+            elif self._participants[-1 - chosen].machine.sync_ps >= self._pause_ps:
+                self._paused.append(-1 - chosen)
+            elif not self._run_window(-1 - chosen):
+                return None
+        if self._paused:
+            return None
+        endings = {participant.ending for participant in self._participants}
+        assert len(endings) == 1, [participant.machine.missing() for participant in self._participants]
+        return endings.pop()
+
+    def _open(self, at: int) -> None:
+        if at == 0 and self._wishes is not None:
+            self._wishes.put()
+        self._send(at, self._participants[at].open())
+        self._close_if_complete(at)
+
+    def _arrive(self, channel: int) -> None:
+        sender, receiver = divmod(channel, len(self._participants))
+        waiting = self._channels[channel]
+        body = waiting.popleft()
+        if waiting:
+            self._busy.append(channel)
+        self._send(receiver, self._participants[receiver].take(sender, body))
+        self._close_if_complete(receiver)
+
+    def _close_if_complete(self, at: int) -> None:
+        participant = self._participants[at]
+        if participant.complete and participant.close() is None:
+            self._busy.append(-1 - at)
+
+    def _run_window(self, at: int) -> bool:
+        participant = self._participants[at]
+        while not participant.run_slice():
+            if not self._between():
+                return False
+            soon = self._wishes is not None and self._wishes.soon
+            if (soon or participant.machine.asked) and len(self._participants) == 1:
+                participant.cut_window()
+        if not self._between():
+            return False
+        pace = self._pace
+        while at == 0 and pace is not None and (nap_s := pace.hold_s()) > 0:
+            time.sleep(nap_s)
+            if not self._between():
+                return False
+        self._open(at)
+        return True
+
+    def _send(self, sender: int, sends: Sends) -> None:
+        for receiver, body in sends:
+            channel = sender * len(self._participants) + receiver
+            if not self._channels[channel]:
+                self._busy.append(channel)
+            self._channels[channel].append(body)

@@ -1,0 +1,168 @@
+"""What does a worker do in a round, whatever carries its parcels?
+
+A participant joins a partition with its side of the window protocol: it opens a round with what the last
+window sent, takes parcels until the round is complete, delivers the packets, acts at a sync point, and runs
+its window in slices. Who owns it moves the bodies of frames: sockets in a worker, a seeded shuffle in one
+process. Nothing here waits.
+
+A slice is at most about `SLICE_S` of work, because compiled code neither sees a signal nor lets another
+thread run. Where a slice ends is invisible to the model.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Final
+
+from emu.errors import ProtocolError
+from emu.measure.collected import DeviceRecord
+from emu.runtime.device_inspection import shown_by
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.rounds import Contribution, Parcel
+from emu.runtime.sync.sync_messages import decode_parcel, encode_parcel
+from emu.runtime.sync.sync_points import SyncPoint
+from emu.runtime.sync.window import WindowMachine
+
+SLICE_S: Final = 0.010
+LEAST_BUDGET: Final = 64
+MOST_BUDGET: Final = 1 << 20
+COLLECT_EVERY_S: Final = 10.0
+
+Sends = list[tuple[int, bytes]]
+"""Bodies of frames, and which worker each is for."""
+
+
+def _nobody(at_ps: int) -> int:
+    raise AssertionError(at_ps)
+
+
+class Participant:
+    """One partition in the window protocol. `act` is called at each sync point, before anything after it.
+
+    `busiest` says which of those that a fault may hit at a time has sent most here
+    (`emu.runtime.live.changes`).
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: WindowMachine,
+        act: Callable[[SyncPoint], None],
+        busiest: Callable[[int], int] = _nobody,
+    ) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.act = act
+        self.ending: Ending | None = None
+        self.virtual_ps = 0
+        """Where the run ended."""
+        self._busiest = busiest
+        self._until_ps = 0
+        self._budget = LEAST_BUDGET * 16
+        self._window_open = False
+        self._collected_s = time.perf_counter()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the open round can be closed."""
+        return self.machine.complete
+
+    def open(self) -> Sends:
+        """Begin a round: what to send to whom."""
+        partition = self.partition
+        next_ps = partition.next_time_ps()
+        sent_ps = partition.sent_ps()
+        batches = partition.take_batches()
+        mine = Contribution(next_ps, sent_ps, partition.stop_ps(), reached_ps=self._until_ps)
+        if self.machine.wants_totals(next_ps):
+            mine.progress = partition.progress()
+            mine.work, mine.promises = partition.outlook()
+            mine.work += sum(batch is not None for batch in batches)
+        if self.machine.wants_aim(next_ps):
+            mine.busiest = self._busiest(self.machine.aim_ps)
+        return _encoded(self.machine.open(mine, batches))
+
+    def take(self, peer: int, body: bytes) -> Sends:
+        """The body of a frame arrived from `peer`: what to send on. Raises ProtocolError, or PeerLeft."""
+        return _encoded(self.machine.take(peer, decode_parcel(body)))
+
+    def close(self) -> Ending | None:
+        """End a complete round: deliver, act, and be ready to run; or the run's ending."""
+        step = self.machine.close()
+        for peer, batch in step.batches:
+            try:
+                self.partition.deliver(batch, self._until_ps)
+            except ProtocolError as error:
+                raise ProtocolError(f"from worker {peer}: {error}") from None
+        if step.sync is not None:
+            self.partition.reach(step.sync.time_ps)
+            self.act(step.sync)
+        if step.ending is not None:
+            self.partition.reach(max(step.virtual_ps, self.partition.now_ps()))
+            self.ending = step.ending
+            self.virtual_ps = step.virtual_ps
+        else:
+            self._until_ps = step.until_ps
+            self._window_open = True
+        return step.ending
+
+    def run_slice(self) -> bool:
+        """Execute the next slice of the window. Returns whether the window is done."""
+        budget = self._budget
+        begin_s = time.perf_counter()
+        done = self.partition.run(self._until_ps, budget)
+        if done < budget:
+            return True
+        took_s = time.perf_counter() - begin_s
+        if took_s > SLICE_S:
+            self._budget = max(budget // 2, LEAST_BUDGET)
+        elif took_s < SLICE_S / 2:
+            self._budget = min(budget * 2, MOST_BUDGET)
+        if begin_s - self._collected_s > COLLECT_EVERY_S:
+            self._collected_s = begin_s
+            gc.collect()
+        return False
+
+    def cut_window(self) -> None:
+        """End the window at a slice's end: what is left of it belongs to the next one."""
+        self._until_ps = self.partition.now_ps() + 1
+
+    def resume_at(self, sync_ps: int) -> None:
+        """Nothing before this sync point is to be executed: its state was loaded."""
+        self._until_ps = sync_ps
+
+
+def counters_of(partition: Partition) -> dict[int, tuple[int, ...]]:
+    """The counters of every device of a partition, by number."""
+    return {device.number: tuple(device.counters()) for device in partition.devices}
+
+
+def digests_of(partition: Partition) -> dict[int, int]:
+    """What every device of a partition has mixed so far, by number."""
+    return {device.number: device.digest for device in partition.devices}
+
+
+def records_of(partition: Partition) -> list[DeviceRecord]:
+    """What every device of a partition leaves behind, in device order."""
+    return [
+        DeviceRecord(
+            number=device.number,
+            digest=device.digest,
+            executed=device.executed,
+            frames_received=device.frames_received,
+            data_frames_received=device.data_frames_received,
+            series=tuple(device.series()),
+            counters=tuple(device.counters()),
+            end_states=tuple(device.end_states()),
+            results=device.results(),
+            shown=shown_by(device),
+        )
+        for device in partition.devices
+    ]
+
+
+def _encoded(sends: list[tuple[int, Parcel]]) -> Sends:
+    return [(peer, encode_parcel(parcel)) for peer, parcel in sends]

@@ -1,0 +1,247 @@
+"""Which worker hosts which device?
+
+A pure function of the topology and a number of workers. Nothing it decides can change a result; it decides
+how long one takes.
+
+* `packed`: as many parts as asked, racks whole, neighbouring racks together (ring neighbours are often in
+  neighbouring racks), switches above the racks spread so that the expected loads balance and, where that
+  leaves a choice, next to most of their links. A rack, or whatever hangs together below the second tier,
+  that weighs more than one and a half even shares falls apart into servers and leaves; where there are
+  still too few pieces, into devices.
+* `node`: a worker for each server (host, GPUs, NICs and NVSwitch together) and one for each switch.
+* `device`: a worker for each device.
+
+The controller always lives on worker 0, which spares `node` and `device` an actor. `--local --parts N`
+packs the same way.
+
+Packing goes twice over the racks: once as if they were all there is, then again with the room that the
+switches placed meanwhile have left; the better of the two stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
+
+from actors.fabric.model import FABRIC, Role, Topology
+from emu.errors import UsageError
+from emu.topology.traffic_load import expected_loads
+
+Placement = Literal["packed", "node", "device"]
+PLACEMENTS: Final[tuple[Placement, ...]] = ("packed", "node", "device")
+
+Assignment = tuple[int, ...]
+"""A worker's index for each node, by node number."""
+
+
+def assign(
+    topology: Topology, workers: int, kind: Placement = "packed", loads: Sequence[int] | None = None
+) -> Assignment:
+    """A worker for each node. Workers are numbered without gaps and each has a device.
+
+    `workers` is for `packed`; the other kinds have as many as the fabric demands (`workers_of` counts them).
+    `loads` is a weight for each node; without it, what uniform traffic would load them with.
+
+    UsageError where there are more workers than devices.
+    """
+    if kind == "packed":
+        return _packed(topology, workers, expected_loads(topology) if loads is None else loads)
+    assigned = [0] * len(topology.nodes)
+    if kind == "node":
+        servers = [topology.server(host) for host in range(len(topology.hosts))]
+        for worker, nodes in enumerate([*servers, *((switch,) for switch in topology.switches)]):
+            for node in nodes:
+                assigned[node] = worker
+    else:
+        assigned = list(range(len(topology.nodes)))
+    assigned[topology.controller] = 0
+    return tuple(assigned)
+
+
+def workers_of(assignment: Assignment) -> int:
+    """How many workers an assignment has."""
+    return max(assignment) + 1
+
+
+def cut_links(topology: Topology, assignment: Assignment) -> dict[tuple[int, int], tuple[int, ...]]:
+    """For each ordered pair (from, to) of workers with links between them, these links, ascending.
+
+    The lookahead from one worker to the other is the least over these links, and over the management path
+    where `management_pairs` lists the pair too. Pairs are in ascending order.
+    """
+    found: dict[tuple[int, int], list[int]] = {}
+    for link in topology.links:
+        a, b = assignment[link.a], assignment[link.b]
+        if a != b:
+            found.setdefault((a, b), []).append(link.number)
+            found.setdefault((b, a), []).append(link.number)
+    return {pair: tuple(found[pair]) for pair in sorted(found)}
+
+
+def management_pairs(topology: Topology, assignment: Assignment) -> tuple[tuple[int, int], ...]:
+    """The ordered pairs of workers between which the controller and a host exchange events."""
+    centre = assignment[topology.controller]
+    others = sorted({assignment[host] for host in topology.hosts} - {centre})
+    return tuple(sorted([*((centre, other) for other in others), *((other, centre) for other in others)]))
+
+
+class _Piece(NamedTuple):
+    """Devices that stay together."""
+
+    nodes: tuple[int, ...]
+    weight: int
+
+
+class _Packing(NamedTuple):
+    """A part for each piece, racks first, then switches; the heaviest part's load; how many links are cut."""
+
+    parts: list[int]
+    heaviest: int
+    cut: int
+
+
+def _packed(topology: Topology, workers: int, loads: Sequence[int]) -> Assignment:
+    devices = len(topology.nodes) - 1
+    if not 1 <= workers <= devices:
+        accepted = f"from 1 to {devices}, the number of devices" if devices > 1 else "1"
+        raise UsageError(f"{workers} workers for {devices} devices; accepted: {accepted}")
+    assert len(loads) == len(topology.nodes), f"{len(loads)} loads for {len(topology.nodes)} nodes"
+    racks, above = _pieces(topology, workers, loads)
+    share = -(-sum(piece.weight for piece in (*racks, *above)) // workers)
+    best: _Packing | None = None
+    room = [share] * workers
+    for _ in range(2):
+        packing, room = _pack(topology, racks, above, room, share)
+        if best is None or (packing.heaviest, packing.cut) < (best.heaviest, best.cut):
+            best = packing
+    assert best is not None, "two rounds leave a packing"
+    return _spread(topology, [*racks, *above], best.parts)
+
+
+def _pieces(topology: Topology, workers: int, loads: Sequence[int]) -> tuple[list[_Piece], list[_Piece]]:
+    """What is packed in order (racks, or what they fell into), and the switches that go where room is."""
+    nodes = topology.nodes
+    racks: list[_Piece] = []
+    above: list[int] = []
+    heavy = 3 * sum(loads)
+    for rack in _racks(topology):
+        piece = _piece(rack, loads)
+        if 2 * workers * piece.weight <= heavy:
+            racks.append(piece)
+            continue
+        servers = [topology.server(nodes[node].host) for node in rack if nodes[node].role is Role.HOST]
+        racks += [_piece(server, loads) for server in servers]
+        above += [node for node in rack if nodes[node].role is Role.SWITCH]
+    above += [switch for switch in topology.switches if nodes[switch].tier > 1]
+    if len(racks) + len(above) < workers:
+        racks = [_piece((node.number,), loads) for node in nodes if node.role in _IN_SERVERS]
+        above = list(topology.switches)
+    above.sort(key=lambda switch: (nodes[switch].tier, switch))
+    return racks, [_piece((switch,), loads) for switch in above]
+
+
+_IN_SERVERS: Final = (Role.HOST, Role.GPU, Role.NIC, Role.NVSWITCH)
+
+
+def _piece(nodes: tuple[int, ...], loads: Sequence[int]) -> _Piece:
+    return _Piece(nodes, sum(loads[node] for node in nodes))
+
+
+def _racks(topology: Topology) -> list[tuple[int, ...]]:
+    """Servers and leaves that hang together, each in node order, by their first node."""
+    nodes = topology.nodes
+    root = list(range(len(nodes)))
+
+    def top(node: int) -> int:
+        while root[node] != node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    for link in topology.links:
+        if nodes[link.a].tier <= 1 and nodes[link.b].tier <= 1:
+            a, b = sorted((top(link.a), top(link.b)))
+            root[b] = a
+    found: dict[int, list[int]] = {}
+    for node in nodes:
+        if node.role is not Role.CONTROLLER and node.tier <= 1:
+            found.setdefault(top(node.number), []).append(node.number)
+    return [tuple(members) for members in found.values()]
+
+
+def _pack(
+    topology: Topology, racks: list[_Piece], above: list[_Piece], room: list[int], share: int
+) -> tuple[_Packing, list[int]]:
+    """One packing, and the room each part would have for racks with the switches as placed here."""
+    parts = _in_order(racks, room)
+    load = [0] * len(room)
+    where: dict[int, int] = {}
+    for piece, part in zip(racks, parts, strict=True):
+        load[part] += piece.weight
+        where.update(dict.fromkeys(piece.nodes, part))
+    left = [share] * len(room)
+    for piece in above:
+        part = _best_part(topology, piece, where, load, share)
+        parts.append(part)
+        load[part] += piece.weight
+        left[part] -= piece.weight
+        where[piece.nodes[0]] = part
+    _fill_empty(parts, [*racks, *above], load)
+    assigned = _spread(topology, [*racks, *above], parts)
+    cut = sum(1 for link in topology.links if assigned[link.a] != assigned[link.b])
+    return _Packing(parts, max(load), cut), [max(room, 0) for room in left]
+
+
+def _in_order(pieces: list[_Piece], room: list[int]) -> list[int]:
+    """Pieces in order onto parts in order: each where its middle falls, with both stretched to one length."""
+    weight = sum(piece.weight for piece in pieces)
+    total = sum(room)
+    if total == 0:
+        room, total = [1] * len(room), len(room)
+    parts: list[int] = []
+    part, end, before = 0, room[0], 0
+    for piece in pieces:
+        middle = (2 * before + piece.weight) * total
+        while middle >= 2 * end * weight and part + 1 < len(room):
+            part += 1
+            end += room[part]
+        parts.append(part)
+        before += piece.weight
+    return parts
+
+
+def _best_part(topology: Topology, piece: _Piece, where: dict[int, int], load: list[int], share: int) -> int:
+    """Where a switch goes: of the parts with room the one with most of its links, else the least loaded."""
+    links = [0] * len(load)
+    for port in topology.ports(piece.nodes[0]):
+        if port.kind == FABRIC and port.peer in where:
+            links[where[port.peer]] += 1
+    roomy = [part for part, carried in enumerate(load) if carried + piece.weight <= share]
+    if roomy:
+        return min(roomy, key=lambda part: (-links[part], load[part], part))
+    return min(range(len(load)), key=lambda part: (load[part], part))
+
+
+def _fill_empty(parts: list[int], pieces: list[_Piece], load: list[int]) -> None:
+    """Give each part that got nothing the last piece of the most loaded part that can spare one."""
+    held = [parts.count(part) for part in range(len(load))]
+    for empty in range(len(load)):
+        if held[empty]:
+            continue
+        giver = max(
+            (part for part, count in enumerate(held) if count > 1), key=lambda part: (load[part], -part)
+        )
+        moved = max(index for index, part in enumerate(parts) if part == giver)
+        parts[moved] = empty
+        for part, sign in ((giver, -1), (empty, 1)):
+            held[part] += sign
+            load[part] += sign * pieces[moved].weight
+
+
+def _spread(topology: Topology, pieces: list[_Piece], parts: Sequence[int]) -> Assignment:
+    """The part of each piece, for each of its nodes; the controller on 0."""
+    assigned = [0] * len(topology.nodes)
+    for piece, part in zip(pieces, parts, strict=True):
+        for node in piece.nodes:
+            assigned[node] = part
+    return tuple(assigned)

@@ -1,0 +1,122 @@
+"""What goes into a round of the window protocol, and what comes out of it?
+
+A contribution in, parcels to and from the other workers, a step out. The rules are in
+`emu.runtime.sync.window`. There is a round for each window, so these are plain classes: what a dataclass
+generates for itself is never compiled.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.kernel.event import NEVER_PS
+from actors.kernel.vectors import vec
+from actors.wire.batch import Batch
+from emu.errors import ProtocolError
+from emu.runtime.outcome import Ending
+from emu.runtime.sync.sync_points import SyncPoint
+
+
+class Parcel:
+    """What one worker sends another in a round: integers of the reduction, packets, or both."""
+
+    __slots__ = ("batch", "kind", "round", "values")
+
+    def __init__(self, kind: str, round_: int, values: vec[i64], batch: Batch | None) -> None:
+        self.kind = kind
+        self.round = round_
+        self.values: vec[i64] = values
+        self.batch = batch
+
+
+class Contribution:
+    """What a worker knows of itself when a round begins.
+
+    next_ps      the time of its next event, or earlier
+    sent_ps      the earliest arrival in the batch for each worker; NEVER_PS where there is none
+    stop_ps      the end of the run, if a device here has announced it
+    progress     the progress of its devices
+    work         how much is pending besides upkeep, here and in the batches
+    promises     how much of it says that something goes on by itself (`Partition.outlook`)
+    reached_ps   it has executed nothing at or after this time
+    busiest      who of those that live here has sent most; the least of all is taken
+
+    Progress, work and promises count if the machine wants totals, `busiest` if it wants to aim.
+    """
+
+    __slots__ = ("busiest", "next_ps", "progress", "promises", "reached_ps", "sent_ps", "stop_ps", "work")
+
+    def __init__(
+        self,
+        next_ps: int,
+        sent_ps: list[int],
+        stop_ps: int = NEVER_PS,
+        progress: int = 0,
+        work: int = 0,
+        promises: int = 0,
+        reached_ps: int = 0,
+        busiest: int = NEVER_PS,
+    ) -> None:
+        self.next_ps = next_ps
+        self.sent_ps = sent_ps
+        self.stop_ps = stop_ps
+        self.progress = progress
+        self.work = work
+        self.promises = promises
+        self.reached_ps = reached_ps
+        self.busiest = busiest
+
+
+class Round:
+    """What has arrived of one round."""
+
+    __slots__ = ("batches", "heard", "result", "values")
+
+    def __init__(self) -> None:
+        self.values: vec[i64] = vec[i64]()
+        """The reduction over the contributions that have arrived."""
+        self.heard: list[int] = []
+        """Whose contributions these are: peers, or children in the tree."""
+        self.batches: dict[int, Batch | None] = {}
+        self.result: vec[i64] = vec[i64]()
+        """The reduction over everyone's; empty until it is known."""
+
+
+def reduced(mine: vec[i64], others: vec[i64], minima: i64, peer: int) -> vec[i64]:
+    """Two contributions in one: the first `minima` by minimum, the rest by sum. Raises ProtocolError."""
+    both = vec[i64]([0] * len(mine))
+    at: i64 = 0
+    while at < len(mine):
+        one: i64 = mine[at]
+        other: i64 = others[at]
+        if at >= minima:
+            if one > NEVER_PS - other:
+                raise ProtocolError(f"worker {peer} contributed {other}, beyond what can be counted")
+            one += other
+        elif other < one:
+            one = other
+        both[at] = one
+        at += 1
+    return both
+
+
+class Step:
+    """What a worker does after a round: take the batches, act at a sync point, then execute everything before
+    `until_ps`; or end, at `virtual_ps`.
+    """
+
+    __slots__ = ("batches", "ending", "sync", "until_ps", "virtual_ps")
+
+    def __init__(
+        self,
+        batches: list[tuple[int, Batch]],
+        sync: SyncPoint | None,
+        until_ps: int,
+        ending: Ending | None = None,
+        virtual_ps: int = 0,
+    ) -> None:
+        self.batches = batches
+        self.sync = sync
+        self.until_ps = until_ps
+        self.ending = ending
+        self.virtual_ps = virtual_ps

@@ -1,0 +1,1 @@
+"""Ray workers: session, coordinator, worker groups, and the sockets between them."""

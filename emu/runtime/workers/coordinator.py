@@ -1,0 +1,405 @@
+"""Who starts the workers, hears from them, and says how the run ended?
+
+The coordinator lives in the process of whoever asked for the run. It places actors, lets them build,
+connect and run, and meanwhile only listens: windows, sync points and the end of the run are agreed on by
+the workers alone. An attempt ends in one of four ways: every worker reports the same ending; the user asked
+for the end; a worker failed and said why; or an actor is gone or a connection broke. In the last case the
+others stay alive and go back: all build anew, in a new incarnation, load the last snapshot that counts (or
+begin at the start, if there is none yet), and go on (`emu.runtime.recovery.outcome_rules`,
+`emu.runtime.recovery.rules`). Otherwise the others are told to stop, what they have is collected, and the
+outcome names the worker that began it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, cast
+
+from actors.fabric.model import Topology
+from emu.measure.collected import DeviceRecord, EngineFacts
+from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.live.orders import LOOK_S as LEAD_S
+from emu.runtime.live.orders import RayLead
+from emu.runtime.outcome import Ending, Made, Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.pages.metrics_page import Discovery
+from emu.runtime.pages.remote_metrics import FarPages
+from emu.runtime.recovery.outcome_rules import can_be_repeated, judge
+from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
+from emu.runtime.recovery.rules import Patience
+from emu.runtime.recovery.snapshot import Snapshot, to_bytes
+from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.result import UNFINISHED, outcome_of
+from emu.runtime.sampling import Merger
+from emu.runtime.sync.placement import Placement
+from emu.runtime.waiting import Wait
+from emu.runtime.workers.interruption import Interruption
+from emu.runtime.workers.peers import Address
+from emu.runtime.workers.plain_records import from_plain
+from emu.runtime.workers.session import ray_session
+from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, host_identity
+from emu.runtime.workers.worker_group import (
+    ASK_S,
+    START,
+    START_S,
+    Ensemble,
+    WorkerGone,
+    cluster_cpus,
+    without_errors,
+)
+from emu.runtime.workers.worker_placement import Homes, housed
+from emu.runtime.workers.worker_report import Fault, Report
+from emu.runtime.workers_file import write_workers
+from emu.scenario.schema import Scenario
+from emu.scenario.yaml.dump import to_yaml
+from emu.units import format_time
+
+GRACE_S: Final = 30.0
+"""How long the others may take to end once one has failed, and copies of snapshots at the end of a run."""
+LOOKS: Final = 4
+"""A paced run waits for a coordinator that has not looked for so many of its intervals."""
+
+
+def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
+    """Run on Ray actors. Raises EmuError if the run cannot begin."""
+    begin_s = time.perf_counter()
+    blueprint = blueprint_of(scenario, topology)
+    placement = cast("Placement", options.placement)
+    devices = len(topology.nodes) - 1
+    workers = options.workers or min(os.cpu_count() or 1, devices)
+    plan = spread(blueprint, workers, placement)
+    with ExitStack() as opened:
+        discovery = Discovery(scenario.name, port=options.discovery_port) if options.metrics else None
+        if discovery is not None:
+            opened.callback(discovery.close)
+        session = ray_session(options.address, plan.workers, options.unprotected, options.wheel)
+        opened.enter_context(session)
+        homes: list[str] = []
+        if options.address is not None:
+            workers = options.workers or min(cluster_cpus(), devices)
+            plan, homes = housed(blueprint, workers, placement, options.pins)
+        with Interruption() as interruption:
+            run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s)
+            ending = Ending.FAILED
+            try:
+                outcome = run.run()
+                ending = outcome.ending
+                return outcome
+            finally:
+                run.close(ending)
+
+
+class _RayRun:
+    """One run, from the first actor to the last."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        homes: Sequence[str],
+        options: RunOptions,
+        observer: Observer,
+        interruption: Interruption,
+        discovery: Discovery | None,
+        begin_s: float,
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._observer = observer
+        self._interruption = interruption
+        self._begin_s = begin_s
+        self._build_s = 0.0
+        self._wall_s = 0.0
+        self._merger = Merger(plan.workers, observer)
+        self._ensemble = Ensemble(plan.workers, interruption, Homes(homes, observer.noted, interruption))
+        self._places: list[Place] = []
+        self._records: tuple[WorkerRecord, ...] = ()
+        self._discovery = discovery
+        self._far_pages = FarPages(discovery, plan.workers)
+        self._addresses: list[Address] = []
+        self._run = secrets.token_hex(8)
+        self._secret = secrets.token_bytes(32)
+        self._keeper = Keeper(plan.scenario, options, plan.workers, observer)
+        self._keeper.spread = self._spread
+        self._copy = SecondCopy(self._keeper.files)
+        self._keeper.copy = self._copy.put
+        self._keeper.files.mend = self._copy.mend
+        self._patience = Patience(options.recoveries)
+        self._incarnation = 0
+        self._refusals: list[str] = []
+        self._reached_ps = 0
+        """How far any attempt got, as far as is known."""
+        self._changes: tuple[tuple[str, int], ...] = ()
+        """What was done to a live run before this attempt began."""
+        self._aims: tuple[Made, ...] = ()
+        self._heard_ps: dict[int, int] = {}
+        """By worker, the last sampling point whose share has come here in this attempt."""
+
+    def run(self) -> Outcome:
+        """Start, run and collect, as often as it takes."""
+        snapshot: Snapshot | None = None
+        if self._options.resume_ps >= 0:
+            snapshot = self._keeper.files.read(self._options.resume_ps)
+        while True:
+            reports: dict[int, Report | None] = {}
+            records: list[DeviceRecord] = []
+            peak_rss_bytes = 0
+            failure: WorkerGone | None = None
+            try:
+                self._start(snapshot)
+                self._build_s = self._build_s or time.perf_counter() - self._begin_s
+                begin_s = time.perf_counter()
+                reports = self._listen()
+                self._wall_s += time.perf_counter() - begin_s
+                records, peak_rss_bytes = self._collect()
+                self._look(self._ensemble.living, START_S)
+                if not self._ensemble.gone:
+                    self._keeper.finish(GRACE_S)
+            except WorkerGone as error:
+                failure = error
+            if not self._goes_back(reports):
+                break
+            snapshot = self._go_back(reports)
+        if failure is not None and not reports:
+            raise failure
+        return self._outcome(reports, records, peak_rss_bytes)
+
+    def close(self, ending: Ending) -> None:
+        """Close what the run opened; end its actors, or leave them to the session after an orderly run."""
+        for worker in sorted(self._ensemble.gone):
+            self._sweep_up_after(worker)
+        self._far_pages.close()
+        self._ensemble.close(keep=ending is not Ending.FAILED)
+        self._copy.close()
+        self._keeper.end(ending)
+
+    def _outcome(
+        self, reports: dict[int, Report | None], records: list[DeviceRecord], peak_rss_bytes: int
+    ) -> Outcome:
+        ending, message = self._judge(reports, len(records))
+        known = [report for report in reports.values() if report is not None]
+        facts = EngineFacts(
+            workers=self._plan.workers,
+            placement=self._options.placement,
+            windows=max((report.windows for report in known), default=0),
+            wall_s=self._wall_s,
+            cpu_s=sum(report.cpu_s for report in known),
+            peak_rss_bytes=peak_rss_bytes,
+            recoveries=self._patience.recoveries,
+            snapshots=self._keeper.clock.taken,
+            snapshots_s=self._keeper.clock.cost_s,
+        )
+        virtual_ps = max((report.virtual_ps for report in known), default=0)
+        waits: list[Wait] = []
+        if ending in UNFINISHED:
+            answers = self._ensemble.ask(lambda _, actor: actor.waits.remote(), within_s=GRACE_S)
+            waits = sorted(Wait(*one) for found in answers.values() for one in found)
+        return outcome_of(
+            self._plan, ending, virtual_ps, records, facts, self._records, self._build_s, message, waits
+        )
+
+    def _judge(self, reports: dict[int, Report | None], devices: int) -> tuple[Ending, str]:
+        pids = [place.pid for place in self._places]
+        return judge(self._plan, pids, self._ensemble.gone, reports, devices, self._options.directory)
+
+    def _goes_back(self, reports: dict[int, Report | None]) -> bool:
+        """Whether the attempt broke, and another one is worth it."""
+        if self._interruption.asked or not can_be_repeated(self._ensemble.gone, reports):
+            return False
+        return self._patience.failed(self._reached_ps)
+
+    def _go_back(self, reports: dict[int, Report | None]) -> Snapshot | None:
+        """Have everyone forget the attempt; the snapshot that the next one begins from."""
+        _, why = self._judge(reports, 0)
+        for worker in sorted(self._ensemble.gone):
+            self._sweep_up_after(worker)
+        self._ensemble.send_back()
+        snapshot = self._keeper.found()
+        self._merger.restart()
+        if self._options.steering is not None:
+            self._changes = self._options.steering.go_back(max(self._reached_ps, *self._heard_ps.values(), 0))
+        self._heard_ps.clear()
+        self._incarnation += 1
+        where = "to the start" if snapshot is None else f"to {format_time(snapshot.sync_ps)}"
+        self._observer.noted(f"{why.splitlines()[0]}; the run goes back {where}")
+        return snapshot
+
+    def _sweep_up_after(self, worker: int) -> None:
+        """Remove the directory of a worker that could not do so itself, if it is on this host."""
+        if worker < len(self._addresses) and self._addresses[worker].host == host_identity():
+            shutil.rmtree(Path(self._addresses[worker].unix).parent, ignore_errors=True)
+
+    def _start(self, snapshot: Snapshot | None) -> None:
+        ensemble = self._ensemble
+        ensemble.hire()
+        self._places = ensemble.all(lambda _, actor: actor.where.remote(), START)
+        if self._options.address is not None:
+            ensemble.check_editions()
+        shipped = b""
+        if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
+            shipped = to_bytes(snapshot)
+        text = to_yaml(self._plan.scenario)
+        spans_hosts = len({place.host for place in self._places}) > 1
+
+        def prepare(worker: int, actor: Any) -> Any:
+            spec = WorkerSpec(
+                worker=worker,
+                workers=self._plan.workers,
+                placement=cast("Placement", self._options.placement),
+                scenario=text,
+                run=self._run,
+                secret=self._secret,
+                sockets=self._options.sockets,
+                tcp_host=self._tcp_host(worker, spans_hosts),
+                metrics=self._options.metrics,
+                incarnation=self._incarnation,
+                moves=self._plan.moves,
+                snapshots=str(self._keeper.directory.absolute()) if self._is_near(worker) else "",
+                snapshots_at_ps=self._keeper.at_ps,
+                resume_ps=-1 if snapshot is None else snapshot.sync_ps,
+                end_ps=self._options.end_ps,
+                changes=self._changes,
+                aims=self._aims,
+                pace_ps=self._options.pace_ps,
+                watch_s=self._options.progress_every_s * LOOKS,
+                live=self._options.steering is not None,
+            )
+            return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)
+
+        prepared = without_errors(ensemble.all(prepare, "build"))
+        addresses = self._addresses = [one.address for one in prepared]
+        connected = ensemble.all(
+            lambda _, actor: actor.connect.remote(addresses),
+            "connect",
+            when_gone=lambda _, actor: actor.close.remote(keep_page=True),
+        )
+        without_errors(connected)
+        self._announce(prepared)
+        self._keeper.begin(max(one.build_s for one in prepared))
+
+    def _is_near(self, worker: int) -> bool:
+        """Whether a worker sees the files of this process."""
+        return self._places[worker].host == host_identity()
+
+    def _tcp_host(self, worker: int, spans_hosts: bool) -> str:
+        if spans_hosts:
+            return self._places[worker].ip
+        return "127.0.0.1" if self._options.sockets == "tcp" else ""
+
+    def _announce(self, prepared: Sequence[Prepared]) -> None:
+        plan = self._plan
+        self._records = tuple(
+            WorkerRecord(
+                worker=worker,
+                pid=place.pid,
+                node=place.node,
+                data_address=one.address.tcp or one.address.unix,
+                metrics_address=one.metrics_address
+                if self._is_near(worker)
+                else self._far_pages.serve(worker, self._ensemble.actors[worker]),
+                devices=plan.names_of(worker),
+                ray_node=place.ray_node,
+                compiled=place.compiled,
+            )
+            for worker, (place, one) in enumerate(zip(self._places, prepared, strict=True))
+        )
+        if self._options.directory is not None:
+            write_workers(self._options.directory, self._records, self._plan.scenario.name)
+        targets = [(record.worker, record.metrics_address) for record in self._records]
+        if self._discovery is not None:
+            self._discovery.set_targets(targets)
+        self._observer.workers_up(self._records, self._discovery.url if self._discovery else "")
+
+    def _listen(self) -> dict[int, Report | None]:
+        """Wait for every worker's report; None for one that is gone."""
+        actors, gone = self._ensemble.actors, self._ensemble.gone
+        waiting = {one.run.remote(): worker for worker, one in enumerate(actors)}
+        reports: dict[int, Report | None] = {}
+        deadline_s = float("inf")
+        steering = self._options.steering
+        lead = RayLead(steering, actors) if steering is not None else None
+        while waiting and time.monotonic() < deadline_s:
+            done = self._wait(list(waiting), lead)
+            for ref in done:
+                worker = waiting.pop(ref)
+                reports[worker] = self._ensemble.answer(worker, ref)
+            failed = any(report is None or report.fault is not Fault.NONE for report in reports.values())
+            asked = self._interruption.asked or self._keeper.until_passed
+            if steering is not None:
+                asked = self._interruption.asked and steering.end_is_overdue()
+            if deadline_s == float("inf") and (failed or asked):
+                deadline_s = time.monotonic() + GRACE_S
+                for worker in waiting.values():
+                    actors[worker].stop.remote()
+            self._look([worker for worker in waiting.values() if worker not in gone])
+            self._ensemble.note_silent(waiting.values(), self._options.liveness_s)
+            for ref in [ref for ref, worker in waiting.items() if worker in gone]:
+                reports[waiting.pop(ref)] = None
+        for worker in waiting.values():
+            gone.setdefault(worker, f"it did not end within {GRACE_S:.0f} s")
+            reports[worker] = None
+        return reports
+
+    def _wait(self, refs: list[Any], lead: RayLead | None) -> list[Any]:
+        """The refs that are done, after `progress_every_s` at the latest; meanwhile orders are passed on."""
+        import ray  # noqa: PLC0415  Ray only where it is needed
+
+        done: list[Any] = []
+        deadline_s = time.monotonic() + self._options.progress_every_s
+        while not done and time.monotonic() < deadline_s:
+            if lead is not None:
+                lead.look()
+            done, _ = ray.wait(refs, timeout=LEAD_S if lead else self._options.progress_every_s)
+        return done
+
+    def _look(self, workers: list[int], within_s: float = ASK_S) -> None:
+        """Ask workers how far they are and tell the observer; who does not answer in time is skipped."""
+        heard_ps = self._heard_ps
+        answers = self._ensemble.ask(
+            lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers, within_s
+        )
+        for worker, (_, shares, _, made_ps) in answers.items():
+            if self._options.steering is not None:
+                self._options.steering.hear(made_ps)
+            for share in shares:
+                self._merger.add(share)
+                heard_ps[worker] = share.time_ps
+        for worker, (_, _, saved, _) in answers.items():
+            for one in saved:
+                self._keeper.take(worker, one)
+        self._keeper.go_on()
+        found = [progress for progress, *_ in answers.values()]
+        self._refusals += [line for one in found for line in one.refusals]
+        if len(found) == self._plan.workers:
+            virtual_ps = max(one.virtual_ps for one in found)
+            if virtual_ps >= self._reached_ps:
+                self._reached_ps = virtual_ps
+                rows = tuple(row for one in found for row in one.operations)
+                delivered_bytes = sum(one.delivered_bytes for one in found)
+                self._aims = max((one.aims for one in found), key=len)
+                told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims)
+                self._observer.progressed(told)
+                self._refusals = []
+            if self._keeper.due():
+                self._ensemble.actors[0].snapshot.remote()
+
+    def _spread(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
+        """Bring the shares here that were kept on other hosts, and a copy of all to another node."""
+        actors = self._ensemble.actors
+        far = [worker for worker in self._ensemble.living if not self._is_near(worker)]
+        shares = {worker: actors[worker].share.remote(sync_ps) for worker in far}
+        return chain(brought(self._keeper.files, sync_ps, shares), self._copy.put(sync_ps, digests))
+
+    def _collect(self) -> tuple[list[DeviceRecord], int]:
+        """What the devices of living workers leave behind, in device order; and the workers' peak memory."""
+        answers = self._ensemble.ask(lambda _, actor: actor.collect.remote(), within_s=START_S)
+        for worker in self._ensemble.living:
+            if worker not in answers:
+                self._ensemble.gone[worker] = "it could not be collected from"
+        records = [from_plain(plain) for plains, _ in answers.values() for plain in plains]
+        return sorted(records, key=lambda one: one.number), sum(peak for _, peak in answers.values())

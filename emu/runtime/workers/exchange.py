@@ -1,0 +1,264 @@
+"""How do bodies of frames get to the other workers and back, while a round waits for them?
+
+A frame on a socket is a 4-byte little-endian length and a body. `SocketExchange` is the fast path: the
+thread that simulates drives all its sockets itself, both directions at once, so that two workers with full
+buffers never wait for each other. It serves Unix sockets, where a window of two workers costs a few tens of
+us; more where workers share cores, since then each sleeps and has to be woken. Sockets come to it
+authenticated (`emu.runtime.workers.peers`).
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from librt.strings import read_i32_le
+
+from emu.errors import ProtocolError, RuntimeFailure
+
+LENGTH: Final = struct.Struct("<I")
+LENGTH_BYTES: Final = 4
+MOST_BODY_BYTES: Final = 1 << 28
+"""A longer frame is refused before its body is read: a batch of the most packets there may be fits."""
+QUIET_BYTES: Final = 479
+"""The first read of a frame: a round without packets fits, in the largest of Python's own small blocks."""
+CHUNK_BYTES: Final = 1 << 20
+BUFFER_BYTES: Final = 1 << 22
+FLUSH_POLL_MS: Final = 20
+POLLIN: Final = select.POLLIN
+POLLOUT: Final = select.POLLOUT
+_LENGTHS: Final = [LENGTH.pack(length) for length in range(QUIET_BYTES)]
+"""The lengths of the bodies of most rounds, packed."""
+
+
+class PeerGone(RuntimeFailure):
+    """A worker's connection ended before the run did."""
+
+    def __init__(self, peer: int, reason: str) -> None:
+        super().__init__(peer, reason)
+        self.peer = peer
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"worker {self.peer} went away: {self.reason}"
+
+
+class Exchange(Protocol):
+    """What moves bodies between workers."""
+
+    def send(self, peer: int, body: bytes) -> None:
+        """Send a body to a worker, now or while `receive` waits."""
+
+    def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
+        """Wait until something has arrived, in order from each peer; empty after the timeout.
+
+        Raises PeerGone, or ProtocolError.
+        """
+
+    def flush(self, timeout_s: float) -> None:
+        """Send what is left, as far as the peers take it in time.
+
+        A worker whose round is complete does so before its window: its peers still read, because they
+        cannot be done before they have it all.
+        """
+
+    def close(self) -> None:
+        """Close every connection. May be called again."""
+
+
+def framed(body: bytes) -> bytes:
+    """A body with its length before it."""
+    size = len(body)
+    assert 0 < size <= MOST_BODY_BYTES, size
+    return (_LENGTHS[size] if size < QUIET_BYTES else LENGTH.pack(size)) + body
+
+
+class Unframer:
+    """Cuts the bytes of a stream into bodies. Raises ProtocolError for a length that is out of bounds."""
+
+    def __init__(self) -> None:
+        self.lacking = 0
+        """So many bytes are lacking to the frame that has begun; 0 if none has, or its length is unknown."""
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that are complete with `data`, in order."""
+        pending = self._pending
+        if not pending and len(data) > LENGTH_BYTES and read_i32_le(data, 0) == len(data) - LENGTH_BYTES:
+            return [data[LENGTH_BYTES:]]
+        pending += data
+        bodies: list[bytes] = []
+        at = 0
+        size = len(pending)
+        self.lacking = 0
+        while size - at >= LENGTH_BYTES:
+            (length,) = LENGTH.unpack_from(pending, at)
+            if not 0 < length <= MOST_BODY_BYTES:
+                raise ProtocolError(f"a frame of {length} bytes; at most {MOST_BODY_BYTES} may be")
+            end = at + LENGTH_BYTES + length
+            if size < end:
+                self.lacking = end - size
+                break
+            bodies.append(bytes(pending[at + LENGTH_BYTES : end]))
+            at = end
+        if at:
+            del pending[:at]
+        return bodies
+
+
+class _Line:
+    """One peer's socket and what waits to be sent on it."""
+
+    __slots__ = ("lost", "out", "peer", "socket", "unframer")
+
+    def __init__(self, peer: int, connection: socket.socket) -> None:
+        self.peer = peer
+        self.socket = connection
+        self.out: deque[memoryview] = deque()
+        self.unframer = Unframer()
+        self.lost: PeerGone | None = None
+        """How its connection ended, once it has."""
+
+    def push(self) -> None:
+        """Send as much as the socket takes now."""
+        out = self.out
+        while out:
+            head = out[0]
+            sent = self.pass_to_socket(head)
+            if sent < len(head):
+                out[0] = head[sent:]
+                return
+            out.popleft()
+
+    def pass_to_socket(self, data: bytes | memoryview) -> int:
+        """How many of these bytes the socket takes now; all, if nobody is there to read them."""
+        if self.lost is not None:
+            return len(data)
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self.lost = PeerGone(self.peer, error.strerror or str(error))
+            return len(data)
+
+    def pull(self, received: list[tuple[int, bytes]]) -> None:
+        """Take what has arrived by now; the bodies that are complete with it come behind `received`."""
+        unframer = self.unframer
+        while True:
+            asked = min(unframer.lacking, CHUNK_BYTES) or QUIET_BYTES
+            try:
+                data = self.socket.recv(asked)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.lost = self.lost or PeerGone(self.peer, error.strerror or str(error))
+                return
+            if not data:
+                self.lost = self.lost or PeerGone(self.peer, "it closed its connection")
+                return
+            received += [(self.peer, body) for body in unframer.feed(data)]
+            if len(data) < asked or not unframer.lacking:
+                return
+
+
+class SocketExchange:
+    """Drives connected, authenticated sockets from one thread.
+
+    It looks for what arrives for `spin_s` before it sleeps: to be woken takes longer than most windows.
+
+    Only `receive` says that a connection ended, and only once all that had arrived by then was taken, from
+    every peer: a worker that gives up says why, and then it and all that hear of it close.
+    """
+
+    def __init__(self, sockets: Mapping[int, socket.socket], spin_s: float = 0.0) -> None:
+        self._spin_s = spin_s
+        self._lines = {peer: _Line(peer, connection) for peer, connection in sorted(sockets.items())}
+        self._by_descriptor: dict[int, _Line] = {}
+        self._poll = select.poll()
+        self._stuck = 0
+        """How many lines have something to send that their socket did not take; they are polled for that."""
+        self._lost: PeerGone | None = None
+        """How the first connection ended that did."""
+        for line in self._lines.values():
+            line.socket.settimeout(0)
+            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                line.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            self._by_descriptor[line.socket.fileno()] = line
+            self._poll.register(line.socket, POLLIN)
+
+    def send(self, peer: int, body: bytes) -> None:
+        """Send a body to a worker, now or while `receive` waits."""
+        line = self._lines[peer]
+        frame = framed(body)
+        if line.out:
+            line.out.append(memoryview(frame))
+            return
+        sent = line.pass_to_socket(frame)
+        if line.lost is not None:
+            self._lost = self._lost or line.lost
+        elif sent < len(frame):
+            line.out.append(memoryview(frame)[sent:])
+            self._poll.modify(line.socket, POLLIN | POLLOUT)
+            self._stuck += 1
+
+    def receive(self, timeout_s: float) -> list[tuple[int, bytes]]:
+        """Wait until something has arrived; empty after the timeout. Raises PeerGone, or ProtocolError."""
+        received: list[tuple[int, bytes]] = []
+        if self._spin_s > 0:
+            self._serve(self._poll.poll(0), received)
+            asleep_s = 0.0 if received else time.perf_counter() + self._spin_s
+            while not received and time.perf_counter() < asleep_s:
+                self._serve(self._poll.poll(0), received)
+        deadline_s = 0.0 if received else time.monotonic() + timeout_s
+        while not received:
+            lost = self._lost
+            self._serve(self._poll.poll(0 if lost else timeout_s * 1000), received)
+            if lost is not None and not received:
+                raise lost
+            if time.monotonic() >= deadline_s:
+                break
+        return received
+
+    def flush(self, timeout_s: float) -> None:
+        """Send what is left, as far as the peers take it in time."""
+        if not self._stuck:
+            return
+        deadline_s = time.monotonic() + timeout_s
+        for line in self._lines.values():
+            if line.out:
+                self._poll.modify(line.socket, POLLOUT)
+                while line.out and time.monotonic() < deadline_s:
+                    self._poll.poll(FLUSH_POLL_MS)
+                    line.push()
+                self._unstick(line)
+
+    def close(self) -> None:
+        """Close every connection. May be called again."""
+        for line in self._lines.values():
+            line.socket.close()
+
+    def _serve(self, ready: list[tuple[int, int]], received: list[tuple[int, bytes]]) -> None:
+        """Do what can be done with the sockets that are ready; whole bodies come behind `received`."""
+        for descriptor, event in ready:
+            line = self._by_descriptor[descriptor]
+            if event & POLLOUT:
+                line.push()
+                self._unstick(line)
+            if event & ~POLLOUT:
+                line.pull(received)
+            if line.lost is not None:
+                self._lost = self._lost or line.lost
+
+    def _unstick(self, line: _Line) -> None:
+        """Poll a line that was stuck as it is now."""
+        if line.out:
+            self._poll.modify(line.socket, POLLIN | POLLOUT)
+        else:
+            self._poll.modify(line.socket, POLLIN)
+            self._stuck -= 1

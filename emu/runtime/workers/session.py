@@ -1,0 +1,276 @@
+"""How is Ray started for a run, and how is everything of it gone afterwards?
+
+Without an address, a cluster of this machine alone is started for the run: no dashboard, the smallest
+object store, no usage statistics, no worker output in the terminal, its files in a directory that only this
+user may enter and that is removed at the end. It takes 5 to 7 seconds. With an address, that cluster is
+used and left running. Where this process is already connected to Ray (the tests, a notebook), the
+connection is used and kept.
+
+What is started is in sessions of its own, so that a signal to this process and its group (Ctrl-C,
+`timeout`) reaches this process alone, which then ends the rest: Ray would wait a minute for a cluster that
+dies under it.
+
+Ray is imported here and in the coordinator only, and only when a run needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+from emu.errors import RuntimeFailure, UsageError
+from emu.runtime.workers.grpc_probe import speaks_grpc
+from emu.runtime.workers.short_paths import private_directory, remove_private, started_for
+
+OBJECT_STORE_BYTES: Final = 80 * 1024 * 1024
+"""A little above the least that Ray accepts."""
+REACH_S: Final = 20.0
+UNPROTECTED: Final = (
+    "a Ray cluster that asks for no token runs whatever anyone on its network sends it; start it with "
+    "RAY_AUTH_MODE=token and set that here too, or say --unprotected"
+)
+ENVIRONMENT: Final = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_gcs_server_port_wait_time_s": "120",
+    "RAY_gcs_rpc_server_connect_timeout_s": "60",
+    "RAY_worker_register_timeout_seconds": "180",
+    "RAY_agent_register_timeout_ms": "300000",
+}
+"""What Ray reads, where the user has not said otherwise. By default it has workers at nice 15, where other
+processes of the machine come first: here they are as nice as whoever started them. And it gives its own
+processes 5 to 60 s to find each other, which on a machine with too much to do may take longer."""
+REACH_ENVIRONMENT: Final = {"RAY_NUM_REDIS_GET_RETRIES": "3"}
+"""How often a cluster that answers, but not as hoped, is asked again; a second lies between."""
+STARTS: Final = 2
+"""How often it is tried to start a cluster here: Ray gives a node 30 s to come up, whatever is said."""
+_TOKEN: Final = secrets.token_hex(32)
+"""Guards the clusters that this process starts; Ray caches it, so it lives as long as the process."""
+_CHOSEN: Final = any(
+    name in os.environ for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+)
+"""Whether the user has said how Ray authenticates; asked before Ray says so itself."""
+
+
+@contextmanager
+def ray_session(
+    address: str | None, cpus: int, unprotected: bool = False, wheel: Path | None = None
+) -> Iterator[None]:
+    """Ray, connected. `wheel` is the package for nodes of the cluster that lack it.
+
+    Raises RuntimeFailure in one line if that cannot be had, and UsageError for a cluster of other machines
+    that asks nobody for a token, unless it is to be used `unprotected`.
+    """
+    if address is not None:
+        _check_reachable(address)
+        if not unprotected and not _has_token() and not _is_here(address):
+            raise UsageError(f"{address}: {UNPROTECTED}")
+    wanted = ENVIRONMENT if address is None else ENVIRONMENT | REACH_ENVIRONMENT
+    os.environ.update({name: value for name, value in wanted.items() if name not in os.environ})
+    with endable():
+        import ray  # noqa: PLC0415  takes a second, which only runs on Ray pay
+
+    if ray.is_initialized():
+        yield
+        return
+    directory: Path | None = None
+    umask = os.umask(0o077)
+    try:
+        for left in reversed(range(STARTS if address is None else 1)):
+            if address is None:
+                directory = private_directory(inhabited=True)
+                _set_token(directory)
+            try:
+                _connect(address, cpus, directory, wheel)
+            except Exception as error:  # noqa: BLE001  Ray raises that where a node is late
+                if not left or "timed out" not in str(error).lower():
+                    raise _unusable(address, error) from None
+                ray.shutdown()
+                if directory is not None:
+                    remove_private(directory)
+            else:
+                break
+        os.umask(umask)
+        if address is not None and not unprotected and not _has_token():
+            _check_at_home(address)
+        with _quiet_standard_output():
+            yield
+    finally:
+        os.umask(umask)
+        ray.shutdown()
+        if directory is not None:
+            remove_private(directory)
+
+
+def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path | None) -> None:
+    import ray  # noqa: PLC0415  as above
+
+    if address is not None:
+        with _quiet_standard_error():
+            shipped = {} if wheel is None else {"py_modules": [str(wheel)]}
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
+        return
+    assert directory is not None, address
+    with started_for(directory), endable():
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            num_gpus=0,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _temp_dir=str(directory),
+        )
+
+
+@contextmanager
+def endable() -> Iterator[None]:
+    """Let one SIGINT or SIGTERM end what is done here with KeyboardInterrupt, and leave both as they were.
+
+    Python raises KeyboardInterrupt wherever it is, and where that is a destructor or a callback, nobody hears
+    of it; some libraries take it for a failure of theirs. So it is noted too, and raised again at the end.
+    Ray replaces what SIGTERM does by an exit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    except Exception:
+        if asked:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # which was there before Python
+                signal.signal(number, handler)
+    if asked:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _quiet_standard_output() -> Iterator[None]:
+    """Keep Ray from printing what it notices of nodes where results are printed: the run says it itself."""
+    from ray._private import worker  # noqa: PLC0415  as above; there is no public way
+
+    printing = worker.print_to_stdstream
+    worker.print_to_stdstream = _print_nothing
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = printing
+
+
+def _print_nothing(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """In place of Ray's `print_to_stdstream`."""
+
+
+@contextmanager
+def _quiet_standard_error() -> Iterator[None]:
+    """Drop what Ray's C++ side writes of every attempt to connect; the exception says it too."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _set_token(directory: Path) -> None:
+    """Let nobody else use the cluster, unless the user has chosen a way of doing that."""
+    if not _CHOSEN:
+        path = directory / "token"
+        path.write_text(_TOKEN, encoding="ascii")
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
+
+
+def _has_token() -> bool:
+    """Whether this process shows a token to the clusters it connects to, and so cannot do without one."""
+    mode = os.environ.get("RAY_AUTH_MODE", "")
+    if mode:
+        return mode.lower() == "token"
+    given = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    return given or Path.home().joinpath(".ray", "auth_token").exists()
+
+
+def _is_here(address: str) -> bool:
+    """Whether an address is one of this machine: something can be bound to it."""
+    if address == "auto":
+        return True  # asked again once the nodes are known
+    host = address.removeprefix("ray://").rpartition(":")[0].strip("[]")
+    try:
+        for family, kind, protocol, _, where in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(where)
+    except OSError:
+        return False
+    return True
+
+
+def _check_at_home(address: str) -> None:
+    """Refuse a cluster that has nodes on other machines. Raises UsageError."""
+    import ray  # noqa: PLC0415  as above
+
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        host = str(node["NodeManagerAddress"])
+        if node["Alive"] and not _is_here(f"{host}:0"):
+            raise UsageError(f"{address}: its node {host} is another machine; {UNPROTECTED}")
+
+
+def _check_reachable(address: str) -> None:
+    """Say so at once if nothing listens at HOST:PORT, or no gRPC server; Ray itself tries for minutes."""
+    if address == "auto":
+        return
+    plain = address.removeprefix("ray://")
+    host, _, port = plain.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"{address!r} is no address of a Ray cluster; accepted: auto, HOST:PORT, ray://HOST:PORT"
+        )
+    try:
+        speaks = speaks_grpc(host, int(port), REACH_S)
+    except OSError as error:
+        reason = error.strerror or str(error) or "no answer"
+        raise RuntimeFailure(f"no Ray cluster at {address}: {reason}") from None
+    if not speaks:
+        raise RuntimeFailure(f"no Ray cluster at {address}: something else listens there")
+
+
+def _unusable(address: str | None, error: Exception) -> RuntimeFailure:
+    """Why Ray cannot be had, in a line."""
+    where = "on this machine" if address is None else f"at {address}"
+    hint = "" if address is None or _CHOSEN else "; if it asks for a token, set RAY_AUTH_MODE=token"
+    return RuntimeFailure(f"Ray {where} cannot be used: {_first_line(error)}{hint}")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]

@@ -1,0 +1,132 @@
+"""What does the thread of a worker do, from the first window to the last?
+
+It runs rounds: sends what its participant has to send, waits for the others, runs its window slice by
+slice. Between slices, and whenever it has waited a moment, it looks whether somebody asked it to stop or
+scrapes it. How it ended comes back as a report, never as an exception: a worker that fails tells its peers
+why before it goes, so that they do not guess.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from emu.errors import EmuError
+from emu.runtime.live.pacing import Pace
+from emu.runtime.outcome import Ending
+from emu.runtime.recovery.saving import Wishes
+from emu.runtime.sync.garbage import quiet_collector
+from emu.runtime.sync.logical_process import Participant, Sends
+from emu.runtime.sync.sync_messages import PeerLeft, encode_leave
+from emu.runtime.workers.exchange import Exchange, PeerGone
+from emu.runtime.workers.worker_report import Fault, Report
+
+WAIT_S: Final = 0.05
+FLUSH_S: Final = 5.0
+
+
+class Simulation:
+    """Runs one participant over an exchange until the run ends. `between` is called between slices."""
+
+    def __init__(
+        self,
+        participant: Participant,
+        exchange: Exchange | None,
+        between: Callable[[], None],
+        wishes: Wishes | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.participant = participant
+        self.stop_asked = False
+        self.wishes = wishes
+        """The sync points to request; on worker 0 only."""
+        self.waited_ps = 0
+        """Wall time for which others were waited for."""
+        self._exchange = exchange
+        self._between = between
+        self._pace = pace
+
+    def run(self) -> Report:
+        """Run to the end. Devices are started by the caller."""
+        ending: Ending | None = None
+        fault, message, details = Fault.NONE, "", ""
+        with quiet_collector():
+            begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
+            try:
+                ending = self._rounds()
+            except (PeerGone, PeerLeft) as error:
+                fault, message = Fault.PEER, str(error)
+            except EmuError as error:
+                fault, message = Fault.OWN, str(error)
+            except Exception as error:  # noqa: BLE001  reported with its traceback, by the coordinator
+                fault, message = Fault.OWN, f"{type(error).__name__}: {error}"
+                details = traceback.format_exc()
+            wall_s, cpu_s = time.perf_counter() - begin_wall_s, time.process_time() - begin_cpu_s
+        if fault is not Fault.NONE:
+            self._say_goodbye(message)
+        return Report(
+            ending,
+            fault,
+            message,
+            details,
+            self.participant.virtual_ps if ending is not None else self.participant.partition.now_ps(),
+            self.participant.machine.round,
+            wall_s,
+            cpu_s,
+        )
+
+    def _rounds(self) -> Ending | None:
+        participant, wishes, pace = self.participant, self.wishes, self._pace
+        while True:
+            while pace is not None and (nap_s := pace.hold_s()) > 0:
+                time.sleep(nap_s)
+                self._between()
+                if self.stop_asked:
+                    return None
+            if wishes is not None:
+                wishes.put()
+            self._send(participant.open())
+            while not participant.complete:
+                assert self._exchange is not None, participant.machine.missing()
+                begin_ns = time.perf_counter_ns()
+                received = self._exchange.receive(WAIT_S)
+                self.waited_ps += (time.perf_counter_ns() - begin_ns) * 1000
+                for peer, body in received:
+                    self._send(participant.take(peer, body))
+                if self.stop_asked:
+                    return None
+                if not received:
+                    self._between()
+            if self._exchange is not None:
+                self._exchange.flush(FLUSH_S)
+            ending = participant.close()
+            if ending is not None:
+                return ending
+            done = False
+            while not done:
+                done = participant.run_slice()
+                if self.stop_asked:
+                    return None
+                self._between()
+                if wishes is not None and (wishes.soon or participant.machine.asked) and not done:
+                    participant.cut_window()
+
+    def _send(self, sends: Sends) -> None:
+        for peer, body in sends:
+            assert self._exchange is not None, peer
+            self._exchange.send(peer, body)
+
+    def _say_goodbye(self, reason: str) -> None:
+        if self._exchange is None:
+            return
+        for peer in self.participant.machine.peers:
+            try:
+                self._exchange.send(peer, encode_leave(reason))
+            except EmuError:
+                continue
+        try:
+            self._exchange.flush(FLUSH_S)
+        except EmuError:
+            return

@@ -1,0 +1,371 @@
+"""What is the Ray actor that hosts devices?
+
+An async actor: its loop is asyncio's, with trio as a guest for connections, handshake and (over TCP) the
+windows; the simulation has a thread of its own. A call takes about a millisecond, and up to a slice longer
+while the simulation runs. The coordinator calls, in this order: `prepare` (build the devices from the
+scenario's text, open the sockets), `connect`, `run` (returns when the run is over, for whatever reason),
+`collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go back it calls `close` and begins anew
+with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers, texts,
+tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+import emu
+from actors.fabric.model import Topology
+from actors.kernel.event import NEVER_PS
+from emu.build.devices import draw
+from emu.errors import EmuError, RuntimeFailure
+from emu.runtime.blueprint import spread
+from emu.runtime.live.changes import Changes
+from emu.runtime.live.orders import LOOK_S
+from emu.runtime.live.pacing import Pace
+from emu.runtime.outcome import Made, Progress
+from emu.runtime.pages.scrape import Scrape
+from emu.runtime.pages.state_series import StateReading
+from emu.runtime.recovery.saving import Saver, Wishes
+from emu.runtime.recovery.snapshot import fingerprint, from_bytes, resume
+from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
+from emu.runtime.sampling import Sampler, Share
+from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.partition import Partition
+from emu.runtime.sync.placement import Placement
+from emu.runtime.sync.sync_points import SyncPoint
+from emu.runtime.waiting import waits_of
+from emu.runtime.workers.edition import edition
+from emu.runtime.workers.exchange import Exchange, SocketExchange
+from emu.runtime.workers.guest import TrioGuest
+from emu.runtime.workers.handshake import RunIdentity
+from emu.runtime.workers.peers import Address, Peers, StreamExchange
+from emu.runtime.workers.plain_records import PlainRecord, to_plain
+from emu.runtime.workers.simulation import Simulation
+from emu.runtime.workers.worker_report import Report
+from emu.scenario.load import load_text
+
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+SPIN_S: Final = 0.0002
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """What a worker is told: everything else it works out from the scenario."""
+
+    worker: int
+    workers: int
+    placement: Placement
+    scenario: str
+    """The effective scenario, as text."""
+    run: str
+    secret: bytes
+    sockets: str
+    tcp_host: str
+    """The address on which other hosts reach this worker; empty if none need to."""
+    metrics: bool
+    incarnation: int = 0
+    """See `emu.runtime.workers.handshake`."""
+    moves: tuple[tuple[int, int], ...] = ()
+    """Devices that do not live where the placement puts them, and the workers that host them."""
+    snapshots: str = ""
+    """Where shares of snapshots go and are read; empty where that directory cannot be reached."""
+    snapshots_at_ps: tuple[int, ...] = ()
+    """When to take one, besides when asked."""
+    resume_ps: int = -1
+    """The sync point whose snapshot the run goes on from; -1 for the start."""
+    end_ps: int = NEVER_PS
+    """The end of a run that is repeated, where that is before its scenario's."""
+    changes: tuple[tuple[str, int], ...] = ()
+    """What was done to a live run so far, and when: see `emu.runtime.live.changes`."""
+    aims: tuple[Made, ...] = ()
+    """What faults that hit the busiest were found to hit so far."""
+    pace_ps: int = 0
+    """Virtual time a second of wall time at most; 0 for as fast as can be."""
+    watch_s: float = 0.0
+    """A paced run waits for a coordinator that has not looked for so long."""
+    live: bool = False
+    """Whether faults may be injected."""
+
+    def __repr__(self) -> str:
+        return f"WorkerSpec(worker={self.worker}, workers={self.workers}, run={self.run!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an actor runs."""
+
+    pid: int
+    host: str
+    """Equal for actors that share Unix sockets."""
+    node: str
+    ip: str
+    """The address on which other hosts reach its node."""
+    ray_node: str
+    """As Ray calls the node."""
+    compiled: bool
+    """Whether the packet path is compiled there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a worker says of itself once it is built."""
+
+    address: Address
+    metrics_address: str
+    build_s: float
+
+
+@dataclass(slots=True)
+class _Hosted:
+    """What a worker has built."""
+
+    spec: WorkerSpec
+    topology: Topology
+    partition: Partition
+    sampler: Sampler
+    changes: Changes
+    participant: Participant
+    scrape: Scrape
+    metrics_address: str
+    saver: Saver
+    wishes: Wishes | None
+
+
+class Worker:
+    """The actor; one of a run."""
+
+    def __init__(self) -> None:
+        self._hosted: _Hosted | None = None
+        self._guest: TrioGuest | None = None
+        self._peers: Peers | None = None
+        self._address: Address | None = None
+        self._exchange: Exchange | None = None
+        self._simulation: Simulation | None = None
+        self._pace: Pace | None = None
+        self._page: Scrape | None = None
+        """The metrics page of the incarnation before."""
+
+    async def where(self) -> Place:
+        """Where this actor runs."""
+        import ray  # noqa: PLC0415  an actor runs where Ray is
+
+        ip: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        ident: str = ray.get_runtime_context().get_node_id()
+        return Place(os.getpid(), host_identity(), socket.gethostname(), ip, ident, emu.is_compiled())
+
+    async def edition(self) -> tuple[str, str]:
+        """Its host's name, and the edition of emu that it runs."""
+        return socket.gethostname(), await asyncio.to_thread(edition)
+
+    async def prepare(self, spec: WorkerSpec, snapshot: bytes = b"") -> Prepared | EmuError:
+        """Build the devices and open the sockets.
+
+        To go on from a snapshot that this host cannot read, the snapshot comes along, as bytes.
+        """
+        begun_s = time.perf_counter()
+        try:
+            page, self._page = self._page, None
+            hosted = self._hosted = await asyncio.to_thread(_build, spec, snapshot, page)
+            self._guest = TrioGuest()
+            await self._guest.ready()
+            identity = RunIdentity(spec.run, spec.secret, spec.workers, spec.incarnation)
+            self._peers = Peers(identity, spec.worker)
+            hosted.scrape.refused = partial(getattr, self._peers, "refused")
+            self._address = await self._guest.call(self._peers.listen, host_identity(), spec.tcp_host)
+        except EmuError as error:
+            return error
+        self._guest.spawn(self._peers.serve)
+        return Prepared(self._address, hosted.metrics_address, time.perf_counter() - begun_s)
+
+    async def connect(self, addresses: list[Address]) -> EmuError | None:
+        """Connect to the peers this worker talks to."""
+        assert self._guest is not None and self._peers is not None, "prepare comes first"
+        assert self._hosted is not None and self._address is not None, "prepare comes first"
+        peers = self._hosted.participant.machine.peers
+        ways = {peer: addresses[peer].way_from(self._address, self._hosted.spec.sockets) for peer in peers}
+        try:
+            await self._guest.call(self._peers.connect, ways)
+        except EmuError as error:
+            return error
+        except trio.Cancelled:
+            return RuntimeFailure(f"worker {self._hosted.spec.worker} was told to go back while it connected")
+        if all(way.startswith("/") for way in ways.values()):
+            self._exchange = SocketExchange(self._peers.take_sockets(), _patience_s(self._hosted.spec))
+        else:
+            assert self._guest.token is not None, "the guest is ready"
+            self._exchange = StreamExchange(
+                self._peers.streams, self._guest.token, self._guest.spawn, self._peers.seals
+            )
+        return None
+
+    async def run(self) -> Report:
+        """Run until the run is over."""
+        hosted = self._hosted
+        assert hosted is not None, "prepare comes first"
+        between = hosted.scrape.answer
+        if hosted.spec.pace_ps and hosted.spec.worker == 0:
+            self._pace = Pace(hosted.participant.machine, hosted.spec.pace_ps, hosted.spec.watch_s)
+        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, self._pace)
+        hosted.scrape.waited_ps = partial(getattr, self._simulation, "waited_ps")
+        if hosted.spec.resume_ps < 0:
+            hosted.partition.start()
+        return await asyncio.to_thread(self._simulation.run)
+
+    async def progress(self, heard_ps: int) -> tuple[Progress, list[Share], list[Saved], list[int]]:
+        """How far this worker is, its shares of samples after `heard_ps`, of snapshots since the last call,
+        and when changes were made.
+        """
+        assert self._hosted is not None, "prepare comes first"
+        if self._pace is not None:
+            self._pace.watched()
+        # In this order: whoever hears of a snapshot has then heard of every sample before it, and whoever
+        # hears of a sample, of every change before that.
+        saved = self._hosted.saver.drain()
+        shares = self._hosted.sampler.unheard(heard_ps)
+        made_ps = list(self._hosted.changes.made_ps)
+        refusals = () if self._peers is None else self._peers.drain_refusals()
+        lines = tuple(f"worker {self._hosted.spec.worker} refused {one}" for one in refusals)
+        progress = replace(self._hosted.scrape.progress(), refusals=lines)
+        return progress, shares, saved, made_ps
+
+    async def page(self) -> tuple[int, bytes]:
+        """What the metrics page shows, for who cannot reach it, and a virtual time that it is not beyond."""
+        assert self._hosted is not None, "prepare comes first"
+        return await asyncio.to_thread(self._hosted.scrape.page)
+
+    async def snapshot(self) -> None:
+        """Have a snapshot taken as soon as possible; worker 0 only."""
+        if self._hosted is not None and self._hosted.wishes is not None:
+            self._hosted.wishes.soon = True
+
+    async def share(self, sync_ps: int) -> bytes:
+        """The share of a snapshot that is kept here in memory; empty if it is not."""
+        return b"" if self._hosted is None else self._hosted.saver.kept.get(sync_ps, b"")
+
+    async def stage(self, change: str) -> None:
+        """Take a change that will be made at a sync point."""
+        assert self._hosted is not None, "prepare comes first"
+        self._hosted.changes.stage(change)
+
+    async def request_changes(self, count: int, not_before_ps: int) -> None:
+        """Have so many changes made, which every worker was given; worker 0 only."""
+        assert self._hosted is not None, "prepare comes first"
+        self._hosted.participant.machine.request_changes(count, not_before_ps)
+
+    async def made(self, count: int) -> int:
+        """When change number `count` was made here, once it is."""
+        assert self._hosted is not None, "prepare comes first"
+        made_ps = self._hosted.changes.made_ps
+        while len(made_ps) < count:  # noqa: ASYNC110  the thread that simulates makes it, and knows no loop
+            await asyncio.sleep(LOOK_S)
+        return made_ps[count - 1]
+
+    async def request_end(self) -> None:
+        """Have the run end, as finished; worker 0 only."""
+        if self._hosted is not None:
+            self._hosted.participant.machine.request_end()
+
+    async def stop(self) -> None:
+        """End the simulation at the next slice."""
+        if self._simulation is not None:
+            self._simulation.stop_asked = True
+
+    async def collect(self) -> tuple[list[PlainRecord], int]:
+        """What the devices leave behind, and the peak resident memory of this process in bytes."""
+        assert self._hosted is not None, "prepare comes first"
+        await asyncio.to_thread(self._hosted.saver.finish)
+        self._hosted.scrape.publish()
+        records = [to_plain(record) for record in records_of(self._hosted.partition)]
+        return records, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    async def waits(self) -> list[tuple[int, int, str, bool]]:
+        """What the devices wait for, where a job is unfinished: see `emu.runtime.waiting`."""
+        assert self._hosted is not None, "prepare comes first"
+        found = waits_of(self._hosted.partition.devices, self._hosted.topology)
+        return [(one.device, one.waits_for, one.why, one.paused) for one in found]
+
+    async def close(self, keep_page: bool = False) -> None:
+        """Close, remove and forget everything: the actor is as new. May be called again.
+
+        With `keep_page` the metrics page stays, for the next `prepare` of the same worker.
+        """
+        await self.stop()
+        guest, self._guest = self._guest, None
+        if self._exchange is not None:
+            self._exchange.close()
+        if guest is not None:
+            if self._peers is not None:
+                await guest.call(self._peers.close)
+            await guest.close()
+        page, self._page = self._page, None
+        if self._hosted is not None:
+            page = self._hosted.scrape
+            await asyncio.to_thread(self._hosted.saver.close)
+        if keep_page:
+            self._page = page
+        elif page is not None:
+            page.close()
+        self._hosted = self._peers = self._address = self._exchange = self._simulation = self._pace = None
+
+
+def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
+    scenario = load_text(spec.scenario, "scenario").scenario
+    plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves)
+    partition, machine = plan.partition(spec.worker), plan.machine(spec.worker, spec.end_ps)
+    sampler = Sampler(partition)
+    changes = Changes(plan, spec.worker, partition, machine, spec.live)
+    files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
+    place = None if files is None else partial(files.path_of, worker=spec.worker)
+    saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
+    wishes = Wishes(machine, spec.snapshots_at_ps) if spec.worker == 0 else None
+
+    def act(sync: SyncPoint) -> None:
+        sampler.act(sync)
+        changes.act(sync)
+        saver.act(participant, sync)
+        if wishes is not None and sync.requested:
+            wishes.passed()
+
+    participant = Participant(partition, machine, act, changes.busiest)
+    if spec.resume_ps >= 0:
+        found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
+        resume([participant], found)
+    changes.restore(spec.changes, spec.aims, spec.resume_ps)
+
+    def windows() -> int:
+        return machine.round
+
+    if page is None:
+        page = Scrape(plan.topology, [partition], windows)
+    else:
+        page.host([partition], windows)
+    page.aims = changes.aims
+    if spec.metrics:
+        page.state = StateReading(plan, partition.devices, changes.faults)
+    metrics_address = page.start(scenario) if spec.metrics else ""
+    return _Hosted(
+        spec, plan.topology, partition, sampler, changes, participant, page, metrics_address, saver, wishes
+    )
+
+
+def _patience_s(spec: WorkerSpec) -> float:
+    """How long a worker looks for its peers' parcels before it sleeps: where each has a core, as long as a
+    window takes; where they share cores, not at all, for then it would keep a peer from running."""
+    return SPIN_S if spec.workers <= len(os.sched_getaffinity(0)) else 0.0
+
+
+def host_identity() -> str:
+    """Equal for processes that see the same Unix sockets: one boot of one kernel, one view of /tmp."""
+    boot = BOOT_ID.read_text("ascii").strip() if BOOT_ID.exists() else socket.gethostname()
+    place = Path("/tmp").stat()  # noqa: S108  asked for its identity, not written to
+    return f"{boot}/{place.st_dev}/{place.st_ino}"

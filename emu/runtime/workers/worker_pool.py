@@ -1,0 +1,72 @@
+"""How do workers outlive a run, for the next one?
+
+Ray takes 5 to 10 seconds to start, and an actor about a second of CPU. Whoever makes many short runs (a
+sweep, a notebook, the tests) opens a session: Ray stays up in it, and the workers of a run that ended in
+order wait for the next. A kept worker has closed and forgotten everything of its run, so it knows no more
+than a new one. Only its peak memory is that of its life.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from emu.errors import UsageError
+from emu.runtime.workers.session import ray_session
+
+
+class Crew:
+    """Actors that wait for a run."""
+
+    def __init__(self) -> None:
+        self._idle: list[Any] = []
+
+    def take(self, most: int) -> list[Any]:
+        """At most so many; they belong to the caller."""
+        taken = self._idle[:most]
+        del self._idle[:most]
+        return taken
+
+    def give_back(self, actors: list[Any]) -> None:
+        """They have closed, and wait again; in the order in which they were taken."""
+        self._idle[:0] = actors
+
+    def dismiss(self) -> None:
+        """End those that wait."""
+        import ray  # noqa: PLC0415  Ray only where it is needed
+
+        for actor in self.take(len(self._idle)):
+            ray.kill(actor)
+
+
+_open: list[Crew] = []
+"""The crew of the open session, if there is one."""
+
+
+def crew_of_session() -> Crew | None:
+    """The crew of the session that is open in this process, if there is one."""
+    return _open[0] if _open else None
+
+
+@contextmanager
+def session(
+    address: str | None = None, *, unprotected: bool = False, wheel: Path | None = None
+) -> Iterator[None]:
+    """Keep Ray and the workers between the runs inside; without an address Ray is started on this machine.
+    `unprotected` and `wheel` are as of `RunOptions`.
+
+    Raises RuntimeFailure if Ray cannot be had, and UsageError in a session.
+    """
+    if _open:
+        raise UsageError("a session is open already")
+    with ray_session(address, os.cpu_count() or 1, unprotected, wheel):
+        crew = Crew()
+        _open.append(crew)
+        try:
+            yield
+        finally:
+            _open.clear()
+            crew.dismiss()

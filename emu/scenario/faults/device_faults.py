@@ -1,0 +1,237 @@
+"""What breaks at switches, NICs, GPUs and hosts? The kinds of fault that hit them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from actors.fabric.model import Role, Topology
+from actors.wire.fault import FLIP, HUNG, PAIR_ERROR, RECEIVE, RESET, SLOW
+from emu.scenario.faults.base import Objection, RecurringFault, Strike
+from emu.scenario.faults.effects import held, links_at, lost_gpu, lost_host, slow_host
+from emu.scenario.faults.events import Change
+from emu.scenario.faults.targets import Aim, Spot
+from emu.scenario.sections.section import Refusal
+from emu.scenario.yaml.values import PositiveFraction, PositiveTimePs, RateBps
+from emu.units import parse_time
+
+if TYPE_CHECKING:
+    from emu.scenario.schema import Scenario
+
+
+class SwitchCrash(RecurringFault):
+    """A switch goes dark: all its links lose their signal, and what it held is dropped."""
+
+    aim: ClassVar[Aim] = "switch"
+    kind: Literal["switch_crash"] = "switch_crash"
+    """Until it is back, if ever."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """All its links."""
+        links = links_at(topology, spot.node)
+        return Strike(held(topology, links), links, links)
+
+
+class SwitchReboot(SwitchCrash):
+    """A switch goes dark and comes back after its boot time."""
+
+    kind: Literal["switch_reboot"] = "switch_reboot"  # type: ignore[assignment]
+    """As a crash that ends by itself."""
+    boot_time_ps: PositiveTimePs = parse_time("90s")
+    """From the last frame to the first. 90 s is a choice: a cold start of a data-centre switch."""
+
+    @property
+    def lasts_ps(self) -> int:
+        """How long it is dark."""
+        return self.boot_time_ps
+
+    def check(self) -> Iterator[Refusal]:
+        """The boot time says how long."""
+        if self.for_ps is not None:
+            yield Refusal(("for",), "is not for a reboot", "boot_time")
+
+
+class SwitchDrain(RecurringFault):
+    """A switch is taken out of routing while its links stay up: nothing is lost."""
+
+    aim: ClassVar[Aim] = "switch"
+    kind: Literal["switch_drain"] = "switch_drain"
+    """The others send nothing new through it after `routing.convergence`."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """What the others know of its links."""
+        return Strike([], (), links_at(topology, spot.node), spot.node)
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """NICs have nowhere else to go."""
+        if any(topology.nodes[end.peer].role is Role.NIC for end in topology.ports(spot.node)):
+            yield Objection(
+                "target", f"{spot.name} has NICs, which it would cut off", "a switch above the leaves"
+            )
+
+
+class NicDown(RecurringFault):
+    """A NIC loses all its links."""
+
+    aim: ClassVar[Aim] = "nic"
+    kind: Literal["nic_down"] = "nic_down"
+    """Its queue pairs stay what they were."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """All its links."""
+        links = links_at(topology, spot.node)
+        return Strike(held(topology, links), links, links)
+
+
+class NicPortDown(RecurringFault):
+    """One port of a NIC loses its link; with two, the other takes over."""
+
+    aim: ClassVar[Aim] = "nic"
+    kind: Literal["nic_port_down"] = "nic_port_down"
+    """The link behind it is down."""
+    port: Annotated[int, Field(ge=0, le=7)] = 0
+    """Which port."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The link behind the port."""
+        links = links_at(topology, spot.node, (self.port,))
+        return Strike(held(topology, links), links, links)
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """The NIC has the port."""
+        count = len(links_at(topology, spot.node))
+        if self.port >= count:
+            yield Objection("port", f"{spot.name} has no port {self.port}", f"0 to {count - 1}")
+
+
+class NicReset(RecurringFault):
+    """A NIC is reset: its queue pairs are in error, and its links are down while it starts."""
+
+    aim: ClassVar[Aim] = "nic"
+    kind: Literal["nic_reset"] = "nic_reset"
+    """What is posted is flushed; jobs that used it fail."""
+    for_ps: PositiveTimePs = parse_time("1ms")
+    """How long it takes to start. 1 ms is a choice."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The queue pairs, and the links."""
+        links = links_at(topology, spot.node)
+        return Strike([Change(int(RESET), spot.node, 0), *held(topology, links)], links, links)
+
+
+class QpError(RecurringFault):
+    """A queue pair of a NIC goes into error and flushes what is posted."""
+
+    aim: ClassVar[Aim] = "nic"
+    kind: Literal["qp_error"] = "qp_error"
+    """Only its owner can bring it back, by way of RESET; the job that used it fails."""
+    pair: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Which queue pair, by its index in the NIC."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The queue pair."""
+        return Strike([Change(int(PAIR_ERROR), spot.node, self.pair)])
+
+
+class SlowReceiver(RecurringFault):
+    """Memory behind a NIC takes what arrives more slowly than the link brings it."""
+
+    aim: ClassVar[Aim] = "nic"
+    kind: Literal["slow_receiver"] = "slow_receiver"
+    """The NIC's buffer fills and it pauses its leaf: to everyone else a slow network."""
+    rate_bps: RateBps
+    """Payload that memory takes. The buffer is that of `nic.receive`."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The NIC's way to memory."""
+        return Strike([Change(int(RECEIVE), spot.node, 0, (self.rate_bps, 0, 0))])
+
+
+class GpuSlow(RecurringFault):
+    """A GPU takes longer for everything, as one that is too hot."""
+
+    aim: ClassVar[Aim] = "gpu"
+    kind: Literal["gpu_slow"] = "gpu_slow"
+    """Copies and computation."""
+    factor: PositiveFraction = Fraction(2)
+    """Times as long."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The GPU."""
+        return Strike([Change(int(SLOW), spot.node, 0, (int(self.factor * 1000), 0, 0))])
+
+
+class GpuHung(RecurringFault):
+    """A GPU does nothing that it is asked for until it goes on."""
+
+    aim: ClassVar[Aim] = "gpu"
+    kind: Literal["gpu_hung"] = "gpu_hung"
+    """What was asked for meanwhile is done then."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The GPU."""
+        return Strike([Change(int(HUNG), spot.node, 0)])
+
+
+class BitFlip(RecurringFault):
+    """A bit of a GPU's memory turns over, past every check of the wire: a result comes out wrong."""
+
+    aim: ClassVar[Aim] = "gpu"
+    kind: Literal["bit_flip"] = "bit_flip"
+    """Of what its collectives work on just then; with `payload: real`."""
+    bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
+    """Which bit of the rank's buffer, counted from its start and round again."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The GPU."""
+        return Strike([Change(int(FLIP), spot.node, 0, (self.bit, 0, 0))])
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """There is something to turn over."""
+        if scenario.payload != "real":
+            yield Objection("kind", "GPUs hold nothing: packets carry sizes only", "payload: real")
+        elif scenario.ncclx.zero_copy:
+            reason = "what NICs read and write themselves cannot turn over (ncclx.zero_copy)"
+            yield Objection("kind", reason, "ncclx.zero_copy: false")
+
+
+class GpuLost(RecurringFault):
+    """A GPU falls off the bus: what it was doing is lost, its rank fails."""
+
+    aim: ClassVar[Aim] = "gpu"
+    kind: Literal["gpu_lost"] = "gpu_lost"
+    """The host sees it at once (Xid 79) and reports."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The GPU, and its host."""
+        return Strike(lost_gpu(topology, spot.node))
+
+
+class HostLost(RecurringFault):
+    """A server goes dark, with its GPUs and NICs; nobody is told."""
+
+    aim: ClassVar[Aim] = "host"
+    kind: Literal["host_lost"] = "host_lost"
+    """Peers find out by their timeouts; when it is back, its ranks report that they failed."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """The whole server."""
+        changes, links = lost_host(topology, spot.node)
+        return Strike(changes, links, links)
+
+
+class Straggler(RecurringFault):
+    """A server is slower than the others: MegaScale saw 0.5 % of hosts about 10 % slower."""
+
+    aim: ClassVar[Aim] = "host"
+    kind: Literal["straggler"] = "straggler"
+    """All its GPUs, and its proxies."""
+    factor: PositiveFraction = Fraction(11, 10)
+    """Times as long."""
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """GPUs and host."""
+        return Strike(slow_host(topology, spot.node, int(self.factor * 1000)))

@@ -1,0 +1,181 @@
+"""How often does what break by itself? The kind `random`: faults drawn from rates.
+
+Every component that a class aims at breaks as a Poisson process of its own: so many times an hour, times the
+acceleration, since a run lasts milliseconds and a fleet months. The draws depend on the scenario's seed, the
+fault's place in the list and the class's, and on nothing else.
+
+`table: llama3` has the failures of Llama 3's training (54 days, 16,384 GPUs, 419 unexpected interruptions),
+mapped to what the emulator can break:
+
+    gpu_lost    GPU 148, HBM3 72, SRAM 19        gpu_hung   system processor 17, NCCL watchdog 7
+    gpu_slow    GPU thermal 6                    nic_down   NIC 7
+    host_lost   software 54, host maintenance 32, PSU 3, SSD 3, chassis 2, IO board 2, CPU 2, memory 2
+    link_down   switch or cable 35
+
+Silent corruption and dependencies (8 of 419) break nothing that is modelled. Rates are per hour and
+component, with 8 GPUs to a host and, for cables, as many as GPUs. Source: The Llama 3 Herd of Models,
+table 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field
+
+from actors.fabric.model import Topology
+from actors.kernel.mixing import Stream
+from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
+from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
+from emu.scenario.faults.link_faults import LinkDown
+from emu.scenario.faults.targets import Aim, Spot
+from emu.scenario.sections.section import Refusal, RefusedError, Section
+from emu.scenario.yaml.values import PositiveTimePs, Reading
+from emu.spelling import shown
+from emu.units import FRACTION_ACCEPTED, PS_PER_S, parse_fraction, parse_time
+
+if TYPE_CHECKING:
+    from emu.scenario.schema import Scenario
+
+HOUR_PS: Final = 3600 * PS_PER_S
+DRAWS_PURPOSE: Final = 1 << 23
+_EXACT: Final = Context(prec=40)
+
+
+def _read_rate(value: object) -> Fraction:
+    rate = parse_fraction(value)
+    if rate <= 0 or rate > 10**15 or rate.denominator > 10**15:
+        raise RefusedError(f"{shown(value)} is out of range", "a number above 0, at most 1e15")
+    return rate
+
+
+PerHour = Annotated[
+    Fraction,
+    Reading(
+        _read_rate,
+        lambda rate: f"{rate.numerator}/{rate.denominator}",
+        FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "number",
+    ),
+]
+DrawnKind = Literal["link_down", "nic_down", "gpu_slow", "gpu_hung", "gpu_lost", "host_lost"]
+DRAWN: Final[dict[str, type[LinkDown | NicDown | GpuSlow | GpuHung | GpuLost | HostLost]]] = {
+    "link_down": LinkDown,
+    "nic_down": NicDown,
+    "gpu_slow": GpuSlow,
+    "gpu_hung": GpuHung,
+    "gpu_lost": GpuLost,
+    "host_lost": HostLost,
+}
+_LLAMA3_GPU_HOURS: Final = 54 * 24 * 16384
+LLAMA3: Final[tuple[tuple[DrawnKind, str, Fraction], ...]] = (
+    ("gpu_lost", "gpu", Fraction(239, _LLAMA3_GPU_HOURS)),
+    ("gpu_hung", "gpu", Fraction(24, _LLAMA3_GPU_HOURS)),
+    ("gpu_slow", "gpu", Fraction(6, _LLAMA3_GPU_HOURS)),
+    ("nic_down", "nic", Fraction(7, _LLAMA3_GPU_HOURS)),
+    ("host_lost", "host", Fraction(100 * 8, _LLAMA3_GPU_HOURS)),
+    ("link_down", "*:*", Fraction(35, _LLAMA3_GPU_HOURS)),
+)
+
+
+class FailureClass(Section):
+    """One way to break, and how often."""
+
+    fails: DrawnKind
+    """The kind of fault."""
+    target: TargetName
+    """What may break: a pattern or a role; each thing that fits has the rate."""
+    per_hour: PerHour
+    """How often one of them breaks in an hour of real life."""
+    for_ps: PositiveTimePs | None = None
+    """How long it lasts. Default: until the end of the run."""
+
+
+class Drawn(NamedTuple):
+    """One draw: a fault of one thing."""
+
+    section: LinkDown | NicDown | GpuSlow | GpuHung | GpuLost | HostLost
+    at_ps: int
+
+
+class RandomFaults(FaultSection):
+    """Whatever breaks by itself, drawn from the seed."""
+
+    drawn = True
+    kind: Literal["random"] = "random"
+    """Failures by rate."""
+    table: Literal["llama3"] | None = None
+    """A table of failure classes, in place of `classes`."""
+    classes: Annotated[tuple[FailureClass, ...], Field(max_length=64)] = ()
+    """What breaks how often."""
+    acceleration: PerHour
+    """Hours of real life in an hour of virtual time; printed when a run begins."""
+    within_ps: PositiveTimePs = parse_time("10ms")
+    """For how long, from `at` on, things break."""
+    repaired_after_ps: PositiveTimePs | None = None
+    """How long what `table` breaks lasts. Default: until the end of the run."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Either a table or classes."""
+        if (self.table is None) == (not self.classes):
+            yield Refusal((), "needs failure classes", "either table or classes")
+
+    def times_ps(self, end_ps: int) -> Iterator[tuple[int, int]]:
+        """For how long things break; what breaks may last longer."""
+        yield self.at_ps, self.at_ps + self.within_ps
+
+    def failure_classes(self) -> list[FailureClass]:
+        """What breaks how often, also where it is a table."""
+        if self.table is None:
+            return list(self.classes)
+        lasting: dict[str, Any] = {"for": self.repaired_after_ps}
+        return [
+            FailureClass.model_construct(fails=fails, target=target, per_hour=rate, **lasting)
+            for fails, target, rate in LLAMA3
+        ]
+
+    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+        """It is the drawn faults that strike."""
+        raise NotImplementedError
+
+    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+        """None: what does not exist does not break."""
+        yield from ()
+
+
+def accelerations(faults: Iterable[FaultSection]) -> list[str]:
+    """A line for each section that draws failures: how much faster than in life they come."""
+    return [
+        f"faults[{at}]: failures come {float(section.acceleration):g} times as often as in life"
+        for at, section in enumerate(faults)
+        if isinstance(section, RandomFaults)
+    ]
+
+
+def aim_of(one: FailureClass) -> Aim:
+    """What a failure class aims at."""
+    return DRAWN[one.fails].aim
+
+
+def draws(section: RandomFaults, one: FailureClass, stream: Stream, spot: Spot) -> Iterator[Drawn]:
+    """When one thing breaks, and how: the times of a Poisson process."""
+    per_ps = one.per_hour * section.acceleration / HOUR_PS
+    at_ps = section.at_ps
+    while True:
+        at_ps += _gap_ps(stream.draw62(), per_ps)
+        if at_ps >= section.at_ps + section.within_ps:
+            return
+        values: dict[str, Any] = {"target": spot.name, "at": at_ps, "for": one.for_ps}
+        yield Drawn(DRAWN[one.fails].model_construct(**values), at_ps)
+
+
+def _gap_ps(drawn: int, per_ps: Fraction) -> int:
+    """An exponentially distributed time, exact to the picosecond on every machine."""
+    share = Decimal(drawn + 1) / Decimal(1 << 62)
+    mean_ps = _EXACT.divide(Decimal(per_ps.denominator), Decimal(per_ps.numerator))
+    gap = _EXACT.multiply(-_EXACT.ln(share), mean_ps)
+    return max(1, int(gap.to_integral_value(ROUND_FLOOR)))

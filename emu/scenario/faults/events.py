@@ -1,0 +1,142 @@
+"""Which events is a fault?
+
+A fault is resolved first: `Fault` says when it begins and ends, what it changes on which devices, and which
+links it takes from routing. `events_of` makes of it the events that reach the devices, each at its exact
+virtual time: what the scenario scripts before time begins, what somebody injects at a sync point from then
+on. They carry all they need, so it does not matter who made them or where, and a snapshot holds them.
+
+Links: both ends lose the signal at the same time; every switch takes the link out of its groups a convergence
+delay later, and back in a convergence delay after the signal returned. NICs with several ports hear of it
+with the switches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from actors.fabric.model import Topology
+from actors.kernel.event import FAULT, NEVER_PS, Message, pack_key
+from actors.wire.fault import BEGIN_FAULT, END_FAULT, REPAIR_FAULT, ROUTE
+
+MOST_FAULTS: Final = 1 << 17
+"""Occurrences in one run."""
+_LATE: Final = 1 << 27
+"""In the subject of what ends or is repaired."""
+_NUMBER_SHIFT: Final = 10
+_ROUTES: Final = 1 << 9
+_PORTS: Final = 11
+_PORT_MASK: Final = 0x7FF
+
+
+class Change(NamedTuple):
+    """What a fault changes on one device: see `actors.wire.fault`."""
+
+    op: int
+    device: int
+    place: int
+    values: tuple[int, int, int] = (0, 0, 0)
+
+
+class Fault(NamedTuple):
+    """One occurrence of a fault, aimed."""
+
+    number: int
+    """Unique in the run; below MOST_FAULTS."""
+    entry: int
+    """The scenario's fault that it belongs to, by its place; of an injected one, where it would stand."""
+    kind: str
+    target: str
+    """What it hits, by name."""
+    begin_ps: int
+    end_ps: int
+    """0 where it lasts."""
+    changes: tuple[Change, ...]
+    down: tuple[int, ...] = ()
+    """Links that lose their signal."""
+    avoided: tuple[int, ...] = ()
+    """Links that routing takes out of use; those that lose their signal among them."""
+    unaware: int = -1
+    """The switch whose own routing does not change."""
+    repairs: bool = False
+    """Whether it ends what began before, in place of beginning something."""
+
+
+class FaultEvent(NamedTuple):
+    """What one device is told, and when."""
+
+    at_ps: int
+    device: int
+    port: int
+    subject: int
+    op: int
+    fault: int
+    phase: int
+    place: int
+    values: tuple[int, int, int]
+
+    def message(self) -> Message:
+        """The event, ready to be pushed where its device lives."""
+        message = Message(self.op, self.fault, self.phase, self.place, *self.values)
+        message.time_ps = self.at_ps
+        message.key = pack_key(self.device, FAULT, self.port, self.subject)
+        return message
+
+
+def events_of(fault: Fault, topology: Topology, convergence_ps: int) -> list[FaultEvent]:
+    """Every event of a fault, its end included, by device and time."""
+    assert 0 <= fault.number < MOST_FAULTS, fault.number
+    changes = [(change, 0) for change in fault.changes]
+    changes += [
+        (Change(ROUTE, device, link), convergence_ps)
+        for device in (*topology.switches, *topology.bonded_nics)
+        if device != fault.unaware
+        for link in fault.avoided
+    ]
+    begun = REPAIR_FAULT if fault.repairs else BEGIN_FAULT
+    found: list[FaultEvent] = []
+    for change, after_ps in changes:
+        found.append(_event(fault, change, fault.begin_ps + after_ps, int(begun)))
+        if fault.end_ps:
+            found.append(_event(fault, change, fault.end_ps + after_ps, int(END_FAULT)))
+    return sorted(found, key=lambda one: (one.device, one.at_ps, one.subject, one.port))
+
+
+def _event(fault: Fault, change: Change, at_ps: int, phase: int) -> FaultEvent:
+    port, extra = change.place, change.op
+    if change.op == ROUTE:
+        port, extra = change.place & _PORT_MASK, _ROUTES | change.place >> _PORTS
+    late = 0 if phase == BEGIN_FAULT else _LATE
+    subject = late | fault.number << _NUMBER_SHIFT | extra
+    return FaultEvent(
+        at_ps, change.device, port, subject, change.op, fault.number, phase, change.place, change.values
+    )
+
+
+def all_events(faults: tuple[Fault, ...], topology: Topology, convergence_ps: int) -> Iterator[FaultEvent]:
+    """The events of all faults of a scenario."""
+    for fault in faults:
+        yield from events_of(fault, topology, convergence_ps)
+
+
+def spans_of(faults: Iterable[Fault]) -> list[tuple[int, int]]:
+    """From when to when each occurrence stands, NEVER_PS where it lasts, in their order; repairs left out.
+
+    A repair ends what began before it, if it mends all that was changed.
+    """
+    found: list[tuple[int, int]] = []
+    listed = list(faults)
+    repairs = [(one.begin_ps, _touched(one)) for one in listed if one.repairs]
+    for fault in listed:
+        if not fault.repairs:
+            mends_ps = [
+                at_ps for at_ps, mended in repairs if at_ps > fault.begin_ps and _touched(fault) <= mended
+            ]
+            found.append((fault.begin_ps, min([fault.end_ps or int(NEVER_PS), *mends_ps])))
+    return found
+
+
+def _touched(fault: Fault) -> frozenset[tuple[int, int, int]]:
+    """What a fault changes on devices, and the links that routing takes out of use."""
+    changed = {(one.op, one.device, one.place) for one in fault.changes}
+    return frozenset(changed | {(int(ROUTE), -1, link) for link in fault.avoided})

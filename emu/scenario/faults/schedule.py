@@ -1,0 +1,210 @@
+"""Which faults occur in a run, when, and where? The timeline of a scenario.
+
+Every fault of the scenario becomes occurrences, each aimed at devices and links by number and ready to be
+made events of (`emu.scenario.faults.events.events_of`). An injected fault goes the same way: `occurrences` of
+its section, with numbers that the scenario has not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import NamedTuple
+
+from actors.fabric.model import Fault as Flaw
+from actors.fabric.model import Topology, TopologyError
+from actors.kernel.mixing import Stream
+from emu.errors import Problem, ScenarioError
+from emu.scenario.faults.base import FaultSection, RecurringFault
+from emu.scenario.faults.draws import DRAWS_PURPOSE, RandomFaults, aim_of, draws
+from emu.scenario.faults.events import MOST_FAULTS, Fault
+from emu.scenario.faults.link_faults import Miscabling
+from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.section import Location
+from emu.scenario.yaml.tree import shown_location
+
+CHOICE_PURPOSE = 1 << 24
+"""Of the random stream of a fault that hits `any` of several: this, plus its place."""
+
+
+Aims = Mapping[tuple[int, int], str]
+"""By fault and occurrence, both by place: what was found to be busiest, by name."""
+
+
+def scripted(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> tuple[Fault, ...]:
+    """All occurrences of the scenario's faults, by number. Raises ScenarioError with every problem.
+
+    What is to hit the busiest of several changes nothing until `aims` say which that is.
+    """
+    problems: list[Problem] = []
+    found: list[Fault] = []
+    first = 0
+    for entry, section in enumerate(scenario.faults):
+        try:
+            planned = occurrences(section, entry, first, scenario, topology, aims)
+            first += len(planned)
+            found += [one for one in planned if happens(section, one.begin_ps)]
+        except ScenarioError as error:
+            problems += error.problems
+        if first > MOST_FAULTS // 2:
+            problems.append(_problem(scenario, ("faults", entry), "occurs too often", "fewer faults"))
+            break
+    if problems:
+        raise ScenarioError(problems)
+    problems += _at_once(scenario)
+    if problems:
+        raise ScenarioError(problems)
+    return tuple(found)
+
+
+def happens(section: FaultSection, begin_ps: int) -> bool:
+    """Whether an occurrence that would begin then does."""
+    return not isinstance(section, RecurringFault) or section.happens(begin_ps)
+
+
+class Aimed(NamedTuple):
+    """An occurrence that hits what is busiest when it begins."""
+
+    at_ps: int
+    entry: int
+    place: int
+
+
+def aimed(scenario: Scenario) -> list[Aimed]:
+    """All of these, by time."""
+    return sorted(
+        Aimed(begin_ps, entry, place)
+        for entry, section in enumerate(scenario.faults)
+        if is_measured(section.hits)
+        for place, (begin_ps, _) in enumerate(section.times_ps(scenario.run.max_time_ps))
+        if happens(section, begin_ps)
+    )
+
+
+def candidates_of(scenario: Scenario, entry: int, topology: Topology) -> list[Candidate]:
+    """What a fault that hits the busiest may hit."""
+    section = scenario.faults[entry]
+    return candidates(section.hits, section.aim, topology)
+
+
+def _at_once(scenario: Scenario) -> Iterator[Problem]:
+    for one, other in pairwise(aimed(scenario)):
+        if one.at_ps == other.at_ps:
+            reason = f"hits what is busiest at the same time as fault {one.entry}"
+            yield _problem(scenario, ("faults", other.entry, "at"), reason, "a time of its own")
+            return
+
+
+def occurrences(
+    section: FaultSection,
+    entry: int,
+    first: int,
+    scenario: Scenario,
+    topology: Topology,
+    aims: Aims = MappingProxyType({}),
+) -> list[Fault]:
+    """Every occurrence of one fault, numbered from `first`. Raises ScenarioError where it does not fit."""
+    if isinstance(section, RandomFaults):
+        return _random(section, entry, first, scenario, topology)
+    spots = _spots(section, entry, scenario, topology)
+    if isinstance(section, Miscabling):
+        return []
+    problems = [
+        _problem(scenario, ("faults", entry, one.key), one.reason, one.accepted)
+        for spot in spots
+        for one in section.objections(spot, topology, scenario)
+    ]
+    if problems:
+        raise ScenarioError(problems[:8])
+    found: list[Fault] = []
+    if is_measured(section.hits) and not isinstance(section, RecurringFault):
+        reason = f"a {section.kind} does not hit what is measured"
+        raise ScenarioError([_problem(scenario, ("faults", entry, "target"), reason, "a name or a pattern")])
+    stream = Stream(scenario.seed, topology.controller, CHOICE_PURPOSE + entry)
+    for place, (begin_ps, end_ps) in enumerate(section.times_ps(scenario.run.max_time_ps)):
+        chosen = spots
+        if is_measured(section.hits):
+            name = aims.get((entry, place))
+            if name is None:
+                number = first + len(found)
+                found.append(Fault(number, entry, section.kind, section.hits, begin_ps, end_ps, ()))
+                continue
+            chosen = tuple(spot for spot in spots if spot.name == name)
+        if is_any(section.hits):
+            chosen = (spots[int(stream.below(len(spots)))],)
+        for spot in chosen:
+            found.append(
+                _aimed(section, entry, first + len(found), begin_ps, end_ps, spot, scenario, topology)
+            )
+    return found
+
+
+def _aimed(
+    section: FaultSection,
+    entry: int,
+    number: int,
+    begin_ps: int,
+    end_ps: int,
+    spot: Spot,
+    scenario: Scenario,
+    topology: Topology,
+) -> Fault:
+    strike = section.strike(spot, topology, scenario)
+    return Fault(
+        number,
+        entry,
+        section.kind,
+        spot.name,
+        begin_ps,
+        end_ps,
+        tuple(strike.changes),
+        strike.down,
+        strike.avoided,
+        strike.unaware,
+        section.repairs,
+    )
+
+
+def _spots(section: FaultSection, entry: int, scenario: Scenario, topology: Topology) -> tuple[Spot, ...]:
+    try:
+        return spots_of(section.hits, section.aim, topology)
+    except TopologyError as error:
+        raise ScenarioError([_flawed(scenario, entry, flaw) for flaw in error.faults]) from error
+
+
+def _flawed(scenario: Scenario, entry: int, flaw: Flaw) -> Problem:
+    location = ("faults", entry, "target")
+    if flaw.accepted.startswith("did you mean"):
+        return _problem(scenario, location, f"{flaw.reason}; {flaw.accepted}", "")
+    return _problem(scenario, location, flaw.reason, flaw.accepted)
+
+
+def _random(
+    section: RandomFaults, entry: int, first: int, scenario: Scenario, topology: Topology
+) -> list[Fault]:
+    found: list[Fault] = []
+    for at, one in enumerate(section.failure_classes()):
+        try:
+            spots = spots_of(one.target, aim_of(one), topology)
+        except TopologyError as error:
+            location = ("faults", entry, "classes", at, "target")
+            flaws = [_problem(scenario, location, flaw.reason, flaw.accepted) for flaw in error.faults]
+            raise ScenarioError(flaws) from error
+        for place, spot in enumerate(spots):
+            stream = Stream(scenario.seed, place, DRAWS_PURPOSE + entry * 64 + at)
+            for drawn in draws(section, one, stream, spot):
+                number = first + len(found)
+                (begin_ps, end_ps), *_ = drawn.section.times_ps(drawn.at_ps + 1)
+                fault = _aimed(drawn.section, entry, number, begin_ps, end_ps, spot, scenario, topology)
+                found.append(fault)
+                if len(found) > MOST_FAULTS // 2:
+                    reason = "draws too many faults"
+                    accepted = "less acceleration, or a shorter `within`"
+                    raise ScenarioError([_problem(scenario, ("faults", entry), reason, accepted)])
+    return found
+
+
+def _problem(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
+    return Problem(scenario.name, 0, shown_location(location), reason, accepted)

@@ -1,0 +1,1 @@
+"""Files of other tools that a scenario can name: flows, topologies, traces, switch configurations."""

@@ -1,0 +1,305 @@
+"""What does a Chakra execution trace (`.et`) say that one rank does?
+
+The file is a row of protobuf messages, each after its length: one `GlobalMetadata`, then a `Node` each. What
+we read of a node: id, type, ctrl_deps, data_deps, duration_micros, and these attributes:
+
+    is_cpu_op            computing on the CPU; else on the GPU
+    num_ops              of computing without a duration
+    comm_type, comm_size of a collective; pg_name names its group, comm_priority its priority, and root_rank
+                         the root of one that has a root
+    comm_dst / comm_src  of a send / a receive, with comm_size and comm_tag; where it is not said, pg_name, of
+                         a group of two
+
+Bytes count as ASTRA-sim counts them: what one rank puts in. A METADATA_NODE may list process groups, as
+PyTorch's traces do (`inputs.values`, JSON with pg_name and ranks); other metadata and INVALID nodes only hand
+on who waits for whom.
+
+The file is not trusted: messages, nodes, dependencies, texts, sizes and times are bounded, and what is not of
+this form is named by its message (the metadata is message 1).
+
+Source: MLCommons Chakra, `schema/protobuf/et_def.proto`; ASTRA-sim 2, `Workload.cc`, `Ring.cc`.
+
+Not modelled: remote memory, storage and checkpoint nodes (refused), tensors, recorded start times, gzipped
+traces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, NamedTuple
+
+from emu.errors import FormatError
+from emu.scenario.readers.foreign import limited
+from emu.scenario.readers.protobuf import (
+    FIXED_32,
+    FIXED_64,
+    LENGTH,
+    VARINT,
+    Field,
+    WireError,
+    fields,
+    numbers,
+    signed,
+    text,
+    varint,
+    zigzag,
+)
+
+MOST_FILE_BYTES: Final = 64 * 2**20
+"""Of all ranks' files together, as they are."""
+MOST_TRACE_BYTES: Final = 8 * 2**20
+"""Of what is read of them (`emu.scenario.readers.chakra_paring`)."""
+MOST_NODES: Final = 2**17
+MOST_DEPENDENCIES: Final = 2**20
+"""Of one rank's nodes together."""
+MOST_ATTRIBUTES: Final = 256
+MOST_BYTES: Final = 2**40
+MOST_MICROS: Final = 10**9
+MOST_OPERATIONS: Final = 10**18
+MOST_RANKS: Final = 2**16
+MOST_GROUPS: Final = 1024
+_LONGEST_NAME: Final = 256
+_LONGEST_GROUPS: Final = 2**18
+_PS_PER_MICRO: Final = 10**6
+
+SKIPPED: Final = "skipped"
+COMPUTE: Final = "compute"
+COLLECTIVE: Final = "collective"
+SEND: Final = "send"
+RECEIVE: Final = "receive"
+METADATA: Final = 1
+TYPES: Final = {0: SKIPPED, METADATA: SKIPPED, 4: COMPUTE, 5: SEND, 6: RECEIVE, 7: COLLECTIVE}
+UNMODELLED: Final = {
+    2: "MEM_LOAD_NODE",
+    3: "MEM_STORE_NODE",
+    8: "STORAGE_NODE",
+    9: "BATCH_NODE",
+    10: "CHECKPOINT_NODE",
+}
+COLLECTIVES: Final = {
+    0: "all_reduce",
+    1: "reduce",
+    2: "all_gather",
+    3: "gather",
+    4: "scatter",
+    5: "broadcast",
+    6: "all_to_all",
+    7: "reduce_scatter",
+    8: "reduce_scatter",
+    9: "barrier",
+}
+GROUP_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
+_SIGNED: Final = (7, 9)
+_UNSIGNED: Final = (11, 13, 19, 21, 23, 25, 27)
+_ZIGZAG: Final = (15, 17)
+_STRING: Final = 29
+
+
+class ChakraError(FormatError):
+    """A file that is no such trace; `line` counts messages."""
+
+    unit = "message"
+
+
+class Node(NamedTuple):
+    """What a rank does at one time."""
+
+    id: int
+    message: int
+    """Its place in the file, from 1."""
+    what: str
+    after: tuple[int, ...]
+    """Ids of nodes that are to be over before."""
+    duration_ps: int = 0
+    operations: int = 0
+    """FLOPs, where there is no duration."""
+    cpu: bool = False
+    op: str = ""
+    size_bytes: int = 0
+    group: str = ""
+    priority: int = 0
+    peer: int = -1
+    """Of a send or receive; below zero for the other one of its group."""
+    tag: int = 0
+    root: int = -1
+    """Of a rooted collective, by rank; below zero where nothing is said."""
+
+
+class Trace(NamedTuple):
+    """One rank's file. `groups` are the process groups that it lists: name to ranks, empty for all."""
+
+    nodes: tuple[Node, ...]
+    groups: dict[str, tuple[int, ...]]
+
+
+Attributes = dict[str, int | str]
+
+
+def read_chakra(data: bytes) -> Trace:
+    """The trace in a file. Raises ChakraError."""
+    nodes: list[Node] = []
+    groups: dict[str, tuple[int, ...]] = {}
+    seen: dict[int, int] = {}
+    at, message, dependencies = 0, 0, 0
+    while at < len(data):
+        message += 1
+        try:
+            size, begin = varint(data, at, len(data))
+            if size > len(data) - begin:
+                left = len(data) - begin
+                raise WireError(at, f"a message of {size} bytes is cut off after {left}")
+            at = begin + size
+            if message == 1:
+                _metadata(data, begin, at)
+                continue
+            limited(ChakraError, message, len(nodes) + 1, MOST_NODES, "nodes of a rank")
+            node = _node(data, begin, at, message, groups)
+        except WireError as error:
+            accepted = "GlobalMetadata, then Nodes of Chakra's et_def.proto, each after its length"
+            raise ChakraError(message, str(error), accepted) from error
+        dependencies += len(node.after)
+        limited(ChakraError, message, dependencies, MOST_DEPENDENCIES, "dependencies of a rank")
+        if node.id in seen:
+            reason = f"node {node.id} is there already (message {seen[node.id]})"
+            raise ChakraError(message, reason, "an id for each node")
+        seen[node.id] = message
+        nodes.append(node)
+    if not nodes:
+        raise ChakraError(max(message, 1), "ends before the first node", "GlobalMetadata, then Nodes")
+    for node in nodes:
+        for one in node.after:
+            if one not in seen:
+                raise ChakraError(node.message, f"waits for node {one}", "nodes of the same file")
+    return Trace(tuple(nodes), groups)
+
+
+def _metadata(data: bytes, start: int, end: int) -> None:
+    for field in fields(data, start, end):
+        if field.kind != LENGTH or field.number not in (1, 2):
+            raise WireError(start, "the first message is no GlobalMetadata")
+
+
+def _node(data: bytes, start: int, end: int, message: int, groups: dict[str, tuple[int, ...]]) -> Node:
+    number, kind, micros = 0, 0, 0
+    after: list[int] = []
+    attributes: Attributes = {}
+    many = 0
+    listed: Field | None = None
+    for field in fields(data, start, end):
+        if field.number in (4, 5):
+            after += numbers(data, field)
+        elif field.number in (8, 10):
+            if field.kind != LENGTH:
+                raise WireError(start, "an attribute is no message")
+            if field.number == 8:
+                listed = field
+                continue
+            many += 1
+            limited(ChakraError, message, many, MOST_ATTRIBUTES, "attributes")
+            _attribute(data, field, attributes)
+        elif field.number in (1, 3, 7):
+            if field.kind != VARINT:
+                raise WireError(start, "an id, a type or a duration is no number")
+            if field.number == 1:
+                number = field.value
+            elif field.number == 3:
+                kind = field.value
+            else:
+                micros = field.value
+    if kind in UNMODELLED:
+        raise ChakraError(message, f"{UNMODELLED[kind]} is not modelled", "COMP_NODE and COMM_*_NODE")
+    if kind not in TYPES:
+        raise ChakraError(message, f"there is no node type {kind}", "those of Chakra's et_def.proto")
+    if kind == METADATA and listed is not None:
+        _process_groups(data, listed, message, groups)
+    return _said(Node(number, message, TYPES[kind], tuple(sorted(dict.fromkeys(after)))), micros, attributes)
+
+
+def _said(node: Node, micros: int, attributes: Attributes) -> Node:
+    """The node with what its attributes say, each held against its bounds."""
+
+    def of(name: str, most: int) -> int:
+        value = attributes.get(name, 0)
+        if isinstance(value, str) or not 0 <= value <= most:
+            reason = f"{name} is {str(value)[:40]!r}" if isinstance(value, str) else f"{name} is {value}"
+            raise ChakraError(node.message, reason, f"a whole number from 0 to {most}")
+        return value
+
+    if node.what == SKIPPED:
+        return node
+    cpu = bool(of("is_cpu_op", 1))
+    if node.what == COMPUTE:
+        if micros > MOST_MICROS:
+            raise ChakraError(node.message, f"takes {micros} us", f"at most {MOST_MICROS}")
+        operations = of("num_ops", MOST_OPERATIONS) if micros == 0 else 0
+        return node._replace(duration_ps=micros * _PS_PER_MICRO, operations=operations, cpu=cpu)
+    if cpu:
+        raise ChakraError(node.message, "communication of a CPU is not modelled", "is_cpu_op: false")
+    size = of("comm_size", MOST_BYTES)
+    group = str(attributes.get("pg_name", ""))
+    if GROUP_NAME.fullmatch(group) is None:
+        reason = f"pg_name is {group[:40]!r}"
+        raise ChakraError(node.message, reason, "up to 64 letters, digits, _ . : or -")
+    if node.what == COLLECTIVE:
+        kind = of("comm_type", 9)
+        return node._replace(
+            op=COLLECTIVES[kind],
+            size_bytes=size,
+            group=group,
+            priority=of("comm_priority", 2**31),
+            root=of("root_rank", MOST_RANKS) if "root_rank" in attributes else -1,
+        )
+    peer = "comm_dst" if node.what == SEND else "comm_src"
+    if peer not in attributes and not group:
+        accepted = "the peer's rank, or the pg_name of a group of two"
+        raise ChakraError(node.message, f"a {node.what} without {peer}", accepted)
+    known = of(peer, MOST_RANKS) if peer in attributes else -1
+    return node._replace(size_bytes=size, peer=known, tag=of("comm_tag", 2**32), group=group)
+
+
+def _attribute(data: bytes, whole: Field, attributes: Attributes) -> None:
+    """Take one AttributeProto that is a number or a text."""
+    name = ""
+    value: int | str | None = None
+    for field in fields(data, whole.value, whole.end):
+        if field.number == 1:
+            name = text(data, field, _LONGEST_NAME)
+        elif field.number == _STRING:
+            # Some texts are long and none of our business; what we read of is short.
+            long = field.kind == LENGTH and field.end - field.value > _LONGEST_NAME
+            value = None if long else text(data, field, _LONGEST_NAME)
+        elif field.kind in (VARINT, FIXED_32, FIXED_64):
+            if field.number in _SIGNED:
+                value = signed(field.value)
+            elif field.number in _ZIGZAG:
+                value = zigzag(field.value)
+            elif field.number in _UNSIGNED:
+                value = field.value
+    if value is not None:
+        attributes[name] = value
+
+
+def _process_groups(data: bytes, listed: Field, message: int, groups: dict[str, tuple[int, ...]]) -> None:
+    """Take the process groups that a METADATA_NODE lists, if it does."""
+    values = ""
+    for field in fields(data, listed.value, listed.end):
+        if field.number == 1:
+            values = text(data, field, _LONGEST_GROUPS)
+    first, last = values.find("[{"), values.rfind("}]")
+    if "pg_name" not in values or not 0 <= first < last:
+        return
+    accepted = 'a list of {"pg_name": .., "ranks": [..]}'
+    try:
+        read = json.loads(values[first : last + 2])
+    except (ValueError, RecursionError) as error:
+        raise ChakraError(message, "process groups are no JSON", accepted) from error
+    for one in read:
+        name = one.get("pg_name") if isinstance(one, dict) else None
+        ranks = one.get("ranks") if isinstance(one, dict) else None
+        known = isinstance(name, str) and isinstance(ranks, list) and GROUP_NAME.fullmatch(name) is not None
+        if not known or not all(type(rank) is int and 0 <= rank < MOST_RANKS for rank in ranks or ()):
+            raise ChakraError(message, "a process group is not of the form that PyTorch writes", accepted)
+        assert isinstance(name, str) and isinstance(ranks, list), one
+        groups[name] = tuple(ranks)
+        limited(ChakraError, message, len(groups), MOST_GROUPS, "process groups")

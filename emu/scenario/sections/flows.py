@@ -1,0 +1,145 @@
+"""Which plain verbs does a job post? Workload `flows`, by `pattern`.
+
+A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw (ib_send_bw, ib_read_bw)
+would: `message` bytes a message, over `qps` queue pairs in turn. With `read`, the receiving rank posts.
+
+How a pattern becomes a list of flows is in `emu.workload.flows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.sections.section import OneOf, Refusal, Section
+from emu.scenario.yaml.values import (
+    AutoPositiveSizeBytes,
+    AutoPriority,
+    PositiveFraction,
+    PositiveSizeBytes,
+    TimePs,
+)
+
+LONGEST_MESSAGE_BYTES: Final = 2**31
+"""What a message may have (InfiniBand Architecture Specification volume 1, section 9.4.3): RETH's length has
+32 bits, and more than 2^31 bytes are not allowed."""
+
+Rank = Annotated[int, Field(ge=0, le=2**20)]
+
+
+class FlowsWorkload(Section):
+    """What every pattern shares."""
+
+    kind: Literal["flows"] = "flows"
+    """Plain verbs."""
+    pattern: str
+    """Which flows."""
+    verb: Literal["write", "write_with_imm", "send", "read"] = "write"
+    """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
+    `read`, the destination asks for them."""
+    qps: Annotated[int, Field(ge=1, le=128)] = 1
+    """Queue pairs of a flow (perftest's -q)."""
+    message_bytes: AutoPositiveSizeBytes = None
+    """Bytes of one message (perftest's -s), at most 2GiB. `auto`: the flow's bytes in equal shares, one for
+    each queue pair."""
+
+    def message_of(self, size_bytes: int) -> int:
+        """How long the longest message of a flow of so many bytes is."""
+        return min(size_bytes, self.message_bytes or -(-size_bytes // self.qps))
+
+
+class Permutation(FlowsWorkload):
+    """Every rank sends to one other, and every rank receives from one."""
+
+    pattern: Literal["permutation"] = "permutation"
+    """A derangement drawn from the scenario's seed."""
+    size_bytes: PositiveSizeBytes
+    """Bytes of each flow."""
+    racks: Literal["any", "distinct", "next"] = "any"
+    """Whether a flow may stay in its rack, must leave it, or goes to the same place in the next rack."""
+
+
+class Incast(FlowsWorkload):
+    """Many ranks send to one."""
+
+    pattern: Literal["incast"] = "incast"
+    """`fan_in` ranks send to `destination`."""
+    size_bytes: PositiveSizeBytes
+    """Bytes of each flow."""
+    fan_in: Annotated[int, Field(ge=1, le=65535)]
+    """How many senders: the ranks that follow the destination in rank order, from the start again after the
+    last."""
+    destination: Rank = 0
+    """The rank that receives."""
+    racks: Literal["any", "distinct"] = "any"
+    """Whether senders may be of the destination's rack, or not."""
+
+
+class OneFlow(Section):
+    """One flow of a list."""
+
+    src: Rank
+    """The rank that sends."""
+    dst: Rank
+    """The rank that receives."""
+    size_bytes: PositiveSizeBytes
+    """Bytes."""
+    start_ps: TimePs = 0
+    """When it is posted, after the job's own start."""
+    priority: AutoPriority = None
+    """Traffic class of its queue pairs. `auto`: the job's `data_priority`."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a flow to itself."""
+        if self.src == self.dst:
+            yield Refusal(("dst",), f"rank {self.dst} sends to itself", "another rank than `src`")
+
+
+class FlowList(FlowsWorkload):
+    """Flows spelled out."""
+
+    pattern: Literal["list"] = "list"
+    """The flows as listed."""
+    flows: Annotated[tuple[OneFlow, ...], Field(min_length=1, max_length=2**20)]
+    """The flows; a flow's number is its place in the list."""
+
+
+class FlowCsv(FlowsWorkload):
+    """Flows in a file; loading a scenario turns it into a `list`, so that an effective scenario is
+    complete."""
+
+    pattern: Literal["csv"] = "csv"
+    """The flows in a CSV file."""
+    file: Annotated[str, Field(min_length=1, max_length=4096)]
+    """The file, relative to the scenario's own directory. Columns: src, dst, size (with unit) or
+    size_bytes, and optionally start (with unit) or start_ps."""
+
+
+class Poisson(FlowsWorkload):
+    """Background traffic: flows that arrive at random between random ranks."""
+
+    pattern: Literal["poisson"] = "poisson"
+    """Flows between ranks drawn evenly, the times between their arrivals exponential."""
+    sizes: Literal["web_search", "hadoop"] = "web_search"
+    """Their sizes: of DCTCP's web search (1.7 MB in the mean), or of Facebook's Hadoop (120 KB)."""
+    load: PositiveFraction = Fraction(1, 10)
+    """Bytes posted over bytes that the ranks' links could send, in the mean over time; at most 1."""
+    flows: Annotated[int, Field(ge=1, le=2**16)]
+    """How many flows; the job ends with the last of them."""
+    size_scale: PositiveFraction = Fraction(1)
+    """What sizes are multiplied with, to make a run shorter at the same load; at most 1."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse more than there can be."""
+        for key, value in (("load", self.load), ("size_scale", self.size_scale)):
+            if value > 1:
+                yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
+
+
+PATTERNS: Final = OneOf(
+    "pattern",
+    {"permutation": Permutation, "incast": Incast, "poisson": Poisson, "list": FlowList, "csv": FlowCsv},
+)

@@ -1,0 +1,115 @@
+"""How is an algorithm written down as a send/receive graph?
+
+`algorithm: FILE` (`.yaml`, `.yml` or `.json`, beside the scenario) becomes `algorithm: graph` with the file's
+content in `graph`, in the tree, before anything is validated. A file says into how many chunks the buffers
+are cut, and for each rank what it does, in the words of `actors.ncclx.graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.errors import Problem, ScenarioError
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.yaml.document import decode, read_document
+from emu.scenario.yaml.tree import Node
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+Rank = Annotated[int, Field(ge=0, le=1_000_000)]
+
+
+class GraphStep(Section):
+    """One step of one rank: receive, reduce, copy, send, as many of them as are given."""
+
+    receive: Rank | None = None
+    """Rank that the chunks come from."""
+    reduce: bool = False
+    """Whether what comes is added to what is there."""
+    copied: tuple[Rank, ...] = ()
+    """Chunks of `data` that are copied into `chunks`, where nothing is received."""
+    send: tuple[Rank, ...] = ()
+    """Ranks that the chunks go to."""
+    chunks: Annotated[tuple[Rank, ...], Field(min_length=1)]
+    """Which chunks, in this order."""
+    buffer: Literal["data", "output", "scratch"] = "data"
+    """Of which buffer."""
+    lane: Annotated[int, Field(ge=0, le=7)] = 0
+    """Connections of their own between the same ranks."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a step that does nothing, and a copy that is none."""
+        if self.receive is None and not self.send and not self.copied:
+            yield Refusal(("chunks",), "the step does nothing with them", "receive, send or copied")
+        if self.reduce and self.receive is None:
+            yield Refusal(("reduce",), "nothing is received", "only with receive")
+        if self.copied and (self.receive is not None or self.send or len(self.copied) != len(self.chunks)):
+            yield Refusal(
+                ("copied",), "is no plain copy", "as many chunks as in `chunks`, no receive, no send"
+            )
+
+
+class GraphSection(Section):
+    """A send/receive graph. What a step reads and writes says what it waits for."""
+
+    chunks: Annotated[int, Field(ge=1, le=65536)]
+    """Parts into which the buffer is cut; a multiple of the ranks where it consists of blocks."""
+    steps: Annotated[tuple[tuple[GraphStep, ...], ...], Field(min_length=2)]
+    """For each rank, what it does, in order."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse ranks and chunks that are not there."""
+        ranks = len(self.steps)
+        for rank, steps in enumerate(self.steps):
+            for at, step in enumerate(steps):
+                peers = [*step.send, *(() if step.receive is None else (step.receive,))]
+                if any(peer >= ranks or peer == rank for peer in peers):
+                    accepted = f"0 to {ranks - 1}, not {rank}"
+                    yield Refusal(("steps", rank, at), "talks to a rank that is no peer", accepted)
+                if any(chunk >= self.chunks for chunk in (*step.chunks, *step.copied)):
+                    yield Refusal(("steps", rank, at), "names a chunk too many", f"0 to {self.chunks - 1}")
+
+
+def put_graphs_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
+    """Replace every graph named in `jobs` by what its file holds; returns what could not be read."""
+    problems: list[Problem] = []
+    jobs = tree.child("jobs")
+    for index, job in enumerate(_items(jobs)):
+        workload = job.child("workload")
+        if workload is None:
+            continue
+        key = f"jobs[{index}].workload"
+        problems += _put_in_place(workload, key, directory, read_file)
+        for at, operation in enumerate(_items(workload.child("operations"))):
+            problems += _put_in_place(operation, f"{key}.operations[{at}]", directory, read_file)
+    return problems
+
+
+def _items(node: Node | None) -> list[Node]:
+    return node.value if node is not None and isinstance(node.value, list) else []
+
+
+def _put_in_place(
+    node: Node, key: str, directory: Path, read_file: Callable[[Path], bytes]
+) -> Iterator[Problem]:
+    """Replace the graph that a collective names, if it names one."""
+    named = node.child("algorithm")
+    if named is None or not isinstance(named.value, str) or not named.value.endswith(SUFFIXES):
+        return
+    path = directory / named.value
+    place = node.keys["algorithm"]
+    try:
+        root, found = read_document(decode(read_file(path), str(path)), str(path))
+    except ScenarioError as error:
+        for problem in error.problems:
+            reason = f"{path}: {problem.reason}"
+            yield Problem(place.file, place.line, f"{key}.algorithm", reason, problem.accepted)
+        return
+    yield from found
+    assert isinstance(node.value, dict), node
+    node.value["algorithm"] = Node("graph", place)
+    node.value["graph"] = root
+    node.keys["graph"] = place

@@ -1,0 +1,69 @@
+"""What is inside a server? Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
+
+Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
+32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
+data sheet: 900 GB/s both ways), and it has 132 SMs (H100 white paper).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from emu.scenario.sections.section import Section
+from emu.scenario.yaml.values import DelayPs, NodeName, RateBps, TimePs
+from emu.units import parse_rate, parse_time
+
+
+class NvlinkSection(Section):
+    """The NVSwitch domain of a server with several GPUs."""
+
+    enabled: bool = True
+    """Whether GPUs of one server exchange over it; otherwise through their NICs (NCCL_P2P_DISABLE)."""
+    rate_bps: RateBps = parse_rate("3600G")
+    """What a GPU's NVLinks carry of payload, each way. 18 links of 25 GB/s of an H100."""
+    delay_ps: DelayPs = parse_time("250ns")
+    """Propagation between a GPU and the NVSwitch. A choice."""
+
+
+class PcieSection(Section):
+    """What GPUDirect moves between GPU memory and a NIC."""
+
+    enabled: bool = False
+    """Whether it limits. It is off because as shipped it is faster than a NIC of 400G."""
+    rate_bps: RateBps = parse_rate("504G")
+    """Payload each way, for all ports of a NIC. 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
+    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """The NICs that it limits; none listed: all."""
+
+    def limits(self, nic: str) -> bool:
+        """Whether the NIC of this name has such a limit."""
+        return self.enabled and nic in (self.nics or (nic,))
+
+
+class HostSection(Section):
+    """Every server: its CPU proxies, and the links to its GPUs and NICs."""
+
+    link_rate_bps: RateBps = parse_rate("512G")
+    """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
+    link_delay_ps: DelayPs = parse_time("250ns")
+    """Propagation of a host link, which is also the least time of a doorbell or a completion."""
+    proxy_cost_ps: TimePs = 0
+    """CPU time a proxy spends on one operation (a post, a completion, a clear-to-send)."""
+    pcie: PcieSection = PcieSection()
+    """The way of data between GPUs and NICs."""
+    nvlink: NvlinkSection = NvlinkSection()
+    """What joins the GPUs of a server."""
+
+
+class GpuSection(Section):
+    """Every GPU."""
+
+    copy_rate_bps: RateBps = parse_rate("24T")
+    """Rate of a copy between compute and channel buffer. 3 TB/s."""
+    copy_latency_ps: TimePs = 0
+    """Fixed time before a copy moves its first byte."""
+    sms: Annotated[int, Field(ge=1, le=1024)] = 132
+    """Streaming multiprocessors, which channels and computing share (`ncclx.sms_per_channel`). An H100
+    SXM's."""

@@ -1,0 +1,70 @@
+"""What are the cables like: their flow control, and what is wrong with them? Section `link`.
+
+Source: IEEE 802.3 promises a bit error rate of 1e-12 or better after correction; a dirty connector or a cable
+at the end of its life has orders of magnitude more, and is the usual cause of frames with a wrong FCS.
+Credits: InfiniBand Architecture Specification volume 1, section 7.9.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.sections.section import RefusedError, Section
+from emu.scenario.yaml.values import AutoPositiveSizeBytes, LinkName, PositiveSizeBytes, Reading
+from emu.spelling import shown
+from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size
+
+MOST_ERRORS: Final = Fraction(1, 1000)
+
+
+def _read_error_rate(value: object) -> Fraction:
+    rate = parse_fraction(value)
+    if not 0 < rate <= MOST_ERRORS:
+        raise RefusedError(f"{shown(value)} is out of range", "a fraction above 0 and up to 1/1000")
+    return rate
+
+
+ErrorRate = Annotated[
+    Fraction,
+    Reading(
+        _read_error_rate,
+        lambda rate: f"{rate.numerator}/{rate.denominator}",
+        FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction",
+    ),
+]
+
+
+class BitErrorsSection(Section):
+    """A link with bit errors, in both directions."""
+
+    link: LinkName
+    """The link, by its ends; parallel links each."""
+    rate: ErrorRate
+    """Errors per bit: 1/100000000 spoils one full frame in three thousand."""
+
+
+class CreditsSection(Section):
+    """Credit-based flow control, as InfiniBand links have it."""
+
+    buffer_bytes: PositiveSizeBytes = parse_size("256KiB")
+    """Receive buffer of each port and virtual lane (priority), in blocks of 64 bytes. A choice: 5 us at
+    400G."""
+    update_bytes: AutoPositiveSizeBytes = None
+    """By how much a limit must have risen to be told. `auto`: two largest frames."""
+
+
+class LinkSection(Section):
+    """The fabric's cables."""
+
+    bit_errors: Annotated[tuple[BitErrorsSection, ...], Field(max_length=65536)] = ()
+    """Links that spoil frames; the port that receives one drops it (`corrupt`)."""
+    flow_control: Literal["pfc", "credits"] = "pfc"
+    """`pfc`: Ethernet, `switch.pfc` says which classes. `credits`: InfiniBand, every class; `switch.buffer`
+    and `switch.pfc` do not matter then."""
+    credits: CreditsSection = CreditsSection()
+    """With `flow_control: credits`."""

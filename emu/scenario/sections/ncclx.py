@@ -1,0 +1,206 @@
+"""How does the collective library move data? Section `ncclx`; the knobs carry NCCL's names.
+
+Sources: NCCL 2.30 (BUFFSIZE 4 MiB per channel in 8 steps; a ring chunk is 4 steps, a slice 2;
+IB_QPS_PER_CONNECTION 1; IB_SPLIT_DATA_ON_QPS 0, so round robin); Meta (SIGCOMM'24) for receiver-driven
+admission and for control messages in a class of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+from emu.scenario.sections.nccl_names import EnvMapping
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.yaml.values import (
+    AutoPositiveSizeBytes,
+    AutoPositiveTimePs,
+    AutoRateBps,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    TimePs,
+)
+from emu.units import parse_size, parse_time
+
+
+class Cut(NamedTuple):
+    """A channel buffer: slices, slots, and the most that an exchange sends before it receives."""
+
+    slice_bytes: int
+    slots: int
+    chunk_bytes: int
+
+
+class OutstandingSection(Section):
+    """How many bytes a connection may have posted and not acknowledged; a slice that would pass the limit
+    waits, unless nothing is outstanding."""
+
+    connection_bytes: AutoPositiveSizeBytes = None
+    """Limit of every connection. `auto`: what its slots hold, so none."""
+    rack_bytes: AutoPositiveSizeBytes = None
+    """Limit where one switch is between the two NICs. `auto`: that of `connection`."""
+    zone_bytes: AutoPositiveSizeBytes = None
+    """Limit where three are (leaf, spine, leaf). `auto`: that of `connection`."""
+    pod_bytes: AutoPositiveSizeBytes = None
+    """Limit where more are. `auto`: that of `connection`."""
+
+    def at_distance(self, switches: int) -> int:
+        """The limit of a connection with so many switches in between; 0 for none."""
+        own = self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
+        found = self.connection_bytes if own is None else own
+        return found or 0
+
+
+class DqplbSection(Section):
+    """Segments of `qp_policy: dqplb`, NCCLX's dynamic balance over queue pairs."""
+
+    segment_bytes: PositiveSizeBytes = parse_size("512KiB")
+    """Largest segment (NCCL_CTRAN_IB_QP_SCALING_THRESHOLD)."""
+    most_outstanding: Annotated[int, Field(ge=1, le=4096)] = 128
+    """Segments that one queue pair may have outstanding (NCCL_CTRAN_IB_QP_MAX_MSGS)."""
+
+
+class InitSection(Section):
+    """How the ranks of a job come to know each other before its first operation. Costs are fitted to
+    MegaScale (NSDI'24), section 3.5: 2,048 GPUs, 1,047 s with a serial store, 361 s with a concurrent one."""
+
+    store: Literal["none", "serial", "concurrent"] = "none"
+    """Where they meet: nowhere, and it takes no time; at a store that serves one request after the other
+    (TCPStore), or several at a time (Redis)."""
+    operation_ps: PositiveTimePs = parse_time("125us")
+    """Time of one operation of the store: 1,047 s / (2 x 2,048 x 2,048)."""
+    lanes: Annotated[int, Field(ge=1, le=1024)] = 3
+    """Requests that a concurrent store serves at a time: 1,047 s / 361 s."""
+    barriers: Literal["quadratic", "linear"] = "quadratic"
+    """A barrier over all ranks for each of about as many groups as there are ranks, or one in all."""
+
+    def rounds(self, ranks: int) -> int:
+        """How often every rank of so many comes to the store."""
+        if self.store == "none":
+            return 0
+        return 1 + (ranks if self.barriers == "quadratic" else 1)
+
+
+class TunerSection(Section):
+    """The model by which `algorithm: auto` picks."""
+
+    base_ps: TimePs = parse_time("8.4us")
+    """Latency of any operation (NCCL's base latency of ring and tree, Simple protocol)."""
+    hop_ps: TimePs = parse_time("5us")
+    """Latency of a hop between servers: half of a round trip of 10 us."""
+    hop_inside_ps: TimePs = parse_time("3.4us")
+    """Latency of a hop over NVLink (NCCL's, of a ring with the Simple protocol)."""
+    nic_rate_bps: AutoRateBps = None
+    """What a NIC carries. `auto`: the rate of its port, or of `host.pcie` where that limits and is less."""
+    nvlink_rate_bps: AutoRateBps = None
+    """What a GPU sends inside its server. `auto`: `host.nvlink.rate`."""
+    among: Annotated[
+        tuple[
+            Literal[
+                "ring",
+                "direct",
+                "recursive_doubling",
+                "halving_doubling",
+                "bruck",
+                "double_binary_tree",
+                "hierarchical",
+            ],
+            ...,
+        ],
+        Field(min_length=1),
+    ] = ("ring", "double_binary_tree")
+    """Algorithms to choose among, those of NCCL by default; hierarchical only where servers have equally many
+    ranks, two or more."""
+
+
+class NcclxSection(Section):
+    """Channels, their buffers, queue pairs and admission."""
+
+    channels: Annotated[int, Field(ge=1, le=64)] = 1
+    """Channels of a communicator; each carries its share of every operation."""
+    ring_order: Literal["by_channel", "same"] = "by_channel"
+    """Whether a ring goes through the GPUs of each server in another order on each channel, so that each
+    leaves by another NIC (NCCL_CROSS_NIC 2, NCCL's default), or in that of the ranks on all of them."""
+    sms_per_channel: Annotated[int, Field(ge=0, le=1024)] = 0
+    """SMs that a channel holds while its collective runs, and that computing lacks meanwhile; all channels
+    together must leave one of `gpu.sms`. NCCL's kernel has a thread block per channel, so 1; 0: none are
+    taken."""
+    buffsize_bytes: PositiveSizeBytes = parse_size("4MiB")
+    """Channel buffer, per channel and connection (NCCL_BUFFSIZE)."""
+    steps: Annotated[int, Field(ge=1, le=64)] = 8
+    """Slots of a channel buffer (NCCL_STEPS)."""
+    chunk_steps: Annotated[int, Field(ge=1, le=64)] = 4
+    """Slots of a chunk, the unit of an algorithm's step."""
+    slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
+    """Slots of a slice, the unit that is sent and admitted."""
+    p2p_chunk_bytes: AutoPositiveSizeBytes = None
+    """Slice of all_to_all, all_to_allv, gather, scatter, sendrecv and the transfers of training, which then
+    has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE, 128 KiB in NCCL); no more than one step of the
+    buffer. `auto`: slices and slots as the others have."""
+    qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
+    """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
+    qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
+    """Whole slices to one queue pair after another; every slice split over all (NCCL_IB_SPLIT_DATA_ON_QPS);
+    segments of slices to the next queue pair with room (NCCLX); or whole slices to the NIC of the host with
+    the fewest bytes outstanding (HPN), each connection having its queue pairs on every NIC, and there to the
+    queue pair with the fewest."""
+    dqplb: DqplbSection = DqplbSection()
+    """Segments of `dqplb`."""
+    outstanding: OutstandingSection = OutstandingSection()
+    """Limits on what is under way."""
+    zero_copy: bool = False
+    """Whether user buffers are registered, so that NICs read and write them: no copy into and out of channel
+    buffers, except where something is reduced."""
+    admission: Literal["receiver_driven", "none"] = "receiver_driven"
+    """Whether a slice waits for the receiver's clear-to-send."""
+    control: Literal["own_class", "data_class"] = "own_class"
+    """Whether clear-to-send travels at `transport.control_priority` or with the data."""
+
+    init: InitSection = InitSection()
+    """What a job does before its first operation."""
+    tuner: TunerSection = TunerSection()
+    """How `algorithm: auto` picks."""
+    watchdog_ps: AutoPositiveTimePs = None
+    """How long an operation may take before its ranks give it up with status `timed_out`; PyTorch gives NCCL
+    10 min. `auto`: no watchdog, a hang ends the run at `run.stall_after`."""
+    flight_recorder: Annotated[int, Field(ge=0, le=10_000)] = 16
+    """Operations that each rank remembers (TORCH_NCCL_TRACE_BUFFER_SIZE); written into the run directory when
+    a job of collectives does not end well."""
+    env: EnvMapping = Field(default_factory=dict)
+    """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`: translated into the keys above, into
+    those of `transport`, and into `algorithm` of jobs. See `docs/data_path.md`."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a buffer that does not divide into slots, chunks and slices."""
+        if self.buffsize_bytes % self.steps:
+            yield Refusal(("buffsize",), f"does not divide into {self.steps} steps", "a multiple of `steps`")
+        if self.steps % self.chunk_steps:
+            reason = f"{self.chunk_steps} does not divide the {self.steps} steps"
+            yield Refusal(("chunk_steps",), reason, "a divisor of `steps`")
+        if self.chunk_steps % self.slice_steps:
+            reason = f"{self.slice_steps} does not divide the {self.chunk_steps} steps of a chunk"
+            yield Refusal(("slice_steps",), reason, "a divisor of `chunk_steps`")
+
+    def cut(self, *, point_to_point: bool) -> Cut:
+        """How the channel buffer of a connection is used."""
+        if not point_to_point or self.p2p_chunk_bytes is None:
+            return Cut(self.slice_bytes, self.steps // self.slice_steps, self.chunk_bytes)
+        size = min(self.p2p_chunk_bytes, self.step_bytes)
+        return Cut(size, self.steps, max(size * self.steps // 2, size))
+
+    @property
+    def step_bytes(self) -> int:
+        """Size of one slot."""
+        return self.buffsize_bytes // self.steps
+
+    @property
+    def slice_bytes(self) -> int:
+        """Largest slice."""
+        return self.step_bytes * self.slice_steps
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest chunk."""
+        return self.step_bytes * self.chunk_steps

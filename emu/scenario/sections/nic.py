@@ -1,0 +1,220 @@
+"""What do NICs do? Sections `nic` (the device) and `transport` (its reliable-connection queue pairs).
+
+Sources: InfiniBand Architecture Specification volume 1, chapter 9, for timeout exponent, retry count and
+MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since; IB_RETRY_CNT 7); Meta
+(SIGCOMM'24) for control messages in a class of their own and for UDP source ports that are equal for all
+queue pairs of a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.sections.arbiter import ARBITERS, ArbiterSection, RoundRobin
+from emu.scenario.sections.congestion import CONTROLS, CongestionSection, NoControl, misfits
+from emu.scenario.sections.qos import SELECTED, PriorityToDscp
+from emu.scenario.sections.section import OneOf, Refusal, Section
+from emu.scenario.sections.switch import pause_response_ps
+from emu.scenario.yaml.values import (
+    AutoSizeBytes,
+    AutoTimePs,
+    MtuBytes,
+    NodeName,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    Priority,
+    RateBps,
+    TimePs,
+)
+from emu.units import format_time, parse_rate, parse_size, parse_time
+
+
+class ReceiveSection(Section):
+    """A bottleneck between NIC and memory, with a buffer before it that pauses the leaf when it fills."""
+
+    enabled: bool = False
+    """Whether there is one."""
+    rate_bps: RateBps = parse_rate("504G")
+    """What PCIe or the memory behind it takes of payload: 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
+    buffer_bytes: PositiveSizeBytes = parse_size("512KiB")
+    """Room per port and priority. A choice."""
+    xoff_bytes: AutoSizeBytes = None
+    """Above this the leaf is told to stop. `auto`: what leaves room for all that may still come."""
+    xon_bytes: AutoSizeBytes = None
+    """At or below this it is told to go on. `auto`: two largest frames below `xoff`."""
+    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """The NICs that have it; none listed: all."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse thresholds that no fill can reach, or in the wrong order."""
+        if self.xoff_bytes is not None and self.xoff_bytes >= self.buffer_bytes:
+            yield Refusal(("xoff",), "is not below the buffer's size", "less than `buffer`")
+        if self.xon_bytes is not None and self.xoff_bytes is not None and self.xon_bytes > self.xoff_bytes:
+            yield Refusal(("xon",), "lies above xoff", "at most `xoff`")
+
+
+class NicSection(Section):
+    """Every NIC of the fabric."""
+
+    latency_ps: TimePs = parse_time("300ns")
+    """Fixed latency from a frame's last bit in until the NIC acts on it. A choice, not one vendor's
+    figure."""
+    pfc_response_ps: AutoTimePs = None
+    """Time a NIC takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
+
+    bond: Literal["per_qp", "first"] = "per_qp"
+    """Of a NIC with several ports: whether queue pairs use them in turn, or all use the first that is up
+    (HPN, SIGCOMM'24)."""
+    corrupt_every: Annotated[int, Field(ge=0, le=2**31)] = 0
+    """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
+    same in every run, to try `transport.recovery` on."""
+
+    ttl: Annotated[int, Field(ge=1, le=255)] = 64
+    """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
+    arbiter: Annotated[ArbiterSection, ARBITERS] = RoundRobin()
+    """Whose turn it is at a port."""
+    receive: ReceiveSection = ReceiveSection()
+    """A slow way from the NIC to memory."""
+
+    dscp: PriorityToDscp = SELECTED
+    """DSCP of packets by the priority that their queue pair has; the traffic class of the verbs is four times
+    the DSCP. Default: the class selector, 8 x priority. RoCE is often given 26, CNPs 48."""
+
+    def response_at(self, rate_bps: int) -> int:
+        """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""
+        return pause_response_ps(self.pfc_response_ps, rate_bps)
+
+
+class RecoverySection(Section):
+    """What a queue pair does about packets that are lost or out of order."""
+
+    scheme: str
+    """Which scheme."""
+
+
+class GoBackN(RecoverySection):
+    """After a loss, everything from the lost packet on is sent again."""
+
+    scheme: Literal["go_back_n"] = "go_back_n"
+    """Go back to the packet that is missing."""
+    placement: Literal["in_order", "out_of_order"] = "in_order"
+    """Whether a responder keeps only what is in sequence, or also what overtook within `window`."""
+    reorder: Annotated[int, Field(ge=1, le=65536)] = 128
+    """With `out_of_order`: a packet counts as lost, and is asked for, once one that is more than so many
+    later has come. A choice: what 8 sprayed paths with 16 packets of difference reorder.
+    """
+    window_bytes: PositiveSizeBytes = parse_size("1MB")
+    """With `out_of_order`: what a responder keeps beyond a gap."""
+
+
+class GoBack0(RecoverySection):
+    """After a loss, the whole message is sent again."""
+
+    scheme: Literal["go_back_0"] = "go_back_0"
+    """Go back to the first packet of the message."""
+
+
+class SelectiveRepeat(RecoverySection):
+    """After a loss, only what was lost is sent again."""
+
+    scheme: Literal["selective_repeat"] = "selective_repeat"
+    """Repeat what is missing."""
+    reorder: Annotated[int, Field(ge=0, le=65536)] = 0
+    """A packet counts as lost once one that is more than so many later has come; more than 0 where paths
+    reorder."""
+    window_bytes: PositiveSizeBytes = parse_size("1MB")
+    """At most so much of a queue pair is in flight: the bandwidth-delay product (IRN, SIGCOMM'18). 1 MB
+    is 20 us at 400G.
+    """
+
+
+RECOVERIES: Final = OneOf(
+    "scheme",
+    {"go_back_n": GoBackN, "go_back_0": GoBack0, "selective_repeat": SelectiveRepeat},
+    default="go_back_n",
+)
+
+
+class AdaptiveSection(Section):
+    """Adaptive retransmission: a short first timeout that doubles, up to the configured one."""
+
+    enabled: bool = False
+    """Whether a queue pair sends again before `timeout` has passed. Shorter timeouts are no retries."""
+    least_ps: PositiveTimePs = parse_time("64us")
+    """The first timeout. A choice: three unloaded round trips of a deep-buffer fabric (22 us each)."""
+
+
+class ReceiveQueueSection(Section):
+    """Receives that a host keeps posted on every queue pair, for SEND and WRITE_WITH_IMM."""
+
+    depth: Annotated[int, Field(ge=0, le=65536)] = 0
+    """How many; 0 for more than anyone takes. A message that finds none gets an RNR NAK."""
+    repost_ps: TimePs = 0
+    """What a host needs to post another one for one that was taken, one after the other per NIC, after it
+    was told."""
+
+
+class TransportSection(Section):
+    """Reliable-connection queue pairs."""
+
+    mtu_bytes: MtuBytes = 4096
+    """Payload of a full packet."""
+    timeout: Annotated[int, Field(ge=0, le=31)] = 14
+    """Local ACK timeout 4.096 us x 2^timeout; 0 waits for ever."""
+    retry_count: Annotated[int, Field(ge=0, le=7)] = 7
+    """Retries before the queue pair goes into error."""
+    recovery: Annotated[RecoverySection, RECOVERIES] = GoBackN()
+    """What is done about loss and reordering."""
+    congestion_control: Annotated[CongestionSection, CONTROLS] = NoControl()
+    """What sets the pace of a queue pair."""
+    adaptive_retransmission: AdaptiveSection = AdaptiveSection()
+    """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
+    receive_queue: ReceiveQueueSection = ReceiveQueueSection()
+    """Receives."""
+    rnr_timer: Annotated[int, Field(ge=0, le=31)] = 12
+    """Timer code of RNR NAKs (min_rnr_timer): how long a requester waits. 12 is 0.64 ms, 1 is 10 us, 0 is
+    655.36 ms; perftest and NCCL use 12."""
+    rnr_retry: Annotated[int, Field(ge=0, le=7)] = 7
+    """Waits without progress before the queue pair goes into error; 7 is for ever (perftest and NCCL)."""
+    remote_access: Literal["read_write", "write", "read", "none"] = "read_write"
+    """What a queue pair lets its peer do (qp_access_flags); what it forbids ends both ends with an error."""
+    max_rd_atomic: Annotated[int, Field(ge=1, le=128)] = 16
+    """READs that a queue pair has outstanding at most. 16 is what mlx5 offers and perftest uses."""
+    ack_every: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Packets per ACK; the last packet of a message is always acknowledged."""
+    udp_source_port: Literal["per_qp", "per_pair"] = "per_qp"
+    """Whether each queue pair has a UDP source port of its own, or all between two NICs share one."""
+    data_priority: Priority = 3
+    """Priority of data packets."""
+    control_priority: Priority = 6
+    """Priority of the library's control messages (clear-to-send)."""
+    ack_priority: Priority = Field(default_factory=lambda known: int(known["control_priority"]))
+    """Priority of ACK and NAK. Default: that of `control_priority`."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a window without a packet, and a first timeout beyond the last."""
+        recovery = self.recovery
+        if isinstance(recovery, (GoBackN, SelectiveRepeat)) and recovery.window_bytes < self.mtu_bytes:
+            reason = f"the window of {recovery.window_bytes} bytes holds no packet of {self.mtu_bytes}"
+            yield Refusal(("recovery", "window"), reason, "at least `mtu`")
+        yield from misfits(self.congestion_control, self.mtu_bytes)
+        adaptive = self.adaptive_retransmission
+        if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
+            reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
+            yield Refusal(("adaptive_retransmission", "least"), reason, "at most 4.096 us x 2^timeout")
+
+    @property
+    def out_of_order(self) -> bool:
+        """Whether packets may overtake each other without being taken for lost."""
+        recovery = self.recovery
+        if isinstance(recovery, SelectiveRepeat):
+            return recovery.reorder > 0
+        return isinstance(recovery, GoBackN) and recovery.placement == "out_of_order"
+
+    @property
+    def timeout_ps(self) -> int:
+        """The local ACK timeout; 0 if the queue pair waits for ever."""
+        return 4_096_000 << self.timeout if self.timeout else 0

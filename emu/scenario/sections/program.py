@@ -1,0 +1,248 @@
+"""Which operations does a job of the user's own carry out? Workload `program`: a list of them, on streams.
+
+What they mean, and what is not modelled, is in `emu.workload.program`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
+from emu.scenario.sections.algorithm import AUTO, DEFAULT, GRAPH, AlgorithmChoice, able, by_default
+from emu.scenario.sections.graph import GraphSection
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
+from emu.units import counted
+from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
+
+Collective = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_allv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "barrier",
+]
+PEERED: Final = ("send", "recv")
+EVENTFUL: Final = ("record", "wait")
+MOST_OPERATIONS: Final = 4096
+Rank = Annotated[int, Field(ge=0, le=2**20)]
+
+Picks = Callable[[Sequence[Sequence[int]], str, int], str]
+"""What `algorithm: auto` is of an operation, of so many bytes, among groups of ranks."""
+
+
+class CommunicatorSection(Section):
+    """A communicator: what ranks of one colour share."""
+
+    name: Name
+    """How operations call it. `world`, of all ranks, is there without being listed, and may be listed to give
+    it priorities."""
+    split: Annotated[tuple[Annotated[int, Field(ge=-1)], ...], Field(max_length=65536)] = ()
+    """A colour for each rank: ranks of one colour are a group, in their order (ncclCommSplit); -1: in none.
+    Empty: all ranks are one group."""
+    priority: Annotated[int, Field(ge=0, le=15)] = 0
+    """Of its copies on the GPU: those of the highest are done first (CUDA's stream priority)."""
+    data_priority: AutoPriority = None
+    """Priority of its packets (NCCL's trafficClass). `auto`: that of the job."""
+
+    def groups(self, ranks: int) -> tuple[tuple[int, ...], ...]:
+        """The members of each group, by colour as they first come."""
+        found: dict[int, list[int]] = {}
+        for rank, colour in enumerate(self.split or (0,) * ranks):
+            if colour >= 0:
+                found.setdefault(colour, []).append(rank)
+        return tuple(map(tuple, found.values()))
+
+
+class OperationSection(Section):
+    """One operation of a program."""
+
+    do: Collective | Literal["send", "recv", "compute", "record", "wait"]
+    """What: a collective, a transfer, computing, or an event recorded or waited for."""
+    ranks: Annotated[tuple[Rank, ...], Field(min_length=1, max_length=65536)] | None = None
+    """Which ranks do it, if not all."""
+    stream: Name = MAIN
+    """The stream that it is put on."""
+    on: Name = WORLD
+    """Of a collective or transfer: the communicator."""
+    size_bytes: PositiveSizeBytes | None = None
+    """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
+    algorithm: AlgorithmChoice = DEFAULT
+    """Of a collective: how it is done. `default`: ring where there is one, else direct. `auto`: what the
+    model of `ncclx.tuner` likes best. A file: a send/receive graph. `module:Class`: one's own."""
+    graph: GraphSection | None = None
+    """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
+    dtype: Literal["fp32", "bf16", "int32"] = "fp32"
+    """Of a collective: type of an element, which is what `payload: real` reduces and counts."""
+    redop: Literal["sum", "prod", "min", "max"] = "sum"
+    """Of all_reduce, reduce_scatter and reduce: the reduction."""
+    counts: Annotated[
+        tuple[Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=65536)], ...],
+        Field(max_length=65536),
+    ] = ()
+    """Of all_to_allv: what each place of the group has for each, in proportion, row by row; or one row for
+    all."""
+    root: Rank = 0
+    """Of broadcast, reduce, gather and scatter: place in the group."""
+    peer: Rank | None = None
+    """Of send and recv: the other rank of the job."""
+    time_ps: PositiveTimePs | None = None
+    """Of compute: how long."""
+    event: Name | None = None
+    """Of record and wait: the event. A wait is for the last record above it."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what is missing, and what belongs to another operation."""
+        needs = {
+            "time": self.do == "compute",
+            "event": self.do in EVENTFUL,
+            "peer": self.do in PEERED,
+            "size": self.talks and self.do != "barrier",
+        }
+        given = {"time": self.time_ps, "event": self.event, "peer": self.peer, "size": self.size_bytes}
+        for key, needed in needs.items():
+            if needed != (given[key] is not None):
+                reason = f"{self.do} needs it" if needed else f"{self.do} has none"
+                yield Refusal((key,), reason, "as the table of operations says")
+        if bool(self.counts) != (self.do == "all_to_allv"):
+            reason = f"{self.do} has none" if self.counts else "all_to_allv needs them"
+            yield Refusal(("counts",), reason, "with all_to_allv, and only there")
+        elif self.counts and not all(sum(row) for row in self.counts):
+            yield Refusal(("counts",), "a row has nothing for anybody", "rows with a number above 0")
+        if self.root and self.do not in ROOTED:
+            yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
+        if not self.talks and self.on != WORLD:
+            yield Refusal(("on",), f"{self.do} needs no communicator", "only with what communicates")
+        yield from self._check_collective()
+
+    def _check_collective(self) -> Iterator[Refusal]:
+        collective = self.talks and self.do not in PEERED
+        own = self.algorithm not in (DEFAULT, *ALGORITHMS)
+        if self.algorithm != DEFAULT and self.do not in ALGORITHMS.get(self.algorithm, ()):
+            if not own:
+                reason = f"{self.algorithm} has no {self.do}"
+                yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able(self.do)]))
+            elif not collective:
+                yield Refusal(("algorithm",), f"{self.do} has none", "only with a collective")
+        if (self.graph is None) == (self.algorithm == GRAPH):
+            reason = "there is no graph" if self.graph is None else f"the algorithm is {self.algorithm}"
+            yield Refusal(("graph",), reason, "with `algorithm: graph`, and only then")
+        if self.redop != "sum" and self.do not in REDUCING:
+            yield Refusal(("redop",), f"{self.do} reduces nothing", f"only with {', '.join(REDUCING)}")
+        if self.dtype != "fp32" and (not collective or self.do == "barrier"):
+            yield Refusal(("dtype",), f"{self.do} has no elements", "only with a collective")
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is a collective or a transfer."""
+        return self.do != "compute" and self.do not in EVENTFUL
+
+    def step(self) -> Step:
+        """The same without the scenario's spelling."""
+        algorithm = by_default(self.do) if self.algorithm == DEFAULT else self.algorithm
+        return Step(
+            do=self.do,
+            ranks=self.ranks,
+            stream=self.stream,
+            communicator=self.on,
+            algorithm=algorithm,
+            size_bytes=BARRIER_BYTES if self.do == "barrier" else self.size_bytes or 0,
+            duration_ps=self.time_ps or 0,
+            root=self.root,
+            peer=-1 if self.peer is None else self.peer,
+            event=self.event or "",
+            counts=self.counts,
+            graph=self.graph,
+            dtype=self.dtype,
+            redop=self.redop,
+        )
+
+
+class ProgramWorkload(Section):
+    """A program of operations on streams, with events and communicators."""
+
+    kind: Literal["program"] = "program"
+    """A program."""
+    communicators: Annotated[tuple[CommunicatorSection, ...], Field(max_length=64)] = ()
+    """Communicators beside `world`."""
+    operations: Annotated[tuple[OperationSection, ...], Field(min_length=1, max_length=MOST_OPERATIONS)]
+    """What every rank goes through."""
+    steps: Annotated[int, Field(ge=1, le=1000)] = 1
+    """How often, one after another."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse communicators listed twice, and operations on unknown ones."""
+        names = [one.name for one in self.communicators]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                yield Refusal(("communicators", at, "name"), f"{name!r} is listed already", "another name")
+        known = [WORLD, *(name for name in names if name != WORLD)]
+        for at, operation in enumerate(self.operations):
+            if operation.on not in known:
+                reason = f"there is no communicator {operation.on!r}"
+                yield Refusal(("operations", at, "on"), reason, ", ".join(known))
+
+    def planned(self, servers: Sequence[int], picks: Picks) -> ProgramPlan | Refusal:
+        """What ranks on these servers do, or where it does not fit them."""
+        ranks = len(servers)
+        for at, one in enumerate(self.communicators):
+            if len(one.split) not in (0, ranks):
+                reason = f"{len(one.split)} colours for {ranks} ranks"
+                return Refusal(("communicators", at, "split"), reason, f"{ranks} colours, or none")
+        sections = self.communicators
+        if not any(one.name == WORLD for one in sections):
+            sections = (CommunicatorSection(name=WORLD), *sections)
+        communicators = [
+            Communicator(one.name, one.groups(ranks), one.priority, one.data_priority) for one in sections
+        ]
+        steps = [one.step() for one in self.operations]
+        for fault in faults(steps, communicators, ranks):
+            return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
+        groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
+        picked: dict[tuple[str, str, int], str] = {}
+        for at, step in enumerate(steps):
+            found = groups[step.communicator]
+            if step.algorithm == AUTO:
+                call = (step.communicator, step.do, step.size_bytes)
+                if call not in picked:
+                    picked[call] = picks(found, step.do, step.size_bytes) if found else by_default(step.do)
+                steps[at] = step._replace(algorithm=picked[call])
+            for group in found:
+                refusal = self._misfit(at, step, [servers[rank] for rank in group])
+                if refusal is not None:
+                    return refusal
+        return ProgramPlan(steps, communicators, ranks)
+
+    def _misfit(self, at: int, step: Step, servers: Sequence[int]) -> Refusal | None:
+        """Why an operation's algorithm does not fit a group, if it does not."""
+        where = ("operations", at)
+        graph = self.operations[at].graph
+        if step.algorithm in BY_SERVER:
+            counts = [servers.count(server) for server in dict.fromkeys(servers)]
+            if min(counts) != max(counts):
+                reason = f"a server has {min(counts)} ranks of a group, another {max(counts)}"
+                accepted = "another algorithm, or equally many ranks on each server"
+                return Refusal((*where, "algorithm"), reason, accepted)
+        if graph is None:
+            return None
+        if len(graph.steps) != len(servers):
+            reason = f"steps for {len(graph.steps)} ranks, and a group has {len(servers)}"
+            return Refusal((*where, "graph", "steps"), reason, f"{len(servers)} lists")
+        if step.do in BLOCKWISE and graph.chunks % len(servers):
+            reason = f"{graph.chunks} chunks are no whole number for each of {len(servers)} ranks"
+            return Refusal((*where, "graph", "chunks"), reason, f"a multiple of {len(servers)}")
+        return None
+
+    def cut(self) -> str:
+        """What it consists of."""
+        names = ", ".join(one.name for one in self.communicators)
+        what = f"program of {counted(len(self.operations), 'operation')}"
+        return what + (f", communicators {names}" if names else "")

@@ -1,0 +1,171 @@
+"""What do all sections of a scenario have in common?
+
+A section is a frozen pydantic model. Three rules hold for each of them:
+
+- Names. A Python attribute carries its unit last (`pool_bytes`, `at_ps`, `link_bps`); the YAML key is the
+  same name without it (`pool`, `at`, `link`), because there the value carries the unit.
+- Strictness. Unknown keys are refused and nothing is converted silently: "5" is not a number, 1 is not true.
+- Checks across fields. A section overrides `check` and yields one `Refusal` for each fault, with the key it
+  belongs to; they are reported together with all the others.
+
+Sections that come in several kinds (`topology.kind`, `routing.policy`) are declared as tables, name to model,
+and `OneOf` turns a table into a field's type. A new kind is a new model and one line in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from emu.spelling import listed
+
+UNIT_SUFFIXES: Final = ("_ps", "_bytes", "_bps")
+
+Location = tuple[str | int, ...]
+"""Where a value sits in a scenario: keys and indices, as YAML writes them."""
+
+
+class Refusal(NamedTuple):
+    """A fault between fields: where it is, relative to the section, why, and what would be accepted."""
+
+    location: Location
+    reason: str
+    accepted: str = ""
+
+
+class RefusedError(ValueError):
+    """A value that cannot be read. `reason` says why, `accepted` what would have been read."""
+
+    def __init__(self, reason: str, accepted: str = "") -> None:
+        super().__init__(reason, accepted)
+        self.reason = reason
+        self.accepted = accepted
+
+
+def yaml_name(attribute: str) -> str:
+    """The key under which an attribute is written: its name without the unit."""
+    for suffix in UNIT_SUFFIXES:
+        if attribute.endswith(suffix):
+            return attribute.removesuffix(suffix)
+    return attribute
+
+
+def refused(reason: str, accepted: str) -> PydanticCustomError:
+    """A validation error that carries `reason` and `accepted` to the report."""
+    return PydanticCustomError("refused", "{reason}", {"reason": reason, "accepted": accepted})
+
+
+class Section(BaseModel):
+    """Base of all sections: frozen, strict, keys without units, faults collected."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        alias_generator=yaml_name,
+        allow_inf_nan=False,
+    )
+
+    def check(self) -> Iterator[Refusal]:
+        """Yield what is wrong between fields that are each right by themselves."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _collect_refusals(self) -> Self:
+        errors = [
+            InitErrorDetails(type=refused(reason, accepted), loc=location, input=None)
+            for location, reason, accepted in self.check()
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(type(self).__name__, errors)
+        return self
+
+
+class OneOf:
+    """The type of a section that comes in several kinds, told apart by the value of `key`.
+
+    `table` maps each value of `key` to a model, or to another table where the kind has kinds of its own.
+    Without `default`, the key is required. In the location of a pydantic error the chosen kind appears as
+    "<kind>", which no key can be.
+    """
+
+    def __init__(self, key: str, table: Mapping[str, type[Section] | OneOf], default: str = "") -> None:
+        self.key = key
+        self.table = table
+        self.default = default
+
+    def chosen(self, value: object) -> str:
+        """The kind that `value`, a mapping or a section, asks for; the default if it names none."""
+        found = value.get(self.key) if isinstance(value, dict) else getattr(value, self.key, None)
+        return self.default if found is None else str(found)
+
+    def choice(self, kind: str) -> type[Section] | OneOf | None:
+        """What a kind stands for: a model, or a table of its own kinds; None if there is no such kind."""
+        return self.table.get(kind)
+
+    def model(self, kind: str, value: object) -> type[Section] | None:
+        """The model that reads `value` of the given kind; None if there is no such kind."""
+        choice = self.table.get(kind)
+        if isinstance(choice, OneOf):
+            return choice.model(choice.chosen(value), value)
+        return choice
+
+    def heading(self, kind: str) -> str:
+        """How a kind is told from the others, as the reference has it."""
+        return f"{self.key}: {kind}"
+
+    @property
+    def accepted(self) -> str:
+        """What it takes, in words."""
+        return f"a mapping with {self.key}: one of {listed(self.table)}"
+
+    def _tag(self, value: object) -> str | None:
+        if not isinstance(value, (dict, Section)):
+            return None
+        kind = self.chosen(value)
+        return f"<{kind}>" if kind else None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.tagged_union_schema(
+            {
+                f"<{kind}>": choice.__get_pydantic_core_schema__(source, handler)
+                if isinstance(choice, OneOf)
+                else handler.generate_schema(choice)
+                for kind, choice in self.table.items()
+            },
+            discriminator=self._tag,
+        )
+
+
+class OneOfKeys(OneOf):
+    """The type of a section whose kinds are told apart by a key that the others do not have.
+
+    `table` maps that key to the model; the first kind is meant where none of the keys is given.
+    """
+
+    def __init__(self, table: Mapping[str, type[Section]]) -> None:
+        first, *others = table
+        super().__init__(others[-1], table, first)
+
+    def chosen(self, value: object) -> str:
+        """The kind whose key is there."""
+        keys = (
+            value
+            if isinstance(value, dict)
+            else type(value).model_fields
+            if isinstance(value, Section)
+            else ()
+        )
+        return next((kind for kind in self.table if kind in keys), self.default)
+
+    def heading(self, kind: str) -> str:
+        """The key is all that tells."""
+        return f"with {kind}"
+
+    @property
+    def accepted(self) -> str:
+        """Either key."""
+        return f"a mapping with {' or '.join(self.table)}"

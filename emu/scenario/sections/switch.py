@@ -1,0 +1,290 @@
+"""What is inside a switch? Section `switch`: latency, buffer, PFC, ECN, scheduling.
+
+The buffer is in `emu.scenario.sections.buffer`. Sources: PFC is IEEE 802.1Qbb: quanta of
+512 bit times, 65,535 at most. Response times are 905 quanta at 400G and 394 up to 100G (uncertain:
+summaries of vendors' documents).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.readers.config_db import ConfigFiles
+from emu.scenario.sections.buffer import MOST_THRESHOLD_BYTES, BufferSection
+from emu.scenario.sections.qos import QosSection
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.yaml.values import (
+    AutoTimePs,
+    DelayPs,
+    NodeName,
+    PositiveFraction,
+    PositiveSizeBytes,
+    PositiveTimePs,
+    Priority,
+    RateBps,
+    SizeBytes,
+    SwitchPattern,
+    TimePs,
+    names,
+)
+from emu.units import parse_rate, parse_size, parse_time, serialisation_ps
+
+MOST_PORTS: Final = 2048
+"""A switch can have so many."""
+LEAST_CREDIT_BYTES: Final = 9000
+QUANTUM_BYTES: Final = 64
+"""One PFC quantum is the time of 512 bits."""
+SLOW_RESPONSE_QUANTA: Final = 394
+FAST_RESPONSE_QUANTA: Final = 905
+SLOW_RATE_BPS: Final = parse_rate("100G")
+
+
+def pause_response_ps(configured_ps: int | None, rate_bps: int) -> int:
+    """Time a port of `rate_bps` takes to obey a pause: as configured, or for `auto` by rate."""
+    if configured_ps is not None:
+        return configured_ps
+    quanta = SLOW_RESPONSE_QUANTA if rate_bps <= SLOW_RATE_BPS else FAST_RESPONSE_QUANTA
+    return serialisation_ps(quanta * QUANTUM_BYTES, rate_bps)
+
+
+class WatchdogSection(Section):
+    """PFC watchdog: what a queue does that its peer never lets go."""
+
+    enabled: bool = False
+    """Whether switches watch."""
+    detection_ps: PositiveTimePs = parse_time("200ms")
+    """A queue stopped for so long, with frames waiting, is in a storm. Meta alarms at 200 ms."""
+    restoration_ps: PositiveTimePs = parse_time("200ms")
+    """Without a pause for so long it is as before."""
+    action: Literal["drop", "forward"] = "drop"
+    """Whether a storm's queue drops what comes, or sends in spite of the pauses."""
+
+
+class OneWayPfc(Section):
+    """Ports with half of PFC."""
+
+    device: NodeName
+    """Whose ports."""
+    peer: NodeName | None = None
+    """Only those that lead to this device. Default: all."""
+    sends: bool = True
+    """Whether they tell the peer to stop. A switch's port that does not is lossy."""
+    obeys: bool = True
+    """Whether they stop when the peer tells them to."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what says nothing, and what is no PFC at all."""
+        if self.sends == self.obeys:
+            reason = "is PFC in both directions" if self.sends else "is no PFC in either direction"
+            yield Refusal((), reason, "sends: false, or obeys: false; for neither, pfc.off")
+
+
+class PfcSection(Section):
+    """Priority flow control."""
+
+    enabled: bool = True
+    """Whether switches send and ports obey pause frames. Without it every priority is lossy."""
+    priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3, 6)
+    """The lossless priorities."""
+    quanta: Annotated[int, Field(ge=1, le=65535)] = 65535
+    """Pause time in a pause frame, in quanta of 512 bit times; refreshed while the cause lasts."""
+    response_ps: AutoTimePs = None
+    """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
+
+    watchdog: WatchdogSection = WatchdogSection()
+    """What to do about storms of pauses."""
+    off: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """Devices at whose links PFC is off, in both directions: what comes from there is lossy."""
+    one_way: Annotated[tuple[OneWayPfc, ...], Field(max_length=65536)] = ()
+    """Ports that only tell, or only obey."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        if len(dict.fromkeys(self.priorities)) != len(self.priorities):
+            yield Refusal(("priorities",), "a priority is listed twice", "each priority once")
+
+    def response_at(self, rate_bps: int) -> int:
+        """Time in ps that a switch's port of `rate_bps` takes to obey a pause."""
+        return pause_response_ps(self.response_ps, rate_bps)
+
+
+class MarkingProfile(Section):
+    """Thresholds of RED. SONiC: WRED_PROFILE."""
+
+    kmin_bytes: SizeBytes = parse_size("800KB")
+    """Up to here nothing is marked, at the reference rate. SONiC: `green_min_threshold`. What simulators of
+    400G fabrics use (DCQCN at 40G: 5 KB)."""
+    kmax_bytes: PositiveSizeBytes = parse_size("3200KB")
+    """From here on everything is marked. At the reference rate (DCQCN at 40G: 200 KB). SONiC:
+    `green_max_threshold`."""
+    pmax: PositiveFraction = Fraction(1, 5)
+    """Probability just below Kmax (DCQCN at 40G: 1/100). SONiC: `green_drop_probability`, in percent."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse thresholds in the wrong order, and more than certainty."""
+        if self.kmin_bytes > self.kmax_bytes:
+            yield Refusal(("kmin",), "lies above kmax", "at most `kmax`")
+        if self.pmax > 1:
+            yield Refusal(("pmax",), "is more than certain", "at most 1")
+        if self.kmax_bytes >= 2**30:
+            yield Refusal(("kmax",), "is too large", "less than 1GiB")
+
+
+class QueueMarking(MarkingProfile):
+    """A profile of some queues, complete: what it leaves out has the default."""
+
+    priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
+    """Which queues."""
+    switches: Annotated[tuple[SwitchPattern, ...], Field(max_length=65536)] = ()
+    """Of which switches, by name or pattern (`rtsw-*`); none listed: of all."""
+
+
+class EcnSection(MarkingProfile):
+    """Explicit congestion notification: RED on egress queues, at dequeue."""
+
+    enabled: bool = False
+    """Whether queues mark."""
+    reference_bps: RateBps = parse_rate("400G")
+    """Rate for which the thresholds hold."""
+    scaled: bool = True
+    """Whether thresholds scale with the rate of the port."""
+    priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3,)
+    """Whose queues mark, besides those that have a profile; none, and only those do."""
+    profiles: Annotated[tuple[QueueMarking, ...], Field(max_length=1024)] = ()
+    """Queues with thresholds of their own; the first that names a queue counts."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse marking without a queue that marks."""
+        yield from super().check()
+        if not self.priorities and not self.profiles:
+            yield Refusal(("priorities",), "no queue marks", "at least one, or `profiles`")
+
+    def thresholds_at(self, rate_bps: int, profile: MarkingProfile | None = None) -> tuple[int, int]:
+        """Kmin and Kmax in bytes of a port of this rate; of a profile, or the section's own."""
+        of = profile or self
+        if not self.scaled:
+            return of.kmin_bytes, of.kmax_bytes
+        return (
+            of.kmin_bytes * rate_bps // self.reference_bps,
+            of.kmax_bytes * rate_bps // self.reference_bps,
+        )
+
+    def profiles_of(self, switch: str) -> list[MarkingProfile | None]:
+        """What each queue of a switch by name marks by; None where it does not mark."""
+        found: list[MarkingProfile | None] = [None] * 8
+        for priority in self.priorities:
+            found[priority] = self
+        for profile in reversed(self.profiles):
+            if not profile.switches or names(profile.switches, switch):
+                for priority in profile.priorities:
+                    found[priority] = profile
+        return found
+
+
+class SchedulingSection(Section):
+    """Which priority an egress port serves next."""
+
+    strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (0, 1, 2, 3, 4, 5, 6, 7)
+    """Priorities that go before all others, the highest number first. The rest share by weight."""
+    weights: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(min_length=8, max_length=8)] = (
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+    )
+    """Share of each priority in what the strict ones leave (deficit round robin)."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        if len(dict.fromkeys(self.strict)) != len(self.strict):
+            yield Refusal(("strict",), "a priority is listed twice", "each priority once")
+
+    @property
+    def weighted(self) -> bool:
+        """Whether any priority shares by weight."""
+        return len(self.strict) < 8
+
+
+class StaticRoute(Section):
+    """A route that somebody typed in. It goes before what the graph says, and does not follow failures."""
+
+    switch: NodeName
+    """Where it is configured."""
+    destination: NodeName
+    """The NIC whose traffic it is for."""
+    via: NodeName
+    """The neighbour to send it to."""
+
+
+class DeepBufferSection(Section):
+    """Modular switches: a static buffer for each port, virtual output queues, and credit from egress to
+    ingress."""
+
+    where: Literal["auto", "none", "spines", "listed"] = "auto"
+    """Which switches. `auto`: the CTSW of `llama3`, 220 ports that no shared pool could serve, and none
+    where links have credits; `spines`: all of tier 2; `listed`: those in `switches`."""
+    switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
+    """With `where: listed`: which."""
+    port_buffer_bytes: PositiveSizeBytes = parse_size("64MB")
+    """Memory for what comes in at a port; reserves and headroom are taken from it. A choice: a modular
+    line card has some hundred MB for each 400G."""
+    alpha: PositiveFraction = Fraction(1)
+    """XOFF threshold of a priority group = alpha x (rest of its port's buffer). 1: half of it for one
+    group."""
+    credit_delay_ps: DelayPs = parse_time("3.8us")
+    """One way between ingress and egress for a report or a grant. With it, the unloaded round trip across
+    one such spine is about 22 us (Meta)."""
+    initial_credit_bytes: PositiveSizeBytes = parse_size("256KiB")
+    """What a queue that was empty may have granted and not used. A choice."""
+    credit_growth: Annotated[int, Field(ge=1, le=64)] = 2
+    """Factor by which that grows each time as much has crossed; 1 for never. A choice."""
+    most_credit_bytes: PositiveSizeBytes = parse_size("1MiB")
+    """Up to here it grows. Full rate needs rate x `credit_delay`: 190 KB at 400G. A choice."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse credit that moves no frame, and names for nothing."""
+        if self.initial_credit_bytes < LEAST_CREDIT_BYTES:
+            yield Refusal(("initial_credit",), "may hold less than two frames", "at least 9KB")
+        if self.most_credit_bytes < self.initial_credit_bytes:
+            yield Refusal(("most_credit",), "lies below initial_credit", "at least `initial_credit`")
+        if self.port_buffer_bytes * max(self.alpha, Fraction(1)) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
+            reason = f"makes thresholds of more than 64 TB on {MOST_PORTS} ports"
+            yield Refusal(("port_buffer",), reason, "less of it, or less `alpha`")
+        if (self.where == "listed") != bool(self.switches):
+            yield Refusal(("switches",), "goes with `where: listed`", "both, or neither")
+
+
+class SwitchSection(Section):
+    """Every switch of the fabric."""
+
+    config_db: ConfigFiles = ""
+    """A SONiC switch's own configuration (config_db.json), relative to the scenario's directory; or a mapping
+    of patterns of switch names to the files of those (`"rtsw-*": leaf.json`). Loading turns it into the keys
+    below, where the scenario does not have them itself."""
+    latency_ps: TimePs = parse_time("300ns")
+    """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
+    forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"
+    """Whether a frame may leave when all of it is in, or when its headers are. Cut-through falls back where
+    the outgoing link is busy, stopped or faster."""
+    buffer: BufferSection = BufferSection()
+    """Shared buffer."""
+    deep_buffer: DeepBufferSection = DeepBufferSection()
+    """Which switches are modular, with deep buffers instead."""
+    pfc: PfcSection = PfcSection()
+    """Which priorities are lossless, and how they are paused."""
+    ecn: EcnSection = EcnSection()
+    """Which frames are marked."""
+    scheduling: SchedulingSection = SchedulingSection()
+    """Which priority goes next."""
+    qos: QosSection = QosSection()
+    """Which queue and priority group a DSCP gets."""
+    static_routes: Annotated[tuple[StaticRoute, ...], Field(max_length=65536)] = ()
+    """Routes that go before the computed ones; a wrong one can make a loop."""

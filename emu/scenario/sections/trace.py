@@ -1,0 +1,166 @@
+"""Which trace does a job replay? Workload `trace`, by its form: a workload text of SimAI as AICB makes it, or
+execution traces of Chakra.
+
+How they are read, and what of them is not modelled, is in `emu.scenario.readers.simai` and
+`emu.scenario.readers.chakra`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import lru_cache
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from actors.ncclx.script import ScriptPlan
+from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
+from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
+from emu.scenario.readers.simai import SimaiError, SimaiPlan, read_simai
+from emu.scenario.sections.section import OneOf, Refusal, Section
+from emu.scenario.yaml.values import PositiveFraction
+
+_LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
+
+
+class TraceWorkload(Section):
+    """Steps as a trace tells them."""
+
+    kind: Literal["trace"] = "trace"
+    """A trace."""
+    scale: PositiveFraction = Fraction(1)
+    """What every size and every duration is multiplied with, at most 1."""
+    steps: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Steps, one after another."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what would make it longer."""
+        if self.scale > 1:
+            yield Refusal(("scale",), f"{self.scale} is above 1", "a fraction above 0 and up to 1")
+
+    def cut(self) -> str:
+        """How it is cut over the ranks."""
+        raise NotImplementedError
+
+    def planned(self, ranks: int) -> ScriptPlan | str:
+        """What so many ranks do, or why it does not fit them."""
+        raise NotImplementedError
+
+
+class SimaiTrace(TraceWorkload):
+    """Steps as a workload text of SimAI tells them."""
+
+    form: Literal["simai"] = "simai"
+    """SimAI's workload text."""
+    file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """The file, relative to the scenario's own directory; loading puts its text in place."""
+    text: Annotated[str, Field(max_length=2**22)] | None = None
+    """The text itself."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a text that is no such workload."""
+        if self.text is None:
+            yield Refusal(("text",), "is missing", "`file`, or the text itself")
+            return
+        try:
+            read_simai(self.text)
+        except SimaiError as error:
+            yield Refusal(("text",), f"line {error.line}: {error.reason}", error.accepted)
+        yield from super().check()
+
+    def cut(self) -> str:
+        """How it is cut over the ranks."""
+        simai = read_simai(self.text or "")
+        return f"SimAI: {len(simai.layers)} layers, tp {simai.tp}, ep {simai.ep}"
+
+    def planned(self, ranks: int) -> ScriptPlan | str:
+        """What so many ranks do, or why it does not fit them."""
+        simai = read_simai(self.text or "")
+        if simai.ranks is not None and simai.ranks != ranks:
+            return f"the text is for {simai.ranks} GPUs, the job has {ranks}"
+        if ranks % (simai.tp * simai.ep):
+            return f"tp {simai.tp} x ep {simai.ep} does not divide {ranks} ranks"
+        return SimaiPlan(simai, ranks, self.scale)
+
+
+class ProcessGroup(Section):
+    """A process group that the nodes of a trace name."""
+
+    name: Annotated[str, Field(pattern=GROUP_NAME.pattern)]
+    """Its pg_name."""
+    ranks: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1, max_length=65536)]
+    """Its members, in the order of their ring."""
+
+
+class ChakraTrace(TraceWorkload):
+    """Steps as Chakra's execution traces tell them, a file for each rank."""
+
+    form: Literal["chakra"]
+    """Chakra's execution traces."""
+    file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """`NAME` for NAME.0.et, NAME.1.et and so on, a file for each rank, or `NAME.et` for one that all ranks
+    carry out; relative to the scenario's own directory. Loading puts what is in them in place."""
+    traces: (
+        Annotated[
+            tuple[Annotated[str, Field(max_length=_LONGEST_BASE64)], ...],
+            Field(min_length=1, max_length=65536),
+        ]
+        | None
+    ) = None
+    """The files themselves in Base64, one for each rank or one for all."""
+    groups: tuple[ProcessGroup, ...] = ()
+    """Process groups beside those that the traces list, as ASTRA-sim takes them from its file of
+    communicator groups."""
+    peak_tflops: Annotated[int, Field(ge=0, le=10**6)] = 0
+    """Rate at which a computation is done that has `num_ops` and no duration; 0: it takes no time."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse files that are no such traces."""
+        if self.traces is None:
+            yield Refusal(("traces",), "is missing", "`file`, or the traces themselves")
+            return
+        if sum(map(len, self.traces)) > _LONGEST_BASE64:
+            yield Refusal(("traces",), "are too large", f"at most {MOST_TRACE_BYTES} bytes in all")
+            return
+        for rank, one in enumerate(self.traces):
+            try:
+                _read(one)
+            except binascii.Error as error:
+                yield Refusal(("traces", rank), f"is no Base64: {error}", "a file's bytes in Base64")
+                return
+            except ChakraError as error:
+                where = f"rank {rank}, {error.unit} {error.line}"
+                yield Refusal(("traces", rank), f"{where}: {error.reason}", error.accepted)
+                return
+        for at, group in enumerate(self.groups):
+            if any(group.name == other.name for other in self.groups[:at]):
+                yield Refusal(("groups", at), f"{group.name!r} is listed already", "each group once")
+        yield from super().check()
+
+    def cut(self) -> str:
+        """How it is cut over the ranks."""
+        traces = [_read(one) for one in self.traces or ()]
+        nodes = sum(len(one.nodes) for one in traces)
+        return f"Chakra: {nodes} nodes in {len(traces)} {'files' if len(traces) > 1 else 'file'}"
+
+    def planned(self, ranks: int) -> ScriptPlan | str:
+        """What so many ranks do, or why it does not fit them."""
+        traces = [_read(one) for one in self.traces or ()]
+        if len(traces) not in (1, ranks):
+            return f"the traces are for {len(traces)} ranks, the job has {ranks}"
+        groups = {group.name: group.ranks for group in self.groups}
+        try:
+            return ChakraPlan(traces, ranks, groups, self.scale, self.peak_tflops * 10**12)
+        except MisfitError as error:
+            return str(error)
+
+
+@lru_cache(maxsize=1024)
+def _read(encoded: str) -> Trace:
+    return read_chakra(base64.b64decode(encoded, validate=True))
+
+
+TRACES: Final = OneOf("form", {"simai": SimaiTrace, "chakra": ChakraTrace}, default="simai")

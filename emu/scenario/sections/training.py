@@ -1,0 +1,213 @@
+"""What does a training job train, how is it cut over the GPUs, and which overlaps are there?
+
+Workload `training`. What its steps consist of is in `emu.workload.training`; how much a layer computes and
+holds in `emu.workload.models`. Sources: The Llama 3 Herd of Models, section 3.3 (order of dimensions, FSDP,
+context parallelism); MegaScale (NSDI'24), section 3.2 (overlaps, stragglers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.yaml.values import PositiveFraction, Reading
+from emu.units import parse_fraction
+from emu.workload.models import PRESETS, Model
+from emu.workload.training import DIMENSIONS, Training
+
+Degree = Annotated[int, Field(ge=1, le=65536)]
+Dimension = Literal["tp", "cp", "pp", "dp"]
+SHARE_ACCEPTED: Final = "a fraction from 0 to below 1, like 0.02"
+
+
+def _read_share(value: object) -> Fraction:
+    return parse_fraction(value)
+
+
+Share = Annotated[
+    Fraction,
+    Reading(
+        _read_share,
+        str,
+        SHARE_ACCEPTED,
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]},
+        "fraction",
+    ),
+]
+
+
+class OwnModel(Section):
+    """The shape of a model that is no preset."""
+
+    layers: Annotated[int, Field(ge=1, le=4096)]
+    """Layers."""
+    hidden: Annotated[int, Field(ge=1, le=2**20)]
+    """Hidden size."""
+    heads: Annotated[int, Field(ge=1, le=2**16)]
+    """Attention heads."""
+    kv_heads: Annotated[int, Field(ge=1, le=2**16)]
+    """Heads of keys and values."""
+    ffn: Annotated[int, Field(ge=1, le=2**22)]
+    """Width of the MLP, or of one expert."""
+    vocab: Annotated[int, Field(ge=0, le=2**24)] = 0
+    """Vocabulary; 0 leaves the logits out."""
+    sequence: Annotated[int, Field(ge=1, le=2**24)]
+    """Tokens of a sequence."""
+    gated: bool = True
+    """Whether the MLP has three matrices (SwiGLU), not two."""
+    experts: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Experts of a layer."""
+    top_k: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Experts that a token uses."""
+
+
+class Overlap(Section):
+    """What communication runs beside."""
+
+    fsdp_prefetch: bool = True
+    """Parameters are gathered ahead of use and gradients scattered beside the passes that follow."""
+    decoupled_pipeline: bool = True
+    """A stage computes on while its activations are sent."""
+    tp_chunks: Annotated[int, Field(ge=1, le=64)] = 1
+    """Pieces of a tensor-parallel GEMM; with more than one, a piece's communication runs beside another's
+    computing."""
+
+
+class SlowRank(Section):
+    """A slow GPU."""
+
+    rank: Annotated[int, Field(ge=0, le=2**20)]
+    """Whose."""
+    slowdown: PositiveFraction = Fraction(11, 10)
+    """How many times as long its computing takes (MegaScale: 0.5 % of hosts about 1.1)."""
+
+
+class TrainingWorkload(Section):
+    """Steps of training a transformer."""
+
+    kind: Literal["training"] = "training"
+    """Training steps."""
+    model: Literal["llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b", "mixtral-8x7b", "own"]
+    """The model: a preset, or `own`."""
+    own: OwnModel | None = None
+    """The shape, with `model: own`."""
+    layers: Annotated[int, Field(ge=1, le=4096)] | None = None
+    """Layers that are run, if not all; the factor is printed. A multiple of the pipeline's chunks, or two
+    less: then the first and the last chunk have one fewer (126 over 16 stages, Llama 3)."""
+    sequence: Annotated[int, Field(ge=1, le=2**24)] | None = None
+    """Tokens of a sequence, if not the model's."""
+    scale: PositiveFraction = Fraction(1)
+    """What every size and every duration is multiplied with, at most 1, to make a run shorter at the same
+    ratio; printed."""
+    tp: Degree = 1
+    """Tensor parallelism."""
+    cp: Degree = 1
+    """Context parallelism."""
+    pp: Degree = 1
+    """Pipeline stages."""
+    dp: Degree | None = None
+    """Data parallelism; unless given, what the job's ranks leave."""
+    ep: Degree = 1
+    """Expert parallelism, within DP."""
+    order: Annotated[tuple[Dimension, ...], Field(min_length=4, max_length=4)] = ("tp", "cp", "pp", "dp")
+    """Which dimension changes fastest from rank to rank, first to last."""
+    micro_batches: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Of a step, for each DP rank."""
+    micro_batch: Annotated[int, Field(ge=1, le=4096)] = 1
+    """Sequences of a micro-batch."""
+    virtual_stages: Annotated[int, Field(ge=1, le=64)] = 1
+    """Chunks of layers of a pipeline stage; above 1 the pipeline is interleaved."""
+    data: Literal["fsdp", "ddp", "none"] = "fsdp"
+    """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
+    overlap: Overlap = Overlap()
+    """Which communication runs beside computing."""
+    peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
+    """Of one GPU (H100, BF16, dense)."""
+    efficiency: PositiveFraction = Fraction(6, 10)
+    """Share of it that kernels reach, communication apart."""
+    jitter: Share = Fraction(0)
+    """How far each piece of computing may be off, drawn evenly from the seed."""
+    stragglers: Annotated[tuple[SlowRank, ...], Field(max_length=65536)] = ()
+    """Slow GPUs."""
+    steps: Annotated[int, Field(ge=1, le=1000)] = 1
+    """Steps, one after another."""
+
+    def shape(self) -> Model:
+        """The whole model, with the sequence that is run."""
+        if self.own is not None:
+            model = Model(**{name: getattr(self.own, name) for name in Model._fields})
+        else:
+            model = PRESETS[self.model]
+        return model._replace(sequence=self.sequence or model.sequence)
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what cannot be cut as asked."""
+        if (self.model == "own") != (self.own is not None):
+            yield Refusal(("own",), "goes with `model: own`, and only with that", "both or neither")
+            return
+        model = self.shape()
+        layers = self.layers or model.layers
+        if layers > model.layers:
+            yield Refusal(("layers",), f"the model has {model.layers}", f"at most {model.layers}")
+        chunks = self.pp * self.virtual_stages
+        if layers % chunks and (layers + 2) % chunks:
+            reason = f"{layers} layers do not divide into {self.pp} x {self.virtual_stages} chunks"
+            accepted = f"a multiple of {chunks}, or two less: the first and the last have one fewer"
+            yield Refusal(("layers",), reason, accepted)
+        if self.virtual_stages > 1 and (self.pp == 1 or self.micro_batches % self.pp):
+            reason = f"interleaving takes micro-batches in multiples of {self.pp} stages, two or more"
+            yield Refusal(("virtual_stages",), reason, "1, or such `pp` and `micro_batches`")
+        if sorted(self.order) != sorted(DIMENSIONS):
+            yield Refusal(("order",), "does not name each dimension once", "tp, cp, pp and dp in any order")
+        if model.heads % self.tp:
+            yield Refusal(("tp",), f"does not divide {model.heads} heads", f"a divisor of {model.heads}")
+        if model.sequence % (self.cp * self.tp):
+            reason = f"CP x TP does not divide a sequence of {model.sequence}"
+            yield Refusal(("cp",), reason, "a divisor, TP counted")
+        if model.experts % self.ep or (self.dp is not None and self.dp % self.ep):
+            reason = f"does not divide the experts ({model.experts}) and `dp`"
+            yield Refusal(("ep",), reason, "a divisor of both")
+        for key, value in (("scale", self.scale), ("efficiency", self.efficiency)):
+            if value > 1:
+                yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
+        if self.jitter >= 1:
+            yield Refusal(("jitter",), f"{self.jitter} is not below 1", SHARE_ACCEPTED)
+
+    def fitted(self, ranks: int) -> Training | str:
+        """The job over so many ranks, or why it does not fit them."""
+        rest = self.tp * self.cp * self.pp
+        dp = self.dp or max(ranks // rest, 1)
+        cut = f"tp {self.tp} x cp {self.cp} x pp {self.pp} x dp {dp}"
+        if rest * dp != ranks:
+            return f"{cut} is {rest * dp} ranks, the job has {ranks}"
+        if dp % self.ep:
+            return f"ep {self.ep} does not divide dp {dp}"
+        wrong = [one.rank for one in self.stragglers if one.rank >= ranks]
+        if wrong:
+            return f"there is no rank {wrong[0]} to be slow: the job has {ranks}"
+        model = self.shape()
+        return Training(
+            model=model._replace(layers=self.layers or model.layers),
+            tp=self.tp,
+            cp=self.cp,
+            pp=self.pp,
+            dp=dp,
+            ep=self.ep,
+            order=self.order,
+            batches=self.micro_batches,
+            batch=self.micro_batch,
+            virtual=self.virtual_stages,
+            data=self.data,
+            prefetch=self.overlap.fsdp_prefetch,
+            decoupled=self.overlap.decoupled_pipeline,
+            tp_chunks=self.overlap.tp_chunks,
+            flops_per_s=self.efficiency * self.peak_tflops * 10**12,
+            peak_flops_per_s=self.peak_tflops * 10**12,
+            scale=self.scale,
+            jitter=self.jitter,
+            slowdowns={one.rank: one.slowdown for one in self.stragglers},
+        )

@@ -1,0 +1,204 @@
+"""How does a file become a tree of nodes with lines?
+
+YAML 1.2: the events come from PyYAML's parser (in C where PyYAML has it), scalars are read by the core
+schema. Refused, each with its line: keys given twice, merge keys, keys that are not scalars, unknown tags,
+several documents, aliases that would expand without bound. A scenario is written by people, so the bounds
+are generous for them: 16 MiB, a million nodes with all aliases expanded, 32 levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import yaml
+
+from emu.errors import Problem, ScenarioError
+from emu.scenario.yaml.core_schema import TAGS, Scalar, resolved, tagged
+from emu.scenario.yaml.tree import Node, Place
+
+MAX_FILE_BYTES: Final = 16 * 2**20
+MAX_NODES: Final = 1_000_000
+MAX_DEPTH: Final = 32
+
+_Loader: Final[Any] = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+def decode(raw: bytes, file: str) -> str:
+    """The text of a file. ScenarioError if it is too large or not UTF-8."""
+    if len(raw) > MAX_FILE_BYTES:
+        raise ScenarioError(
+            [Problem(file, 0, "", "the file is too large", f"at most {MAX_FILE_BYTES} bytes")]
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        reason = f"byte 0x{raw[error.start]:02x} is not UTF-8"
+        raise ScenarioError([Problem(file, line, "", reason, "text in UTF-8")]) from error
+
+
+def read_document(text: str, file: str) -> tuple[Node, list[Problem]]:
+    """The tree of the one document in `text`, and the faults that do not keep it from being checked further.
+
+    ScenarioError where there is no tree to go on with.
+    """
+    reading = _Reading(text, file)
+    try:
+        root = reading.document()
+    except yaml.YAMLError as error:
+        raise ScenarioError([*reading.problems, _syntax_problem(error, text, file)]) from error
+    except _HopelessError as error:
+        raise ScenarioError([*reading.problems, error.args[0]]) from error
+    return root, reading.problems
+
+
+class _HopelessError(Exception):
+    """A fault after which no tree is left to check."""
+
+
+def _syntax_problem(error: yaml.YAMLError, text: str, file: str) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    reason = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    context = getattr(error, "context", None)
+    what = f"{context}: {reason}" if context else str(reason)
+    line = mark.line + 1 if mark is not None else 0
+    if mark is not None and "".join(text.splitlines()[mark.line : line]).startswith("\t", mark.column):
+        what = "a tab here; YAML is indented with spaces"
+    return Problem(file, line, "", f"not YAML: {' '.join(what.split())[:200]}")
+
+
+class _Reading:
+    """One pass over the events of one text."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+        self._events: Iterator[Any] = yaml.parse(text, Loader=_Loader)
+        self._anchors: dict[str, Node] = {}
+        self._nodes = 0
+
+    def document(self) -> Node:
+        """The first document; a second is a fault."""
+        root: Node | None = None
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    self._refuse(event, "", "a second document begins here", "one scenario per file")
+                    break
+                root = self._node(next(self._events), "", 0)
+        if root is None or root.value is None:
+            raise _HopelessError(
+                Problem(self.file, 0, "", "the file is empty", "a mapping, see `emu schema`")
+            )
+        return root
+
+    def _place(self, event: Any) -> Place:
+        return Place(self.file, event.start_mark.line + 1)
+
+    def _refuse(self, event: Any, key: str, reason: str, accepted: str) -> None:
+        self.problems.append(Problem(self.file, event.start_mark.line + 1, key, reason, accepted))
+
+    def _count(self, event: Any, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            reason = f"more than {MAX_NODES} values, with aliases expanded"
+            raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
+
+    def _node(self, event: Any, key: str, depth: int) -> Node:
+        if depth >= MAX_DEPTH:
+            reason = f"nested more than {MAX_DEPTH} deep"
+            raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event, key, depth)
+        self._count(event, 1)
+        if isinstance(event, yaml.ScalarEvent):
+            node = Node(self._scalar(event, key), self._place(event))
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._check_tag(event, key, "seq")
+            node = Node(self._items(key, depth), self._place(event))
+        else:
+            self._check_tag(event, key, "map")
+            node = self._mapping(event, key, depth)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _alias(self, event: Any, key: str, depth: int) -> Node:
+        target = self._anchors.get(event.anchor)
+        if target is None:
+            self._refuse(
+                event, key, f"*{event.anchor} stands for nothing yet", f"an alias after its &{event.anchor}"
+            )
+            return Node(None, self._place(event))
+        self._count(event, target.nodes)
+        if depth + _height(target) >= MAX_DEPTH:
+            reason = f"nested more than {MAX_DEPTH} deep, with aliases expanded"
+            raise _HopelessError(Problem(self.file, event.start_mark.line + 1, "", reason, "less"))
+        return target.copy()
+
+    def _check_tag(self, event: Any, key: str, kind: str) -> None:
+        if event.tag not in (None, "!", f"{TAGS}{kind}"):
+            self._refuse(event, key, f"the tag {event.tag[:40]!r} is unknown", "no tag")
+
+    def _scalar(self, event: Any, key: str) -> Scalar:
+        text: str = event.value
+        if event.tag is None:
+            return resolved(text) if event.implicit[0] else text
+        try:
+            return tagged(event.tag, text)
+        except ValueError as error:
+            self._refuse(event, key, str(error), "no tag")
+            return text
+
+    def _items(self, key: str, depth: int) -> list[Node]:
+        items: list[Node] = []
+        for event in self._events:
+            if isinstance(event, yaml.SequenceEndEvent):
+                break
+            items.append(self._node(event, f"{key}[{len(items)}]", depth + 1))
+        return items
+
+    def _mapping(self, start: Any, path: str, depth: int) -> Node:
+        values: dict[str, Node] = {}
+        keys: dict[str, Place] = {}
+        for event in self._events:
+            if isinstance(event, yaml.MappingEndEvent):
+                break
+            name = self._key(event, path, depth)
+            full = f"{path}.{name}" if path else name
+            value = self._node(next(self._events), full, depth + 1)
+            if name == "<<":
+                self._refuse(
+                    event, full, "YAML 1.2 has no merge keys", "the keys themselves, or an alias as a value"
+                )
+            elif name in values:
+                reason = f"given twice, first in line {keys[name].line}"
+                self._refuse(event, full, reason, "one of the two")
+            else:
+                values[name] = value
+                keys[name] = self._place(event)
+        node = Node(values, self._place(start))
+        node.keys = keys
+        return node
+
+    def _key(self, event: Any, path: str, depth: int) -> str:
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(event, 1)
+            if event.anchor is not None:
+                self._anchors[event.anchor] = Node(event.value, self._place(event))
+            return str(event.value)
+        node = self._node(event, path, depth + 1)
+        if isinstance(node.value, str):
+            return node.value
+        self._refuse(event, path, "a key is not a text", "a key like `name`")
+        return "?"
+
+
+def _height(node: Node) -> int:
+    inner: list[Node] = []
+    if isinstance(node.value, list):
+        inner = node.value
+    elif isinstance(node.value, dict):
+        inner = list(node.value.values())
+    return 1 + max((_height(child) for child in inner), default=-1)

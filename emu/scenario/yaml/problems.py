@@ -1,0 +1,148 @@
+"""How is what pydantic found told to the person who wrote the file?
+
+Each error becomes a `Problem`: where (file and line from the tree), which key, why, and what would be
+accepted. Unknown keys, kinds and choices come with the nearest known word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args, get_origin
+
+from pydantic import ValidationError
+
+from emu.errors import Problem
+from emu.scenario.sections.section import Location, OneOf, Section
+from emu.scenario.yaml.shape import ListOf, Shape, fields, shape_at, without_kinds
+from emu.scenario.yaml.tree import Node, shown_location
+from emu.scenario.yaml.values import Reading
+from emu.spelling import did_you_mean, listed, shown
+from emu.units import counted
+
+Explained = tuple[str, str]
+"""Reason, and what would be accepted."""
+
+_TYPES: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "tuple": "a list",
+    "model": "a mapping",
+    "dict": "a mapping",
+    "model_attributes": "a mapping",
+}
+_SILENT: Final = ("default_factory_not_called",)
+"""Follows from another error that is reported."""
+
+
+def problems_of(error: ValidationError, tree: Node, root: type[Section]) -> list[Problem]:
+    """Every error of a failed validation, as a user reads it, in the order found."""
+    found: list[Problem] = []
+    for item in error.errors(include_url=False):
+        if item["type"] in _SILENT or _counts_only_what_was_valid(dict(item)):
+            continue
+        location, (reason, accepted) = _explained(dict(item), root)
+        place = tree.find(location)
+        found.append(Problem(place.file, place.line, shown_location(location), reason, accepted))
+    return found
+
+
+def _counts_only_what_was_valid(item: dict[str, Any]) -> bool:
+    """Whether a list is called too short because its wrong items, reported themselves, were left out."""
+    given = item["input"]
+    return (
+        item["type"] == "too_short"
+        and isinstance(given, tuple)
+        and len(given) >= int(item["ctx"]["min_length"])
+    )
+
+
+def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Explained]:
+    located: Location = tuple(item["loc"])
+    kind: str = item["type"]
+    context: Mapping[str, Any] = item.get("ctx", {})
+    location = without_kinds(located)
+    shape = shape_at(root, located)
+    if kind == "refused":
+        return location, (context["reason"], context["accepted"])
+    if kind == "missing":
+        return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
+    if kind == "extra_forbidden":
+        return location, _unknown_key(str(location[-1]), shape_at(root, located[:-1]))
+    if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
+        return _wrong_kind(location, item["input"], shape)
+    if kind == "literal_error":
+        return location, _wrong_choice(item["input"], str(context["expected"]))
+    accepted = _accepted(shape)
+    return location, _wrong_value(kind, item["input"], context, accepted) or (str(item["msg"]), accepted)
+
+
+def _accepted(shape: Shape) -> str:
+    if isinstance(shape, Reading):
+        return shape.accepted
+    if isinstance(shape, OneOf):
+        return shape.accepted
+    if isinstance(shape, ListOf):
+        return "a list"
+    return f"a mapping with {listed(fields(shape))}" if isinstance(shape, type) else ""
+
+
+def _accepted_plain(location: Location, root: type[Section]) -> str:
+    """What a field without a reading or section of its own takes, by its annotation."""
+    owner = shape_at(root, location[:-1])
+    if not isinstance(owner, type):
+        return ""
+    annotation = fields(owner)[str(location[-1])].annotation
+    if get_origin(annotation) is Literal:
+        return listed(map(str, get_args(annotation)))
+    for plain, name in ((int, "int"), (bool, "bool"), (str, "string"), (tuple, "tuple")):
+        if (get_origin(annotation) or annotation) is plain:
+            return _TYPES[name]
+    return ""
+
+
+def _unknown_key(key: str, shape: Shape) -> Explained:
+    known = list(fields(shape)) if isinstance(shape, type) else []
+    return f"unknown key{did_you_mean(key, known)}", listed(known, 24)
+
+
+def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
+    kinds = listed(choice.table)
+    if not isinstance(value, dict):
+        return location, (f"{shown(value)} is not a mapping", choice.accepted)
+    location = (*location, choice.key)
+    if value.get(choice.key) is None:
+        return location, ("is required", kinds)
+    wrong = str(value[choice.key])
+    return location, (f"there is no {choice.key} {shown(wrong)}{did_you_mean(wrong, choice.table)}", kinds)
+
+
+def _wrong_choice(value: object, expected: str) -> Explained:
+    choices = expected.replace(" or ", ", ").replace("'", "").split(", ")
+    hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+    return f"{shown(value)} is not one of the choices{hint}", listed(choices)
+
+
+def _wrong_value(kind: str, value: object, context: Mapping[str, Any], accepted: str) -> Explained | None:
+    if kind.endswith("_type") and kind.removesuffix("_type") in _TYPES:
+        wanted = _TYPES[kind.removesuffix("_type")]
+        return f"{shown(value)} is not {wanted}", accepted or wanted
+    bounds = {"greater_than_equal": ("ge", "least"), "less_than_equal": ("le", "most")}
+    if kind in bounds:
+        bound, word = bounds[kind]
+        return f"{shown(value)} is out of range", f"at {word} {context[bound]}"
+    if kind == "less_than":
+        return f"{shown(value)} is out of range", f"less than {context['lt']}"
+    if kind in ("too_short", "too_long"):
+        least = kind == "too_short"
+        bound = context["min_length"] if least else context["max_length"]
+        count = context["actual_length"]
+        return (
+            f"has {counted(count, 'item')}" if count else "is empty",
+            f"at {'least' if least else 'most'} {bound}",
+        )
+    if kind in ("string_too_short", "string_too_long"):
+        word, key = ("least", "min_length") if kind == "string_too_short" else ("most", "max_length")
+        return "has the wrong length", f"at {word} {context[key]} characters"
+    return None

@@ -1,0 +1,249 @@
+"""How is one value of a scenario read, shown again, and described to an editor?
+
+Each type below is a plain Python type (`int`, `Fraction`, `str`) with a `Reading` attached: a function from
+what YAML holds to the value, the way back, a JSON Schema, and a sentence on what is accepted. Quantities are
+read by `emu.units`, so they need their unit; `auto` reads as None and leaves the value to the device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from fractions import Fraction
+from typing import Annotated, Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from emu import units
+from emu.errors import QuantityError
+from emu.scenario.sections.section import RefusedError, refused
+from emu.spelling import shown
+
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """How a value is read from YAML and written back."""
+
+    read: Callable[[object], object]
+    """Raises `QuantityError` or `RefusedError`."""
+    show: Callable[[Any], object]
+    """The inverse: what YAML would hold."""
+    accepted: str
+    schema: dict[str, Any]
+    noun: str
+    """What it is in a word or two, for tables."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+
+        def validate(value: object) -> object:
+            try:
+                return self.read(value)
+            except (QuantityError, RefusedError) as error:
+                accepted = self.accepted if isinstance(error, QuantityError) else error.accepted
+                raise refused(error.reason, accepted or self.accepted) from error
+
+        return core_schema.no_info_plain_validator_function(
+            validate, serialization=core_schema.plain_serializer_function_ser_schema(self.show)
+        )
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        del schema, handler
+        return dict(self.schema)
+
+
+def _at_least(read: Callable[[object], int], minimum: int, least: str) -> Callable[[object], int]:
+    def checked(value: object) -> int:
+        result = read(value)
+        if result < minimum:
+            raise RefusedError(f"{shown(value)} is too small", f"at least {least}")
+        return result
+
+    return checked
+
+
+def _or_auto(reading: Reading) -> Reading:
+    def read(value: object) -> object:
+        return None if value == AUTO else reading.read(value)
+
+    def show(value: object) -> object:
+        return AUTO if value is None else reading.show(value)
+
+    accepted = f"{reading.accepted}, or {AUTO}"
+    schema = {"anyOf": [reading.schema, {"const": AUTO}]}
+    return Reading(read, show, accepted, schema, f"{reading.noun} or `{AUTO}`")
+
+
+def _unit_pattern(unit_names: list[str]) -> str:
+    alternatives = "|".join(re.escape(unit) for unit in unit_names)
+    return rf"^[0-9][0-9_]*(\.[0-9]+)?\s*({alternatives})$"
+
+
+def _quantity_schema(unit_names: list[str], example: str, *, zero: bool) -> dict[str, Any]:
+    text = {"type": "string", "pattern": _unit_pattern(unit_names), "examples": [example]}
+    return {"anyOf": [text, {"const": 0}]} if zero else text
+
+
+def _without_zero(accepted: str, minimum: int) -> str:
+    return accepted.removesuffix(", or 0") if minimum else accepted
+
+
+def _time(minimum_ps: int) -> Reading:
+    read = _at_least(units.parse_time, minimum_ps, units.format_time(minimum_ps))
+    schema = _quantity_schema(list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
+    accepted = _without_zero(units.TIME_ACCEPTED, minimum_ps)
+    return Reading(read, units.format_time, accepted, schema, "time")
+
+
+def _size(minimum_bytes: int) -> Reading:
+    read = _at_least(units.parse_size, minimum_bytes, units.format_size(minimum_bytes))
+    schema = _quantity_schema(list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
+    accepted = _without_zero(units.SIZE_ACCEPTED, minimum_bytes)
+    return Reading(read, units.format_size, accepted, schema, "size")
+
+
+def _rate() -> Reading:
+    read = _at_least(units.parse_rate, 1, "1bps")
+    schema = _quantity_schema(list(units.RATE_BPS), "400G", zero=False)
+    accepted = _without_zero(units.RATE_ACCEPTED, 1)
+    return Reading(read, units.format_rate, accepted, schema, "rate")
+
+
+def _show_fraction(value: Fraction) -> object:
+    return value.numerator if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
+
+
+def _read_positive_fraction(value: object) -> Fraction:
+    result = units.parse_fraction(value)
+    if not 0 < result <= 1024 or result.denominator > 2**20:
+        raise RefusedError(f"{shown(value)} is out of range", "a fraction above 0 and up to 1024")
+    return result
+
+
+def _read_share(value: object) -> Fraction:
+    zero = isinstance(value, int) and not isinstance(value, bool) and value == 0
+    return Fraction(0) if zero else _read_positive_fraction(value)
+
+
+def _read_mtu(value: object) -> int:
+    """The payload of a packet in bytes. A number without a unit is how every NIC shows it, and no guess."""
+    accepted = "256, 512, 1024, 2048 or 4096 (bytes)"
+    size_bytes = value if isinstance(value, int) else units.parse_size(value)
+    if size_bytes not in (256, 512, 1024, 2048, 4096) or isinstance(value, bool):
+        raise RefusedError(f"{shown(value)} is not an MTU of InfiniBand transport", accepted)
+    return size_bytes
+
+
+def word(what: str, pattern: str, accepted: str) -> Reading:
+    """A string of at most 64 characters that matches `pattern` in full."""
+    compiled = re.compile(pattern)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise RefusedError(f"{shown(value)} is not a string", accepted)
+        if len(value) > 64 or compiled.fullmatch(value) is None:
+            raise RefusedError(f"{shown(value)} is not {what}", accepted)
+        return value
+
+    return Reading(
+        read,
+        str,
+        accepted,
+        {"type": "string", "pattern": f"^{pattern}$", "maxLength": 64},
+        what.removeprefix("a "),
+    )
+
+
+def _read_priority(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= 7:
+        raise RefusedError(f"{shown(value)} is not a priority", "a priority, 0 to 7")
+    return value
+
+
+def names(patterns: Sequence[str], name: str) -> bool:
+    """Whether a name is among these names and patterns."""
+    return name in patterns or any(fnmatchcase(name, one) for one in patterns if WILD.search(one))
+
+
+WILD: Final = re.compile(r"[*?\[]")
+LEAST_DELAY_PS: Final = units.parse_time("1ns")
+
+TimePs = Annotated[int, _time(0)]
+PositiveTimePs = Annotated[int, _time(1)]
+DelayPs = Annotated[int, _time(LEAST_DELAY_PS)]
+"""Delay of a link: at least 1 ns, since two devices may sit on different workers."""
+AutoTimePs = Annotated[int | None, _or_auto(_time(0))]
+AutoPositiveTimePs = Annotated[int | None, _or_auto(_time(1))]
+SizeBytes = Annotated[int, _size(0)]
+PositiveSizeBytes = Annotated[int, _size(1)]
+AutoSizeBytes = Annotated[int | None, _or_auto(_size(0))]
+AutoPositiveSizeBytes = Annotated[int | None, _or_auto(_size(1))]
+RateBps = Annotated[int, _rate()]
+AutoRateBps = Annotated[int | None, _or_auto(_rate())]
+PositiveFraction = Annotated[
+    Fraction,
+    Reading(
+        _read_positive_fraction,
+        _show_fraction,
+        units.FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction",
+    ),
+]
+Share = Annotated[
+    Fraction,
+    Reading(
+        _read_share,
+        _show_fraction,
+        f"{units.FRACTION_ACCEPTED}, or 0",
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction, or 0",
+    ),
+]
+MtuBytes = Annotated[
+    int,
+    Reading(
+        _read_mtu, int, "256, 512, 1024, 2048 or 4096", {"enum": [256, 512, 1024, 2048, 4096]}, "256 to 4096"
+    ),
+]
+_PRIORITY: Final = Reading(
+    _read_priority, int, "a priority, 0 to 7", {"type": "integer", "minimum": 0, "maximum": 7}, "0 to 7"
+)
+Priority = Annotated[int, _PRIORITY]
+AutoPriority = Annotated[
+    int | None,
+    _or_auto(
+        Reading(
+            _read_priority,
+            int,
+            "a priority, 0 to 7",
+            {"type": "integer", "minimum": 0, "maximum": 7},
+            "0 to 7",
+        )
+    ),
+]
+Name = Annotated[str, word("a name", r"[A-Za-z][A-Za-z0-9_-]*", "letters, digits, - and _, a letter first")]
+NodeName = Annotated[
+    str,
+    word("a node's name", r"[A-Za-z][A-Za-z0-9_.-]*", "letters, digits, -, _ and ., a letter first"),
+]
+SwitchPattern = Annotated[
+    str,
+    word("a switch's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),
+]
+"""Shell-style: `*`, `?`, `[a-c]`."""
+LinkName = Annotated[
+    str,
+    word(
+        "a link's name",
+        r"[A-Za-z][A-Za-z0-9_.-]*:[A-Za-z][A-Za-z0-9_.-]*(/[0-9]{1,4})?",
+        'two ends with a colon between, like "rtsw-0:ctsw-3"; "/1" picks one of parallel links',
+    ),
+]

@@ -1,0 +1,1 @@
+"""A fabric as text and as SVG."""

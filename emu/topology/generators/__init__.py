@@ -1,0 +1,1 @@
+"""The fabrics that can be generated, one file for each kind."""

@@ -1,0 +1,89 @@
+"""What does the 24K-GPU RoCE cluster that trained Llama 3 look like?
+
+Three tiers. A rack holds 2 servers of 8 GPUs under one leaf (RTSW). 192 racks make a pod of 3,072 GPUs: every
+RTSW is joined to every spine of its pod (CTSW) at full bisection. 8 pods, 24,576 GPUs, meet in an aggregation
+layer (ATSW) that is oversubscribed 1:7, seven times as much below a CTSW as above it: every CTSW is joined to
+every ATSW.
+
+Names: `rtsw-<rack>` with racks counted through all pods, `ctsw-<pod>-<s>`, `atsw-<a>`. Node numbers: servers,
+RTSW, CTSW pod by pod, ATSW.
+
+Source: The Llama 3 Herd of Models, section 3.3.1: racks, pods, tiers and ratios. It does not say how many
+CTSW and ATSW there are: 16 CTSW of 192 ports towards the racks follow from full bisection with one 400G link
+each; 192 / 7 = 27.4 links upwards make 28 ATSW (derived). So that the ratio is exactly 7, those links
+run at 391.8G and not 400G. With a single pod there is no ATSW.
+
+Not modelled: front-end network, striping of CTSW over ATSW, the modular inside of a CTSW.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from actors.fabric.model import Topology, TopologyError
+from emu.topology.generators.builder import Assembly, check_counts, check_links
+from emu.topology.generators.clos import add_host_links, add_servers, check_uplink, mesh, uplink_bps
+
+
+def llama3(
+    *,
+    pods: int = 8,
+    racks_per_pod: int = 192,
+    hosts_per_rack: int = 2,
+    gpus_per_host: int = 8,
+    ctsws_per_pod: int = 16,
+    atsws: int = 28,
+    rtsw_oversubscription: Fraction = Fraction(1),
+    ctsw_oversubscription: Fraction = Fraction(7),
+    link_bps: int,
+    nic_delay_ps: int,
+    ctsw_delay_ps: int,
+    atsw_delay_ps: int,
+    host_link_rate_bps: int,
+    host_link_delay_ps: int,
+) -> Topology:
+    """The cluster, or a smaller one of the same ratios. TopologyError names what cannot be built."""
+    counts = {
+        "pods": pods,
+        "racks_per_pod": racks_per_pod,
+        "hosts_per_rack": hosts_per_rack,
+        "gpus_per_host": gpus_per_host,
+    }
+    faults = check_counts(1, counts)
+    faults += check_counts(0 if pods * racks_per_pod == 1 else 1, {"ctsws_per_pod": ctsws_per_pod})
+    faults += check_counts(0 if pods == 1 else 1, {"atsws": atsws})
+    spine_bps = uplink_bps(hosts_per_rack * gpus_per_host * link_bps, rtsw_oversubscription, ctsws_per_pod)
+    agg_bps = uplink_bps(racks_per_pod * spine_bps, ctsw_oversubscription, atsws)
+    faults += check_links(
+        {"link": link_bps, "host_link_rate": host_link_rate_bps},
+        {
+            "nic_delay": nic_delay_ps,
+            "ctsw_delay": ctsw_delay_ps,
+            "atsw_delay": atsw_delay_ps,
+            "host_link_delay": host_link_delay_ps,
+        },
+    )
+    if not faults:
+        faults += check_uplink("rtsw_oversubscription", spine_bps)
+        faults += check_uplink("ctsw_oversubscription", agg_bps)
+    if faults:
+        raise TopologyError(faults)
+
+    fabric = Assembly()
+    racks = pods * racks_per_pod
+    servers = add_servers(fabric, racks * hosts_per_rack, gpus_per_host, lambda host: host // hosts_per_rack)
+    rtsws = [fabric.switch(f"rtsw-{rack}", "rtsw", 1, rack) for rack in range(racks)]
+    ctsws = [
+        [fabric.switch(f"ctsw-{pod}-{place}", "ctsw", 2) for place in range(ctsws_per_pod)]
+        for pod in range(pods)
+    ]
+    tops = [fabric.switch(f"atsw-{place}", "atsw", 3) for place in range(atsws if pods > 1 else 0)]
+    for index, server in enumerate(servers):
+        for nic in server.nics:
+            fabric.link(nic, rtsws[index // hosts_per_rack], link_bps, nic_delay_ps)
+    for pod, spines in enumerate(ctsws):
+        mesh(fabric, rtsws[pod * racks_per_pod : (pod + 1) * racks_per_pod], spines, spine_bps, ctsw_delay_ps)
+    for spines in ctsws:
+        mesh(fabric, spines, tops, agg_bps, atsw_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    return fabric.finish("llama3")

@@ -1,0 +1,77 @@
+"""What does a network of rails alone look like?
+
+NIC i of every server hangs on the switch of rail i, and nothing joins the rails: what must change rails moves
+inside a server first. A rail that has more servers than one switch has ports is a Clos of its own: segments
+with a ToR each, and aggregation switches that join the ToRs of the rail.
+
+Names: `tor-<segment>-<rail>`, `agg-<rail>-<a>`. A rack is a segment.
+
+NICs of different rails do not reach each other. A job whose ranks would have to is refused before it runs, by
+the names of the NICs.
+
+Source: How to Build Low-cost Networks for Large Language Models (without Sacrificing Performance)? (Wang and
+others, 2023), section 4. Rates and ratios are ours.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from actors.fabric.model import Fault, Topology, TopologyError
+from emu.topology.generators.builder import Assembly, check_counts, check_links
+from emu.topology.generators.clos import add_host_links, add_servers, check_uplink, mesh, uplink_bps
+
+
+def rail_only(
+    *,
+    segments: int = 1,
+    hosts_per_segment: int,
+    gpus_per_host: int = 8,
+    aggs_per_rail: int = 0,
+    tor_oversubscription: Fraction = Fraction(1),
+    link_bps: int,
+    nic_delay_ps: int,
+    agg_delay_ps: int,
+    host_link_rate_bps: int,
+    host_link_delay_ps: int,
+) -> Topology:
+    """Rails that nothing joins. TopologyError names what cannot be built."""
+    counts = {
+        "segments": segments,
+        "hosts_per_segment": hosts_per_segment,
+        "gpus_per_host": gpus_per_host,
+    }
+    faults = check_counts(1, counts) + check_counts(0, {"aggs_per_rail": aggs_per_rail})
+    faults += check_links(
+        {"link": link_bps, "host_link_rate": host_link_rate_bps},
+        {"nic_delay": nic_delay_ps, "agg_delay": agg_delay_ps, "host_link_delay": host_link_delay_ps},
+    )
+    if segments > 1 and aggs_per_rail == 0:
+        reason = f"rail 0 has no path between its {segments} segments without an aggregation switch"
+        faults.append(Fault(("aggs_per_rail",), reason, "a whole number of at least 1"))
+    if faults:
+        raise TopologyError(faults)
+    tor_bps = uplink_bps(hosts_per_segment * link_bps, tor_oversubscription, aggs_per_rail)
+    faults += check_uplink("tor_oversubscription", tor_bps)
+    if faults:
+        raise TopologyError(faults)
+
+    fabric = Assembly()
+    servers = add_servers(
+        fabric, segments * hosts_per_segment, gpus_per_host, lambda host: host // hosts_per_segment
+    )
+    tors = [
+        [fabric.switch(f"tor-{segment}-{rail}", "tor", 1, segment) for rail in range(gpus_per_host)]
+        for segment in range(segments)
+    ]
+    aggs = [
+        [fabric.switch(f"agg-{rail}-{a}", "agg", 2) for a in range(aggs_per_rail if segments > 1 else 0)]
+        for rail in range(gpus_per_host)
+    ]
+    for index, server in enumerate(servers):
+        for nic, tor in zip(server.nics, tors[index // hosts_per_segment], strict=True):
+            fabric.link(nic, tor, link_bps, nic_delay_ps)
+    for rail, uppers in enumerate(aggs):
+        mesh(fabric, [in_segment[rail] for in_segment in tors], uppers, tor_bps, agg_delay_ps)
+    add_host_links(fabric, servers, host_link_rate_bps, host_link_delay_ps)
+    return fabric.finish("rail_only", all_reachable=False)
