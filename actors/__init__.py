@@ -1,3 +1,8 @@
-"""What stands in for the hardware (links, switches, NICs, hosts, GPUs), and the Ray actors that host it."""
+"""The emulated world: links, switches, NICs, hosts, GPUs, the collective library, and the kernel they run on.
 
-import emu  # noqa: F401  importing it installs the finder of the compiled packet path
+Importing it installs the finder of the compiled packet path.
+"""
+
+from actors.compiled.finder import install
+
+install()

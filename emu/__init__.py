@@ -1,19 +1,17 @@
 """A distributed, deterministic emulator of the RoCE fabrics that train large models.
 
-`import emu` costs next to nothing: it installs the finder of the compiled packet path, and loads the public
-Python API (`emu.api`) when one of its names is first used.
+`import emu` costs next to nothing: importing `actors` installs the finder of the compiled packet path, and
+the public Python API (`emu.api`) is loaded when one of its names is first used.
 """
 
 from importlib import import_module
 from importlib.util import find_spec
 
-from actors.compiled.finder import compiled_state, install, is_compiled
+from actors.compiled.finder import compiled_state, is_compiled
 
 __all__ = ["__version__", "compiled_state", "is_compiled"]
 
 __version__ = "0.1.0"
-
-install()
 
 
 def __getattr__(name: str) -> object:

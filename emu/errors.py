@@ -17,11 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
+from actors.kernel.errors import EmuError, ProtocolError, RuntimeFailure
 
-class EmuError(Exception):
-    """Base of every error the project raises on purpose. `str()` is what a user reads."""
-
-    exit_status: ClassVar[int] = 4
+__all__ = [
+    "EmuError",
+    "FormatError",
+    "KnobError",
+    "Problem",
+    "ProtocolError",
+    "QuantityError",
+    "RuntimeFailure",
+    "ScenarioError",
+    "StallError",
+    "UsageError",
+]
 
 
 class UsageError(EmuError):
@@ -120,13 +129,3 @@ class StallError(EmuError):
     """The fabric stalled, or a collective did not end in time. The text names who waits for whom."""
 
     exit_status: ClassVar[int] = 3
-
-
-class RuntimeFailure(EmuError):
-    """A worker, a socket or the cluster failed; the model did not."""
-
-    exit_status: ClassVar[int] = 4
-
-
-class ProtocolError(RuntimeFailure):
-    """A peer sent what the protocol between workers does not allow."""

@@ -11,8 +11,7 @@ bare number is refused because its unit would be a guess, save zero, which is th
 Reading is exact (decimal, never binary floating point): a quantity that is not a whole number of ps, bytes or
 bit/s is refused, not rounded. `4K` bytes is refused too, since it may mean 4,000 or 4,096.
 
-`serialisation_ps` is the one place where a size and a rate become a time. Its product passes 63 bits at about
-1.1 MB, so code that uses native integers must not inline it.
+What is computed with quantities is in `actors.kernel.units`.
 """
 
 from __future__ import annotations
@@ -23,10 +22,6 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from emu.errors import QuantityError
-
-PS_PER_S: Final = 10**12
-BIT_PS_PER_BYTE: Final = 8 * 10**12
-"""Bits in a byte times picoseconds in a second."""
 
 MAX_QUANTITY: Final = 2**62 - 1
 """Largest time, size or rate: what a native signed integer holds with a bit to spare."""
@@ -197,8 +192,3 @@ def counted(count: int, noun: str) -> str:
     """`1 switch`, `24,576 GPUs`."""
     plural = f"{noun}es" if noun.endswith(("ch", "x")) else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
-
-
-def serialisation_ps(size_bytes: int, rate_bps: int) -> int:
-    """Time to put `size_bytes` on a wire of `rate_bps` (above zero), rounded up to the next ps."""
-    return -(-size_bytes * BIT_PS_PER_BYTE // rate_bps)

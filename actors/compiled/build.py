@@ -203,7 +203,7 @@ def build(root: Path) -> tuple[Build, bool]:
 
 def compile_in_child(snapshot: Path, modules: tuple[str, ...], made: Path, log: Path) -> None:
     """Run `run_mypyc` in `snapshot`, its output in `log`; raise CannotCompileError if it fails."""
-    code = "import sys; from pathlib import Path; from emu import compiling as c; "
+    code = "import sys; from pathlib import Path; from actors.compiled import build as c; "
     code += "c.run_mypyc(tuple(sys.argv[2:]), Path(sys.argv[1]))"
     environment = os.environ | {INTERPRETED_VARIABLE: "1", "PYTHONPATH": "", "MYPYPATH": ""}
     with log.open("w", encoding="utf-8") as output:
@@ -239,4 +239,4 @@ def compile_or_explain(root: Path) -> Path | None:
 
 
 if __name__ == "__main__":
-    compile_or_explain(Path(__file__).resolve().parent.parent)
+    compile_or_explain(Path(__file__).resolve().parent.parent.parent)

@@ -171,7 +171,7 @@ class CompiledFinder:
         return spec_from_file_location(fullname, file, loader=ExtensionFileLoader(fullname, file))
 
 
-_finder: Final = CompiledFinder(Path(__file__).parent.parent)
+_finder: Final = CompiledFinder(Path(__file__).parent.parent.parent)
 
 
 def install() -> None:

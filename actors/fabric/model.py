@@ -39,8 +39,8 @@ from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from actors.fabric.indexing import link_names, links_at
+from actors.kernel.errors import EmuError
 from actors.kernel.event import MAX_DEVICES, MAX_PORTS
-from emu.errors import EmuError
 
 INDEX_BITS: Final = 10
 INDEX_MASK: Final = (1 << INDEX_BITS) - 1

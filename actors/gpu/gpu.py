@@ -45,10 +45,10 @@ from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, save_event
 from actors.kernel.tally import Tally
+from actors.kernel.units import serialisation_ps
 from actors.port.host_link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
 from actors.wire.message import COPIED, COPY, POST, TRANSFER
-from emu.units import serialisation_ps
 
 NVLINK_PORT: Final = 1
 """A GPU's port 0 leads to its host, the other to its NVSwitch."""

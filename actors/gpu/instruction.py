@@ -20,7 +20,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from emu.errors import ProtocolError
+from actors.kernel.errors import ProtocolError
 
 ORDER_RECEIVES: Final = 1
 """Bytes that arrived come with it."""

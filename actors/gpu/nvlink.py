@@ -32,6 +32,7 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.tally import Tally
+from actors.kernel.units import serialisation_ps
 from actors.port.host_link import MessagePort
 from actors.port.outbox import Outbox
 from actors.wire.message import (
@@ -42,7 +43,6 @@ from actors.wire.message import (
     STATUS_SUCCESS,
     TRANSFER,
 )
-from emu.units import serialisation_ps
 
 MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""

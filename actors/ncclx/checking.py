@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from actors.kernel.errors import EmuError
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Call, Extent, Extents, Step, waits, within
-from emu.errors import EmuError
 
 _NOTHING: Final = -1
 MOST_NAMED: Final = 1 << 40

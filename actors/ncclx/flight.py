@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.fabric.paths import first_paths
+from actors.kernel.units import serialisation_ps
 from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
 from actors.wire.message import MESSAGE_BYTES
 from emu.scenario.schema import Scenario
-from emu.units import serialisation_ps
 
 
 def unloaded_ps(scenario: Scenario, topology: Topology, source: int, target: int, size_bytes: int) -> int:

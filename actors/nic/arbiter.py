@@ -24,13 +24,13 @@ from __future__ import annotations
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain
+from actors.kernel.errors import RuntimeFailure
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Wire
-from emu.errors import RuntimeFailure
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

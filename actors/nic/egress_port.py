@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import RETRANSMIT, SERVE
 from actors.kernel.state import as_int, as_list, load_frame, save_event
+from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.fetch import Fetch
@@ -19,7 +20,6 @@ from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
 from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Port, Wire
 from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
-from emu.units import serialisation_ps
 
 
 class NicPort(Port):

@@ -22,7 +22,7 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.state import load_fields, save_fields
-from emu.units import serialisation_ps
+from actors.kernel.units import serialisation_ps
 
 _FIELDS: Final = ("free_ps", "wait_ps")
 

@@ -24,10 +24,10 @@ from mypy_extensions import i64
 from actors.kernel.device import Plain
 from actors.kernel.event import COPY_DONE
 from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
+from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
 from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
-from emu.units import serialisation_ps
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

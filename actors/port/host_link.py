@@ -16,9 +16,9 @@ from mypy_extensions import i64
 
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
+from actors.kernel.units import serialisation_ps
 from actors.port.link import Outbox
 from actors.wire.message import MESSAGE_BYTES
-from emu.units import serialisation_ps
 
 MANAGEMENT_PORT: Final[i64] = 2047
 """The port number under which every host and the controller know the management network."""

@@ -28,13 +28,13 @@ from actors.kernel.device import Device, Plain
 from actors.kernel.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
 from actors.kernel.mixing import Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.added_delay import Straying
 from actors.port.bit_errors import BitErrors
 from actors.port.outbox import Outbox
 from actors.port.tap import Tap
 from actors.wire.frame import HEAD_WIRE_BYTES, Frame
-from emu.units import serialisation_ps
 
 if TYPE_CHECKING:
     from actors.port.credits import Credits

@@ -24,6 +24,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.device import Device, Plain, Series, by_priority, series_of
+from actors.kernel.errors import RuntimeFailure
 from actors.kernel.event import (
     CONFIGURATION,
     LINK_STATE,
@@ -36,6 +37,7 @@ from actors.kernel.event import (
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
 from actors.kernel.tally import Tally
+from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.counters import count_port, port_is_steady, port_series
 from actors.port.link import PRIORITIES
@@ -49,8 +51,6 @@ from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, G
 from actors.switch.routing.policy import RoutingPolicy
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
-from emu.errors import RuntimeFailure
-from emu.units import serialisation_ps
 
 NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4

@@ -32,6 +32,7 @@ from typing import Final, cast
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
+from actors.kernel.errors import ProtocolError
 from actors.kernel.event import (
     ARRIVAL,
     DEVICE_SHIFT,
@@ -57,7 +58,6 @@ from actors.wire.message import (
     REPORT,
     speaks_of,
 )
-from emu.errors import ProtocolError
 
 MESSAGE_INTEGERS: Final[i64] = 9
 TAIL_INTEGERS: Final[i64] = 3

@@ -22,8 +22,8 @@ import msgpack  # type: ignore[import-untyped]  # it ships no types
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
 from mypy_extensions import i64
 
+from actors.kernel.errors import ProtocolError
 from actors.kernel.vectors import vec
-from emu.errors import ProtocolError
 
 VERSION: Final = 1
 MOST_INTEGERS: Final = 1 << 16

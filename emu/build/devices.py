@@ -27,13 +27,13 @@ from actors.ncclx.plan import Plan, make_plan
 from actors.port.link import Outbox
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
+from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.switches import (
     OutboxFor,
     build_switch,
     cuts_through,
 )
-from emu.runtime.sync.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario

@@ -14,13 +14,14 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from actors.fabric.model import Attachment, Topology
+from actors.kernel.units import serialisation_ps
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
 from emu.build.deep_buffers import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.congestion import CongestionSection, Hpcc
 from emu.topology.longest import longest_way
-from emu.units import format_time, serialisation_ps
+from emu.units import format_time
 
 US_PS: Final = 10**6
 

@@ -14,6 +14,7 @@ from typing import TextIO
 from rich.live import Live
 from rich.text import Text
 
+from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
@@ -24,7 +25,7 @@ from emu.runtime.live.steering import Steering
 from emu.runtime.outcome import Progress
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
-from emu.units import BIT_PS_PER_BYTE, PS_PER_S, parse_time
+from emu.units import parse_time
 
 
 class LiveTerminal(Terminal):

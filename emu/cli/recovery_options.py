@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import click
 
+from actors.kernel.units import PS_PER_S
 from emu.cli.scenario_options import Command
 from emu.cli.times import positive_time_ps
 from emu.errors import UsageError
-from emu.units import PS_PER_S
 
 OFF: Final = "off"
 AUTO: Final = "auto"

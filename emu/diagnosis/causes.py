@@ -26,10 +26,10 @@ from emu.diagnosis import (
     balance,
     cabling,
     drift,
+    held_up,
     lost_links,
     pauses,
     queue_pairs,
-    ranks,
     slow_gpus,
 )
 from emu.diagnosis.baseline import SLOWER_PERMILLE, harms
@@ -48,7 +48,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     queue_pairs.found,
     drift.found,
     cabling.found,
-    ranks.found,
+    held_up.found,
 )
 MOST_TOLD: Final = 5
 UNEXPLAINED: Final = "unexplained_wait"

@@ -18,9 +18,9 @@ from actors.ncclx.verifying import check_payload
 from actors.port.host_link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
 from emu.build.devices import Blueprint, build_kernel, crossings
+from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.build.reach import check_connections
 from emu.build.round_trip import settled
-from emu.runtime.sync.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
@@ -40,7 +40,7 @@ class RunPlan:
     """The worker of each device, by number."""
     crossings: tuple[Crossing, ...]
     lookahead: tuple[tuple[int, ...], ...]
-    """See `emu.runtime.sync.lookahead.close_lookaheads`."""
+    """See `emu.build.lookahead.close_lookaheads`."""
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
 

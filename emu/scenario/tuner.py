@@ -57,10 +57,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
+from actors.kernel.units import serialisation_ps
 from actors.ncclx.collectives import ALGORITHMS, BLOCKWISE, BY_SERVER
 from emu.scenario.sections.host import PcieSection
 from emu.scenario.sections.ncclx import NcclxSection, TunerSection
-from emu.units import serialisation_ps
 
 
 class Shape(NamedTuple):

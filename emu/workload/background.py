@@ -22,7 +22,7 @@ from itertools import pairwise
 from typing import Final
 
 from actors.kernel.mixing import Stream
-from emu.units import BIT_PS_PER_BYTE
+from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.workload.flows import Flow
 
 Points = tuple[tuple[int, int], ...]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.kernel.units import PS_PER_S
 from emu import api
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import Progress
 from emu.runtime.pages.metrics_page import resident_bytes
-from emu.units import PS_PER_S
 from tests.scenarios_run.small import ROOT
 
 SCENARIO = ROOT / "scenarios" / "permutation.yaml"

@@ -2,9 +2,9 @@
 
 import pytest
 
+from emu.build.lookahead import close_lookaheads
 from emu.errors import ProtocolError
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.lookahead import close_lookaheads
 from emu.runtime.sync.sync_points import SyncGrid
 from tests.conftest import SOAK
 from tests.runtime.toys import ToyNetwork, ToyRun, crossings_of, finished_run, part_of, random_network

@@ -6,15 +6,15 @@ from mypy_extensions import i64
 from actors.kernel.event import NEVER_PS
 from actors.kernel.vectors import vec
 from actors.wire.batch import Batch
-from emu.errors import ProtocolError
-from emu.runtime.outcome import Ending
-from emu.runtime.sync.lookahead import (
+from emu.build.lookahead import (
     Crossing,
     close_lookaheads,
     fabric_lookahead_ps,
     message_lookahead_ps,
     neighbours_of,
 )
+from emu.errors import ProtocolError
+from emu.runtime.outcome import Ending
 from emu.runtime.sync.rounds import Contribution, Parcel, Step
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine

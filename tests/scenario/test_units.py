@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.kernel.units import serialisation_ps
 from emu.errors import QuantityError
 from emu.units import (
     MAX_QUANTITY,
@@ -16,7 +17,6 @@ from emu.units import (
     parse_rate,
     parse_size,
     parse_time,
-    serialisation_ps,
 )
 
 QUANTITIES = st.integers(min_value=0, max_value=MAX_QUANTITY)

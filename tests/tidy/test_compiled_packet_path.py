@@ -56,6 +56,7 @@ def write_copy(root: Path) -> Path:
         "actors/compiled/finder.py",
         "actors/compiled/build.py",
         "actors/__init__.py",
+        "actors/compiled/__init__.py",
     ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, root / name)

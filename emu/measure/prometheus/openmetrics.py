@@ -18,10 +18,10 @@ from fractions import Fraction
 from typing import Final
 
 from actors.kernel.device import Series
+from actors.kernel.units import PS_PER_S
 from emu.measure.collected import Sample
 from emu.measure.series.metric import Kind, Metric
 from emu.measure.series.metrics import DEVICE_METRICS, METRIC_OF, labels_of, seconds, shown_value
-from emu.units import PS_PER_S
 
 START_S: Final = 946_684_800
 """2000-01-01T00:00:00Z."""

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
+from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
 from emu.measure.series.readings import (
     ALL,
@@ -34,7 +35,7 @@ from emu.measure.tables.report import about_rate, about_size, about_time, shown_
 from emu.scenario.expect.expect import Bounds, quantity
 from emu.scenario.expect.series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent
 from emu.scenario.expect.span import FaultTimes, Span, shown_span, span_of
-from emu.units import PS_PER_S, format_time
+from emu.units import format_time
 
 History = Callable[[], Iterable[Mapping[str, object]]]
 """The samples of a run, as `samples.jsonl` has them."""

@@ -18,13 +18,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from actors.kernel.device import Series
+from actors.kernel.units import PS_PER_S
 from emu.measure.series.gpu_metrics import GPU_METRICS
 from emu.measure.series.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
 from emu.measure.series.metric import counter as _counter
 from emu.measure.series.metric import gauge as _gauge
 from emu.measure.series.nic_metrics import NIC_METRICS
 from emu.measure.series.state_metrics import STATE_METRICS
-from emu.units import PS_PER_S
 
 DROP_REASONS: Final[dict[str, str]] = {
     "link_down": "the link was down at some moment of the frame's flight",

@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
 from actors.kernel.device import Series
+from actors.kernel.units import PS_PER_S
 from emu.measure.series.group_labels import members_of
 from emu.measure.series.metric import Kind, Unit
 from emu.measure.series.metrics import label_text, labels_of
 from emu.measure.series.state_metrics import MEMBER
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.expect.span import Span, matches
-from emu.units import PS_PER_S
 
 Number = int | Fraction
 ALL: Final = -1

@@ -19,10 +19,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from actors.fabric.model import Role, Topology
 from actors.fabric.routing import routes
+from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.series.metrics import CONGESTION_REASONS
 from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Link, Tier
-from emu.units import BIT_PS_PER_BYTE
 
 
 def share(part: int, whole: int) -> float:

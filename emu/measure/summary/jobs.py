@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from actors.kernel.units import BIT_PS_PER_BYTE
 from actors.wire.message import (
     STATUS_FLUSHED,
     STATUS_GPU_LOST,
@@ -34,7 +35,6 @@ from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPl
 from emu.measure.summary.init import Init, init_result
 from emu.measure.summary.steps import training_result
 from emu.measure.summary.summary import ClearToSends, Collective, Flow, Job
-from emu.units import BIT_PS_PER_BYTE
 
 SUCCESS: Final = "success"
 UNFINISHED: Final = "unfinished"

@@ -34,13 +34,13 @@ from prometheus_client.registry import Collector
 
 from actors.kernel.device import Series
 from actors.kernel.tally import Tally
+from actors.kernel.units import PS_PER_S
 from emu.measure.prometheus.exposition import Exposition, StateText
 from emu.measure.series.metric import Kind, Metric, Unit
 from emu.measure.series.metrics import ENGINE_METRICS, METRIC_OF
 from emu.runtime.pages.server import Discovery, PageServer
 from emu.runtime.pages.state_series import Rows
 from emu.scenario.sections.switch import PfcSection
-from emu.units import PS_PER_S
 
 WAIT_S: Final = 0.08
 """How long a scrape waits for a fresh snapshot."""

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
+from actors.kernel.units import PS_PER_S
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect.expect import Bound, Comparison, Expectation, path_steps, quantity
 from emu.scenario.yaml.tree import shown_location
 from emu.spelling import did_you_mean, listed, shown
-from emu.units import PS_PER_S, counted, format_rate, format_size, format_time
+from emu.units import counted, format_rate, format_size, format_time
 
 Number = int | Fraction
 

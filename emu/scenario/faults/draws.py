@@ -28,6 +28,7 @@ from pydantic import Field
 
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
+from actors.kernel.units import PS_PER_S
 from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
 from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
 from emu.scenario.faults.link_faults import LinkDown
@@ -35,7 +36,7 @@ from emu.scenario.faults.targets import Aim, Spot
 from emu.scenario.sections.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import PositiveTimePs, Reading
 from emu.spelling import shown
-from emu.units import FRACTION_ACCEPTED, PS_PER_S, parse_fraction, parse_time
+from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_time
 
 if TYPE_CHECKING:
     from emu.scenario.schema import Scenario

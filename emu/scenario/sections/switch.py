@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from actors.kernel.units import serialisation_ps
 from emu.scenario.readers.config_db import ConfigFiles
 from emu.scenario.sections.buffer import MOST_THRESHOLD_BYTES, BufferSection
 from emu.scenario.sections.qos import QosSection
@@ -31,7 +32,7 @@ from emu.scenario.yaml.values import (
     TimePs,
     names,
 )
-from emu.units import parse_rate, parse_size, parse_time, serialisation_ps
+from emu.units import parse_rate, parse_size, parse_time
 
 MOST_PORTS: Final = 2048
 """A switch can have so many."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from actors.kernel.event import NEVER_PS
+from actors.kernel.units import serialisation_ps
 from actors.wire.frame import HEAD_WIRE_BYTES, LEAST_WIRE_BYTES, PAUSE_WIRE_BYTES
 from actors.wire.message import MESSAGE_BYTES
-from emu.units import serialisation_ps
 
 
 @dataclass(frozen=True, slots=True)
