@@ -72,6 +72,16 @@ def test_nothing_is_sent_while_a_link_is_down_and_everything_once_it_is_up() -> 
     assert [delivery.time_ps for delivery in fabric.deliveries(0)] == [2_000_000 + 585_640 + 1_167_760]
 
 
+def test_a_frame_that_leaves_at_the_instant_its_link_comes_back_arrives() -> None:
+    fabric = Fabric(scenario(star(2)), [(0, 1)], [0])  # lossy: it need not wait for a pause
+    fabric.set_link("nic-0:switch", 1_000_000, up=False, converge=False)
+    fabric.set_link("nic-0:switch", 2_000_000, up=True, converge=False)
+    fabric.post(1_500_000, 0, 4096)
+    fabric.run()
+    assert [delivery.time_ps for delivery in fabric.deliveries(0)] == [2_000_000 + 1_167_760]
+    assert fabric.total("port_dropped_frames", "link_down") == 0
+
+
 def test_both_ends_change_at_one_instant() -> None:
     fabric = flapped(1_000, 2_000)
     (switch,) = fabric.switches

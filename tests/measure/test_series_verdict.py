@@ -140,6 +140,10 @@ def test_what_holds_over_its_span_passes(keys: dict[str, Any], actual: str | Non
             f"{RATE} is 1.6Gbps at 500us, {LATE}, less than 7.6Gbps",
         ),
         (
+            {"series": SENT_BYTES, "rate": True, "recovers_to": "95%", "within": "600us of fault 0"},
+            f"{RATE} is 800Mbps at 900us, 600us into the span, the last point of the span, less than 7.6Gbps",
+        ),
+        (
             {
                 "series": DROPS,
                 "rate": True,

@@ -198,6 +198,16 @@ def test_the_next_operation_begins_two_management_delays_after_the_last_report()
     assert took[4] == took[5]
 
 
+def test_the_next_operation_begins_only_when_the_last_slice_was_acknowledged() -> None:
+    jobs = [collective("all_gather", "64KiB", iterations=3)]
+    toy = Toy(scenario(jobs, hosts=2, control={"management_delay": "30us"}), delay_ps=50 * US).run()
+    rows = toy.controller.operations
+    # An operation ends when its last slice is here. Its acknowledgement takes 50 us back to the sender, whose
+    # report and the next order take 30 us and 51.2 ns (64 B at 10G) each; what host links add is nanoseconds.
+    gaps = [after[2] - before[3] for before, after in pairwise(rows)]
+    assert gaps == [pytest.approx(50 * US + 2 * (30 * US + 51_200), abs=10_000)] * 2
+
+
 def test_a_failed_queue_pair_ends_the_job_with_its_status_and_leaves_the_rest_undone() -> None:
     jobs = [collective("all_reduce", "1MiB", iterations=3)]
     toy = Toy(scenario(jobs))

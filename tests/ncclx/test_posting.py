@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.posting import DQPLB, POLICIES, Receiver
+from actors.ncclx.posting import DQPLB, POLICIES, NicLoads, Receiver
 from tests.ncclx.toy import US, Toy, collective, scenario
 
 
@@ -117,3 +117,10 @@ def test_a_slice_larger_than_the_limit_goes_alone() -> None:
     # 8 slices of 64 KiB: 65,600 B at 400G, 5 us there and 5 us back each.
     took = 8 * (1_312_000 + 10 * US)
     assert abs(toy.operation_ps() - took) <= 5 * US + 200_000
+
+
+def test_of_nics_with_as_much_outstanding_the_next_one_is_chosen() -> None:
+    loads = NicLoads(3)
+    assert [int(loads.least(3)) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    loads.outstanding[1] = 1
+    assert [int(loads.least(3)) for _ in range(4)] == [2, 0, 2, 0]

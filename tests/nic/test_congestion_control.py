@@ -79,6 +79,23 @@ def test_steps_by_bytes_and_by_time_count_apart_and_hyper_increase_needs_both() 
         assert (control.rate_bps, control.target_bps) == (rate, target)
 
 
+def test_a_cnp_begins_fast_recovery_anew_by_time_and_by_bytes() -> None:
+    for sent_bytes, period_ps in ((0, 55 * US), (10_000_000, 1)):
+        control = paper()
+        control.on_cnp(0)
+        for step in range(1, 9):  # beyond fast recovery: the target rises
+            control.on_send(sent_bytes, step * period_ps)
+        again_ps = 8 * period_ps
+        control.on_cnp(again_ps)
+        control.on_cnp(again_ps)
+        target = control.target_bps
+        targets = []
+        for step in range(1, 8):
+            control.on_send(sent_bytes, again_ps + step * period_ps)
+            targets.append(control.target_bps - target)
+        assert targets == [0, 0, 0, 0, 0, 40_000_000, 80_000_000]
+
+
 def test_clocks_worked_out_late_give_what_clocks_worked_out_in_time_give() -> None:
     often, late = paper(), paper()
     for at_us in (0, 30, 61, 62, 500):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from actors.kernel.event import ARRIVAL, pack_key
+from actors.wire.frame import CNP, Frame, wire_size
 from emu.build.nics import receive_warnings
 from emu.errors import ScenarioError
 from emu.scenario.resolve import build_topology, resolve
@@ -47,8 +49,12 @@ def test_memory_that_keeps_up_only_adds_its_own_time() -> None:
     assert fabric.total("pfc_sent_frames") == 0
 
 
+XON = 46 * 1_086
+"""So many frames without preamble and gap."""
+
+
 def test_it_pauses_its_leaf_above_xoff_and_lets_it_go_on_at_xon() -> None:
-    fabric = slow(buffer="400KB", xoff="100KB", xon="50KB")
+    fabric = slow(buffer="400KB", xoff="100KB", xon=f"{XON}B")
     fabric.post(0, 0, 2**20)
     told: list[tuple[int, int]] = []
     port = fabric.nics[1].ports()[0]
@@ -64,7 +70,7 @@ def test_it_pauses_its_leaf_above_xoff_and_lets_it_go_on_at_xon() -> None:
     assert told[0][0] == 1
     assert 100_000 < told[0][1] <= 100_000 + 1_086
     assert [stopped for stopped, _ in told[:4]] == [1, 0, 1, 0]
-    assert all(50_000 - 1_086 < held <= 50_000 for stopped, held in told if not stopped)
+    assert all(held == XON for stopped, held in told if not stopped)
     leaf = fabric.switch("switch").ports[1].pfc
     assert leaf is not None
     assert leaf.received[3] >= 2
@@ -96,6 +102,22 @@ def test_one_slow_receiver_holds_up_a_flow_that_only_shares_the_senders_link() -
 
     quick = took("63GB/s")
     assert took("10G") > 3 * quick
+
+
+def test_a_congestion_notification_does_not_wait_for_memory() -> None:
+    section = {"enabled": True, "rate": "1G", "nics": ["nic-1"]}
+    transport = {"mtu": 1024, "congestion_control": {"algorithm": "dcqcn"}}
+    fabric = Fabric(scenario(star(2), nic={"receive": section}, transport=transport), [(0, 1), (1, 0)])
+    fabric.post(0, 0, 64 * 1024)
+    at_ps = FIRST_AT_PS + 70 * 1_106 * 20  # all of it is here, and memory takes 8 us for each packet
+    pair = fabric.pair(fabric.connections[1])
+    cnp = Frame(CNP, 6, pair.remote_address, pair.address, pair.udp_source, pair.qpn, 0, 0, wire_size(CNP, 0))
+    cnp.time_ps, cnp.key = at_ps, pack_key(fabric.nics[1].number, ARRIVAL, 0, 0)
+    fabric.queue.push(cnp)
+    fabric.run(at_ps)
+    assert (fabric.total("nic_delivered_bytes"), fabric.total("nic_rp_cnp_handled")) == (0, 0)
+    fabric.run(at_ps + 1)
+    assert (fabric.total("nic_delivered_bytes"), fabric.total("nic_rp_cnp_handled")) == (0, 1)
 
 
 def test_without_pfc_what_does_not_fit_is_dropped_and_counted() -> None:

@@ -108,3 +108,21 @@ def test_no_more_than_half_of_all_psns_are_outstanding() -> None:
     pair.una_psn = first + 2**24
     pair.hold()
     assert pair.has_packets()
+
+
+@pytest.mark.parametrize("reorder", [1, 8])
+@pytest.mark.parametrize(
+    "scheme", [{"scheme": "go_back_n", "placement": "out_of_order"}, {"scheme": "selective_repeat"}], ids=str
+)
+def test_a_packet_counts_as_lost_when_more_overtook_it_than_reordering_allows(
+    scheme: dict[str, Any], reorder: int
+) -> None:
+    packet_ps = 1_106 * 20  # 1,024 B of payload at 400G
+    for overtaken_by in (reorder, reorder + 1):
+        sections = {"mtu": 1024, "recovery": {**scheme, "reorder": reorder}}
+        fabric = Fabric(scenario(graph([("nic-0", "nic-1")]), transport=sections), [(0, 1)])
+        disturb(fabric, "nic-0", packet_ps, {5: (KEEP, overtaken_by)})
+        fabric.post(0, 0, 40 * 1024)
+        fabric.run()
+        assert fabric.total("nic_delivered_bytes") == 40 * 1024
+        assert (fabric.total("nic_retransmitted_frames") > 0) == (overtaken_by > reorder)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.kernel.event import MESSAGE, Message, pack_key
+from actors.kernel.event import ARRIVAL, MESSAGE, Message, pack_key
 from actors.nic.queue_pair.queue_pair import ERROR
 from actors.nic.queue_pair.states import STATE_NAMES, TRANSITIONS
-from actors.wire.frame import ACKNOWLEDGE, Frame
+from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, Frame, wire_size
 from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,
@@ -200,3 +200,18 @@ def test_what_a_queue_pair_does_not_allow_ends_both_ends(access: str, flags: int
     assert ended(fabric) == [(0, status)]
     in_error = [nic.pairs[0].state == ERROR for nic in fabric.nics]
     assert in_error == [status != 0] * 2
+
+
+def test_a_packet_for_a_queue_pair_that_is_not_here_is_refused_though_its_low_bits_are_known() -> None:
+    for stray, refused in ((0, 0), (1 << 12, 1), (1 << 23, 1), (0xFFF000, 1)):
+        fabric = wired()
+        pair = fabric.nics[1].pairs[0]
+        size = wire_size(WRITE_ONLY, 100)
+        # A NIC with so few queue pairs tells them apart by less than the low twelve bits.
+        frame = Frame(WRITE_ONLY, 3, 0, 0, 50_000, pair.qpn ^ stray, pair.expected_psn & 0xFFFFFF, 100, size)
+        frame.time_ps, frame.key = US, pack_key(fabric.nics[1].number, ARRIVAL, 0, 0)
+        fabric.queue.push(frame)
+        fabric.run()
+        assert fabric.total("nic_unknown_qpn") == refused
+        assert fabric.total("nic_delivered_bytes") == 100 * (1 - refused)
+        assert fabric.nics[1].acks_sent == 0

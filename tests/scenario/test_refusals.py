@@ -27,6 +27,8 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("topology.nic_delay=999ps", "topology.nic_delay: '999ps' is too small; accepted: at least 1ns"),
         ("topology.spines=0", "topology.spines: 0 spines leave 2 racks unconnected; accepted: at least 1"),
         ("topology.racks=true", "topology.racks: True is not a whole number"),
+        ("transport.data_priority=true", "transport.data_priority: True is not a priority"),
+        ("transport.data_priority=8", "transport.data_priority: 8 is not a priority"),
         ("topology.racks=20000", "topology.racks: 20000 racks are too many; accepted: at most 16384"),
         ("topology.kind=clos", "topology.kind: there is no kind 'clos'; accepted: " + KINDS),
         (

@@ -94,6 +94,16 @@ def test_one_egress_serves_its_ingresses_in_turn_at_the_rate_of_its_link() -> No
     assert max(sent) - min(sent) <= 7  # a window holds seven frames
 
 
+def test_an_egress_grants_no_more_than_its_link_carries() -> None:
+    fabric = deep(5, initial_credit="32KiB", credit_growth=1, most_credit="32KiB")
+    for turn in range(40):
+        for port in range(4):
+            frame_arrives(fabric, 5 * US + turn * FULL_PS, port, 4)
+    fabric.run()
+    # What waits at the egress itself is what one grant brought, and the single frames of the first reports.
+    assert max(modular(fabric).ports[4].queue_peak_bytes) <= 32 * 1024 + 4 * FULL_WIRE
+
+
 def test_a_higher_class_is_granted_first() -> None:
     fabric = deep(3)
     low = [frame_arrives(fabric, 5 * US + turn, 0, 2, priority=3) for turn in range(60)]

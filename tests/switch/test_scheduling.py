@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from actors.switch.scheduling import WeightedPort
 from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
-from tests.switch.frames import frame_arrives, pause_arrives
+from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
 
 
 def fabric(**scheduling: object) -> Fabric:
@@ -94,3 +96,32 @@ def test_a_lossy_queue_drops_at_its_limit_and_a_lossless_one_does_not() -> None:
     assert sent.count(1) == 20_000 // frames[0].wire_bytes
     assert sent.count(3) == 10
     assert one.total("port_dropped_frames", "egress_limit") == 10 - sent.count(1)
+
+
+def test_a_class_sends_its_weight_in_frames_of_its_quantum_in_each_turn() -> None:
+    one = fabric(strict=[], weights=[1, 1, 2, 3, 1, 1, 1, 1])
+    port = one.switch("switch").ports[2]
+    assert isinstance(port, WeightedPort)
+    frames = backlog(one, [2, 3], 12)
+    each = frames[0].wire_bytes
+    port.set_weights(0, [weight * each for weight in (1, 1, 2, 3, 1, 1, 1, 1)])
+    one.run()
+    order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
+    assert order[:15] == [2, 2, 3, 3, 3] * 3
+
+
+def test_a_class_that_ran_empty_saves_nothing_up() -> None:
+    one = fabric(strict=[], weights=[1, 1, 1, 8, 1, 1, 1, 1])
+    backlog(one, [1], 60)
+    alone = [frame_arrives(one, 10 * FULL_PS * turn, 1, 2, 3) for turn in range(1, 4)]
+    burst = [frame_arrives(one, 40 * FULL_PS + turn, 1, 2, 3) for turn in range(30)]
+    one.run()
+    # Three times the class sends one frame and leaves seven of its eight unused. Its burst then meets a class
+    # of weight 1: eight frames or, where the quantum has room for headers that these frames lack, one more.
+    times = sorted(frame.sent_ps for frame in burst)
+    longest, run = 1, 1
+    for before, after in pairwise(times):
+        run = run + 1 if after - before == FULL_PS else 1
+        longest = max(longest, run)
+    assert 8 <= longest <= 9
+    assert max(frame.sent_ps for frame in alone) < times[0]
