@@ -13,7 +13,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak fuzz schema clean
+.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ soak: setup ## the tests again with large counts, for hours if need be
 
 fuzz: setup ## ten million spoilt frames at the decoder: only the protocol error, memory flat (ARGS=COUNT)
 	@$(BIN)/python -m tests.wire.fuzz $(ARGS)
+
+mutants: setup ## break sixty lines, one at a time: does a test see each? (ARGS="WORD ..." of a file or rule)
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 schema: setup ## print the JSON Schema of a scenario, for editors
 	@$(BIN)/emu schema
