@@ -24,18 +24,17 @@ from typing import Any, Final
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.listing import job_plans
-from emu.build.plugin_check import check_made
 from emu.diagnose import diagnosed
 from emu.diagnosis.moves import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
-from emu.measure.collected import JobPlan, Sample
+from emu.measure.collected import Sample
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
+from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.steering import Steering
 from emu.runtime.live.stepping import Stepped
@@ -43,18 +42,12 @@ from emu.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerR
 from emu.runtime.run import run_scenario
 from emu.runtime.workers.worker_pool import session
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import check_devices
 from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
-from emu.scenario.load import load as load_file
 from emu.scenario.reference import json_schema as scenario_schema
-from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
-from emu.scenario.set_options import override_with
 from emu.scenario.yaml.dump import to_mapping
 from emu.scenario.yaml.dump import to_yaml as effective
-from emu.scenario.yaml.origin import Source
-from emu.shipped import scenario_path
 from emu.workload.composing import Program
 
 __all__ = [
@@ -87,20 +80,6 @@ __all__ = [
 ]
 
 JOB_FAILED_STATUS: Final = 3
-
-ScenarioSource = str | Path | Mapping[str, object] | Loaded
-"""A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A scenario on its fabric: all that can be wrong with it has been looked for."""
-
-    scenario: Scenario
-    source: Source
-    topology: Topology
-    resolved: Resolved
-    jobs: tuple[JobPlan, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,35 +133,6 @@ class Result:
             if job.status not in ("success", "disabled")
             and not any(path.startswith(f"{name}.") for path in asked)
         ]
-
-
-def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Loaded:
-    """Read a scenario. `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
-
-    Raises ScenarioError with every problem found.
-    """
-    changes = [override_with(path, value) for path, value in (overrides or {}).items()]
-    if isinstance(source, Mapping):
-        return load_mapping(source, overrides=changes)
-    return load_file(scenario_path(source) if isinstance(source, str) else source, changes)
-
-
-def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:
-    """Build the fabric of a scenario and fit ranks, flows and faults to it.
-
-    Raises ScenarioError with file and line if it does not fit.
-    """
-    loaded = source if isinstance(source, Loaded) else load(source, overrides)
-    scenario = loaded.scenario
-    try:
-        topology = build_topology(scenario)
-        blueprint = blueprint_of(scenario, topology)
-        check_devices(scenario, topology)
-        check_made(scenario, topology)
-    except ScenarioError as error:
-        raise loaded.source.located(error) from error
-    jobs = job_plans(blueprint.plan, topology)
-    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs)
 
 
 def as_loaded(scenario: Scenario) -> Loaded:

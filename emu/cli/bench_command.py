@@ -21,7 +21,7 @@ import emu
 from emu.cli.bench_cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench_scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.tables.report import about_size
+from emu.measure.figures import about_size
 
 REPEATS: Final = 3
 PAIRS: Final = 5

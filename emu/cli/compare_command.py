@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from emu.measure.figures import aligned
 from emu.measure.run_directory.comparison import load_run, main_numbers, parting, parting_lines
-from emu.measure.tables.report import aligned
 
 PARTED_STATUS = 1
 

@@ -8,11 +8,8 @@ from typing import Any, Final
 import click
 
 from emu.errors import UsageError
-from emu.measure.tables.report import aligned, shown_time
+from emu.measure.figures import aligned, shown_time
 from emu.runtime.live.control_socket import ask
-from emu.scenario.faults.table import FAULTS
-from emu.scenario.reference import plain_rows
-from emu.scenario.sections.section import Section
 from emu.scenario.set_options import parse_override
 from emu.spelling import did_you_mean
 
@@ -28,6 +25,8 @@ def command() -> None:
 @click.argument("kind", required=False)
 def kinds(kind: str | None) -> None:
     """List the kinds of fault; of one KIND, the keys that it takes."""
+    from emu.scenario.faults.table import FAULTS  # noqa: PLC0415 - whoever breaks a run need not know them
+
     known = {name: one for name, one in FAULTS.table.items() if isinstance(one, type)}
     if kind is None:
         rows = [(name, getattr(one, "aim", ""), _first_line(one)) for name, one in sorted(known.items())]
@@ -36,13 +35,15 @@ def kinds(kind: str | None) -> None:
     elif kind not in known:
         raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, known)}")
     else:
+        from emu.scenario.reference import plain_rows  # noqa: PLC0415 - the whole schema
+
         click.echo(f"{kind}: {_first_line(known[kind])}")
         keys = [row for row in plain_rows(known[kind]) if row[0] not in ("kind", "at")]
         for line in aligned([("key", "takes", "default", ""), *keys], left=4):
             click.echo(line)
 
 
-def _first_line(section: type[Section]) -> str:
+def _first_line(section: type) -> str:
     return (section.__doc__ or "").strip().splitlines()[0]
 
 

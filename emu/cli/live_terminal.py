@@ -19,8 +19,8 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
+from emu.measure.figures import about_rate, about_size, about_time, shown_time
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
-from emu.measure.tables.report import about_rate, about_size, about_time, shown_time
 from emu.runtime.live.steering import Steering
 from emu.runtime.outcome import Progress
 from emu.scenario.live_changes import Change, end_of

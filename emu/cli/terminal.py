@@ -21,10 +21,11 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from emu.measure.collected import JobPlan, Sample
+from emu.measure.figures import about_time
 from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.nccl_table import NcclTable
-from emu.measure.tables.report import about_time, closing_lines
+from emu.measure.tables.report import closing_lines
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 
 REPEAT: Final = "repeat with:"

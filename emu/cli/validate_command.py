@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from actors.fabric.model import Topology
-from emu.api import prepare
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import Problem, ScenarioError
+from emu.preparing import prepare
 from emu.scenario.load import Loaded
 from emu.scenario.yaml.dump import to_yaml
 from emu.units import counted

@@ -13,9 +13,9 @@ from typing import Final
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.figures import about_size
 from emu.measure.summary.diagnosis import Reference
 from emu.measure.summary.summary import GroupLoad
-from emu.measure.tables.report import about_size
 
 WORSE_PERMILLE: Final = 1250
 

@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from emu.measure.collected import JobPlan
+from emu.measure.figures import about_time
 from emu.measure.summary.diagnosis import Reference
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job
-from emu.measure.tables.report import about_time
 
 SLOWER_PERMILLE: Final = 50
 Row = Sequence[int]

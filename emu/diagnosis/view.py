@@ -15,10 +15,10 @@ from actors.kernel.device import Series
 from emu.diagnosis.baseline import times_of
 from emu.diagnosis.moves import Moved, Moves
 from emu.measure.collected import JobPlan
+from emu.measure.figures import shown_time
 from emu.measure.run_directory.device_state import Shown
 from emu.measure.series.metrics import CONGESTION_REASONS
 from emu.measure.summary.summary import Summary
-from emu.measure.tables.report import shown_time
 from emu.scenario.schema import Scenario
 
 Row = Sequence[int]

@@ -2,12 +2,9 @@
 
 import pytest
 
+from emu.measure.figures import about_rate, about_size, about_time, aligned
 from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
 from emu.measure.tables.report import (
-    about_rate,
-    about_size,
-    about_time,
-    aligned,
     balance_lines,
     busiest_links,
     closing_lines,

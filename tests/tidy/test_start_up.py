@@ -1,10 +1,61 @@
-"""Does a command load and read no more than it needs?"""
+"""Does a command load no more than it needs?
 
-import importlib
+Each runs in a process of its own, and says at its end which modules it has.
+"""
 
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
 from pydantic import BaseModel
 
-from tests.tidy.tracked import PACKAGES, python_files
+from tests.tidy.tracked import PACKAGES, ROOT, python_files
+
+MODULES_OF = """
+import json, sys
+from emu.cli.main import main
+status = main(sys.argv[2:])
+with open(sys.argv[1], "w") as out:
+    json.dump([status, sorted(sys.modules)], out)
+"""
+FOREIGN = {"ray", "trio", "numpy", "asyncio", "multiprocessing", "rich"}
+"""Packages that take long to import, and that none of these commands needs."""
+RUNNING = {
+    "emu.api",
+    "emu.runtime.run",
+    "emu.runtime.workers.worker_pool",
+    "emu.runtime.pages.metrics_page",
+    "http",
+}
+"""What only a run needs."""
+READING = {"emu.scenario.schema", "yaml", "pydantic"}
+"""What only a scenario needs."""
+QUICKSTART = "scenarios/quickstart.yaml"
+
+
+def modules_of(tmp_path: Path, *arguments: str, status: int = 0) -> set[str]:
+    """The modules that are loaded after a command, which ends with this status."""
+    out = tmp_path / "modules.json"
+    subprocess.run(
+        [sys.executable, "-c", MODULES_OF, str(out), *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TERM": "dumb"},
+        stdout=subprocess.DEVNULL,
+        check=True,
+        timeout=120,
+    )
+    ended, modules = json.loads(out.read_text())
+    assert ended == status, (arguments, ended)
+    return set(modules)
+
+
+def test_what_is_not_to_be_loaded_exists() -> None:
+    gone = [name for name in sorted(FOREIGN | RUNNING | READING) if importlib.util.find_spec(name) is None]
+    assert gone == []
 
 
 def models() -> list[type[BaseModel]]:
@@ -22,3 +73,26 @@ def test_no_model_parses_its_source_when_it_is_imported() -> None:
     found = models()
     assert len(found) > 100
     assert [one.__name__ for one in found if one.model_config.get("use_attribute_docstrings")] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "unwanted"),
+    [
+        (["--help"], FOREIGN | RUNNING | READING),
+        (["--version"], FOREIGN | RUNNING | READING),
+        (["list"], FOREIGN | RUNNING),
+        (["validate", QUICKSTART], FOREIGN | RUNNING),
+        (["topo", QUICKSTART], FOREIGN | RUNNING),
+        (["fault", "kinds"], FOREIGN | RUNNING | {"emu.scenario.schema"}),
+    ],
+    ids=lambda part: " ".join(part) if isinstance(part, list) else "",
+)
+def test_a_command_that_runs_nothing_loads_nothing_of_a_run(
+    arguments: list[str], unwanted: set[str], tmp_path: Path
+) -> None:
+    assert modules_of(tmp_path, *arguments) & unwanted == set()
+
+
+def test_breaking_a_run_needs_no_scenario(tmp_path: Path) -> None:
+    modules = modules_of(tmp_path, "fault", "inject", str(tmp_path), "link_down", "a:b", status=2)
+    assert modules & (FOREIGN | RUNNING | {"emu.scenario.schema", "emu.scenario.faults.table"}) == set()

@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import UsageError
+from emu.measure.figures import about_rate, about_size, about_time
 from emu.measure.run_directory.samples import Mixes, read_digests
 from emu.measure.summary.summary import Job, Summary
-from emu.measure.tables.report import about_rate, about_size, about_time
 
 MOST_SCENARIO_LINES: Final = 12
 

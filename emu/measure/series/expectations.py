@@ -20,6 +20,7 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
+from emu.measure.figures import about_rate, about_size, about_time, shown_time
 from emu.measure.series.readings import (
     ALL,
     Follower,
@@ -31,7 +32,6 @@ from emu.measure.series.readings import (
 )
 from emu.measure.series.state_changes import State, lines_of_state, points_of_operations
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.measure.tables.report import about_rate, about_size, about_time, shown_time
 from emu.scenario.expect.expect import Bounds, quantity
 from emu.scenario.expect.series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent
 from emu.scenario.expect.span import FaultTimes, Span, shown_span, span_of

@@ -18,10 +18,10 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
+from emu.measure.figures import shown_time
 from emu.measure.summary.calls import Flight, RankCalls, calls_of, failures_of
 from emu.measure.summary.jobs import SUCCESS, status_name
 from emu.measure.summary.summary import Job, RankFailure
-from emu.measure.tables.report import shown_time
 
 MOST_NAMED: Final = 16
 MOST_FAILURES: Final = 64

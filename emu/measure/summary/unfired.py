@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from actors.ncclx.collectives import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts
+from emu.measure.figures import about_time
 from emu.measure.summary.diagnosis import Unfired
 from emu.measure.summary.summary import Fabric
-from emu.measure.tables.report import about_time
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload

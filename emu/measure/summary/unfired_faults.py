@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from emu.measure.collected import Counts, DeviceRecord
+from emu.measure.figures import about_time
 from emu.measure.run_directory.device_state import PAIR_ERROR
 from emu.measure.summary.diagnosis import Unfired
 from emu.measure.summary.summary import Fabric, FaultEffect
-from emu.measure.tables.report import about_time
 from emu.units import format_time
 
 _PAUSED: Final = "pfc_sent_frames"

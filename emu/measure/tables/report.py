@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from emu.measure.figures import about_rate, about_size, about_time, aligned, percent, shown_time
 from emu.measure.summary.diagnosis import Diagnosed
 from emu.measure.summary.init import Init
 from emu.measure.summary.summary import (
@@ -26,13 +27,11 @@ from emu.measure.summary.summary import (
 from emu.measure.summary.training import TrainingResult
 from emu.scenario.expect.expect import quantity
 from emu.scenario.expect.series import RELATIONS
-from emu.units import format_size, format_time
+from emu.units import format_size
 
 WORST: Final = 5
 GROUPS_PER_LINE: Final = 3
 MOST_GROUPS: Final = 24
-LONGEST_EXACT: Final = 10
-"""Signs of a time that is shown to the last digit."""
 CUTS: Final = frozenset(
     {"link_down", "link_flap", "port_down", "switch_crash", "switch_reboot", "nic_down", "nic_port_down"}
     | {"nic_reset", "host_lost", "random"}
@@ -40,66 +39,6 @@ CUTS: Final = frozenset(
 """Kinds of fault that take links down, so that frames may be lost on them."""
 MOST_CAUSES: Final = 3
 """Of a diagnosis, how many causes are told."""
-
-
-def aligned(rows: Sequence[Sequence[str]], indent: str = "  ", left: int = 1) -> list[str]:
-    """Rows in columns: the first ones left-aligned, the others right-aligned."""
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
-    return [
-        indent
-        + "  ".join(
-            cell.ljust(width) if at < left else cell.rjust(width)
-            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def _four_digits(amount: int, factor: int) -> str:
-    return f"{amount / factor:.4g}" if amount < 1000 * factor else str(amount // factor)
-
-
-def about_time(time_ps: int) -> str:
-    """A time to four digits or so, for reading: 1_167_760 is "1.168us"."""
-    for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
-        if time_ps >= factor:
-            return (
-                f"{time_ps / factor:.4g}{unit}" if time_ps < 1000 * factor else f"{time_ps // factor}{unit}"
-            )
-    return f"{time_ps}ps"
-
-
-def shown_time(time_ps: int) -> str:
-    """A time as it is written where that is short, and otherwise to four digits or so: 20_000_000 is "20us",
-    634_155_860 is "634.2us".
-    """
-    exact = format_time(time_ps)
-    return exact if len(exact) <= LONGEST_EXACT else about_time(time_ps)
-
-
-def about_size(size_bytes: int) -> str:
-    """A size to four digits or so, for reading: 6_000_000 is "5.722MiB"."""
-    for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size_bytes >= factor:
-            return (
-                f"{size_bytes / factor:.4g}{unit}"
-                if size_bytes < 1000 * factor
-                else f"{size_bytes // factor}{unit}"
-            )
-    return f"{size_bytes}B"
-
-
-def about_rate(rate_bps: int) -> str:
-    """A rate to four digits or so, for reading: 187_616_324_063 is "187.6Gbps"."""
-    for unit, factor in (("T", 10**12), ("G", 10**9), ("M", 10**6), ("K", 10**3)):
-        if rate_bps >= factor:
-            return f"{_four_digits(rate_bps, factor)}{unit}bps"
-    return f"{rate_bps}bps"
-
-
-def percent(part: float) -> str:
-    """A share in per cent."""
-    return f"{part * 100:.1f}%"
 
 
 def flow_lines(name: str, flows: Sequence[Flow]) -> list[str]:

@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from emu.measure.figures import about_size, about_time, aligned
 from emu.measure.summary.summary import Summary
-from emu.measure.tables.report import about_size, about_time, aligned
 
 MOST_LINKS = 12
 

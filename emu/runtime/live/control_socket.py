@@ -27,12 +27,14 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from emu.errors import RuntimeFailure, UsageError
+from emu.measure.figures import shown_time
 from emu.measure.run_directory.run_directory import SOCKET
-from emu.measure.tables.report import shown_time
-from emu.runtime.live.steering import Steering
+
+if TYPE_CHECKING:
+    from emu.runtime.live.steering import Steering
 
 MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 30.0

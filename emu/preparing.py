@@ -1,0 +1,69 @@
+"""Is a scenario right, on its fabric too?
+
+What `emu validate` needs and every run begins with. It knows nothing of how a scenario is run, so that a
+command that runs nothing need not import that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from actors.fabric.model import Topology
+from actors.ncclx.listing import job_plans
+from emu.build.plugin_check import check_made
+from emu.errors import ScenarioError
+from emu.measure.collected import JobPlan
+from emu.runtime.blueprint import blueprint_of
+from emu.scenario.expect.span import check_devices
+from emu.scenario.load import Loaded, load_mapping
+from emu.scenario.load import load as load_file
+from emu.scenario.resolve import Resolved, build_topology
+from emu.scenario.schema import Scenario
+from emu.scenario.set_options import override_with
+from emu.scenario.yaml.origin import Source
+from emu.shipped import scenario_path
+
+ScenarioSource = str | Path | Mapping[str, object] | Loaded
+"""A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A scenario on its fabric: all that can be wrong with it has been looked for."""
+
+    scenario: Scenario
+    source: Source
+    topology: Topology
+    resolved: Resolved
+    jobs: tuple[JobPlan, ...]
+
+
+def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Loaded:
+    """Read a scenario. `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
+
+    Raises ScenarioError with every problem found.
+    """
+    changes = [override_with(path, value) for path, value in (overrides or {}).items()]
+    if isinstance(source, Mapping):
+        return load_mapping(source, overrides=changes)
+    return load_file(scenario_path(source) if isinstance(source, str) else source, changes)
+
+
+def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:
+    """Build the fabric of a scenario and fit ranks, flows and faults to it.
+
+    Raises ScenarioError with file and line if it does not fit.
+    """
+    loaded = source if isinstance(source, Loaded) else load(source, overrides)
+    scenario = loaded.scenario
+    try:
+        topology = build_topology(scenario)
+        blueprint = blueprint_of(scenario, topology)
+        check_devices(scenario, topology)
+        check_made(scenario, topology)
+    except ScenarioError as error:
+        raise loaded.source.located(error) from error
+    jobs = job_plans(blueprint.plan, topology)
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs)
