@@ -1,4 +1,4 @@
-"""What does a fabric consist of, and how are its devices numbered, named and addressed?
+"""The graph of a fabric: its devices and links, their numbers, names and addresses.
 
 A `Topology` is data: nodes, links, and what follows from them. Nothing in it moves. Everything that
 identifies a device or a link anywhere else in the project (event keys, random streams, the digest,
@@ -38,7 +38,6 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from actors.fabric.indexing import link_names, links_at
 from actors.kernel.errors import EmuError
 from actors.kernel.event import MAX_DEVICES, MAX_PORTS
 
@@ -390,3 +389,27 @@ def _servers_of(nodes: tuple[Node, ...]) -> tuple[tuple[int, ...], ...]:
         )
         for index, host in enumerate(hosts)
     )
+
+
+def links_at(nodes: tuple[Node, ...], links: tuple[Link, ...]) -> list[list[int]]:
+    """The links of each node in the order of its ports."""
+    found: list[list[int]] = [[] for _ in nodes]
+    for link in links:
+        found[link.a].append(link.number)
+        found[link.b].append(link.number)
+    for number, at in enumerate(found):
+        at.sort(key=lambda one: links[one].a_port if links[one].a == number else links[one].b_port)
+        ports = [links[one].a_port if links[one].a == number else links[one].b_port for one in at]
+        assert ports == list(range(len(at))), f"the ports of {nodes[number].name} are {ports}"
+    return found
+
+
+def link_names(links: tuple[Link, ...]) -> dict[str, tuple[int, ...]]:
+    """Numbers by name; parallel links also by the name without their suffix."""
+    names: dict[str, tuple[int, ...]] = {}
+    for link in links:
+        names[link.name] = (link.number,)
+        ends, slash, _ = link.name.partition("/")
+        if slash:
+            names[ends] = (*names.get(ends, ()), link.number)
+    return names

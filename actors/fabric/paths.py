@@ -1,4 +1,4 @@
-"""By which ways can a packet go from one NIC to another?
+"""Paths from one NIC to another.
 
 The path set follows the equal-cost groups switch by switch, as hashing would with every outcome. A NIC with
 several ports may start on each of them. Paths are sequences of link numbers, in the order of travel, listed

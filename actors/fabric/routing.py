@@ -1,4 +1,4 @@
-"""Which ports of a switch lie on a shortest path to each prefix?
+"""Equal-cost routes: the ports of a switch that lie on a shortest path to each prefix.
 
 Equal-cost groups by hop count over the switches whose links are up. Servers do not forward, so only links
 between two switches count; a NIC hangs below the switches of its prefix. Parallel links are members of

@@ -1,4 +1,4 @@
-"""How long is a round trip on an empty fabric, at most?
+"""The longest unloaded round trip of a fabric.
 
 A full packet out and its acknowledgement back, over the longest way between two NICs: both are serialised on
 every link and fly over it, both pass the pipelines of all switches and of the NIC at their end, and the
@@ -6,21 +6,29 @@ credit of modular ones. What hosts do, and acknowledgements that wait for others
 
 HPCC has it as its T where `base_rtt` is `auto`: rounded up to a whole microsecond, since T is "a little
 greater than" it, and within what HPCC can count.
+
+Longest way. Packets take ways of fewest switches (`actors.fabric.routing`); of those between any two NICs the
+dearest counts, by costs that the caller gives to links and switches. One search from the leaves of a prefix
+gives it for all others, level by level: a switch costs what the dearest of its neighbours on the level before
+does, and the link to it.
+
+The generated fabrics look alike from everywhere, so of many prefixes `SEARCHES`, evenly spread, are enough;
+up to so many the answer is exact for any fabric.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from actors.fabric.model import Attachment, Topology
+from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
 from emu.build.deep_buffers import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.congestion import CongestionSection, Hpcc
-from emu.topology.longest import longest_way
 from emu.units import format_time
 
 US_PS: Final = 10**6
@@ -65,3 +73,55 @@ def settled(scenario: Scenario, topology: Topology) -> CongestionSection:
         reason = f"the longest round trip takes {format_time(found_ps)}, longer than HPCC can count"
         raise ScenarioError([Problem(scenario.name, 0, key, reason, "1us to 100us")])
     return section.model_copy(update={"base_rtt_ps": rounded_ps})
+
+
+SEARCHES: Final = 32
+
+LinkCost = Callable[[Attachment], int]
+SwitchCost = Callable[[int], int]
+
+
+def longest_way(topology: Topology, link_cost: LinkCost, switch_cost: SwitchCost) -> int:
+    """The cost of the dearest way between two NICs; 0 where no two NICs meet."""
+    below = [_last_links(topology, prefix, link_cost) for prefix in range(topology.prefixes)]
+    longest = max(
+        (one + other + switch_cost(at) for links in below for at, (one, other) in links.items() if other),
+        default=0,
+    )
+    ways: dict[int, list[tuple[int, int]]] = {
+        switch: [
+            (end.peer, link_cost(end))
+            for end in topology.ports(switch)
+            if end.kind == FABRIC and topology.nodes[end.peer].role is Role.SWITCH
+        ]
+        for switch in topology.switches
+    }
+    costs = {switch: switch_cost(switch) for switch in topology.switches}
+    for target in range(0, topology.prefixes, -(-topology.prefixes // SEARCHES)):
+        found = {switch: last + costs[switch] for switch, (last, _) in below[target].items()}
+        level = dict(found)
+        while level:
+            further: dict[int, int] = {}
+            for switch, cost in level.items():
+                for peer, link in ways[switch]:
+                    if peer not in found:
+                        further[peer] = max(further.get(peer, 0), cost + link)
+            level = {switch: cost + costs[switch] for switch, cost in further.items()}
+            found |= level
+        for prefix, links in enumerate(below):
+            if prefix != target:
+                ends = [found[at] + last for at, (last, _) in links.items() if at in found]
+                longest = max([longest, *ends])
+    return longest
+
+
+def _last_links(topology: Topology, prefix: int, link_cost: LinkCost) -> dict[int, tuple[int, int]]:
+    """The two dearest links from each switch of a prefix to a NIC, the second 0 where there is one."""
+    found: dict[int, tuple[int, int]] = {}
+    for nic in topology.prefix_nics(prefix):
+        for end in topology.ports(nic):
+            if end.kind == FABRIC and topology.nodes[end.peer].role is Role.SWITCH:
+                first, second = found.get(end.peer, (0, 0))
+                cost = link_cost(end)
+                found[end.peer] = (cost, first) if cost > first else (first, max(second, cost))
+    return found

@@ -12,8 +12,7 @@ from emu.cli import topo_views as views
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.resolve import build_topology
-from emu.topology.drawing.outline import outline
-from emu.topology.drawing.text import describe, to_text
+from emu.topology.drawing.text import describe, outline, to_text
 
 PATHS = 64
 

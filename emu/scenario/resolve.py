@@ -39,10 +39,8 @@ from emu.scenario.tuner import pick
 from emu.topology.domains import with_domains
 from emu.topology.generators.table import build
 from emu.topology.swapped_cables import swapped
-from emu.workload.allocation import allocate
-from emu.workload.background import poisson
-from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation
-from emu.workload.ranks import PlacementError, place_ranks
+from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.workload.ranks import PlacementError, allocate, place_ranks
 
 
 class ResolvedJob(NamedTuple):

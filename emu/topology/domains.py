@@ -1,4 +1,4 @@
-"""Which GPUs exchange without a NIC?
+"""NVLink domains: which GPUs exchange without a NIC.
 
 Those of one server: where it has two or more, each has an NVLink to the server's NVSwitch, `nvswitch-<h>`
 (`nvswitch-` and the host's name in a fabric whose hosts are called otherwise). The domain is added to a

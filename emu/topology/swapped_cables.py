@@ -1,4 +1,4 @@
-"""What if somebody plugs two cables into each other's sockets?
+"""Two cables plugged into each other's sockets.
 
 The fabric is then another one: the second ends of two links have changed places, and what is computed from
 the graph (groups, addresses) follows the cables, as routing protocols do. The links keep the names that they

@@ -1,4 +1,4 @@
-"""How many packets does each device of a fabric handle, if everybody sends to everybody?
+"""Packets that each device of a fabric handles if everybody sends to everybody.
 
 An estimate for placement: it decides how devices are spread over workers and never touches a result. Every
 NIC sends at its full rate to all others evenly; switches pass upwards what does not stay below them, in

@@ -1,4 +1,4 @@
-"""How is a program of operations written in Python? A `Program` collects what its streams are told.
+"""`Program`: a user's program of operations, written in Python.
 
     program = emu.Program(ranks=4)
     pairs = program.communicator("pairs", split=[0, 0, 1, 1])

@@ -1,4 +1,4 @@
-"""How much does a transformer compute and hold, from its shape?
+"""FLOPs and bytes of a transformer, from its shape.
 
 Per layer and token, in the forward pass, over the whole model:
 

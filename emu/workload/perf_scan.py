@@ -1,4 +1,4 @@
-"""Which sizes does nccl-tests run for `-b`, `-e`, `-i` and `-f`, and how many elements are they?
+"""The sizes that nccl-tests runs for `-b`, `-e`, `-i` and `-f`, and their elements.
 
 A scan goes from `-b` to `-e`, times `-f` if that is above 1, else plus `-i`. What is run is what fits into
 whole elements: of the whole buffer for all_reduce, broadcast, reduce and sendrecv; for the others every rank

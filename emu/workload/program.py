@@ -1,4 +1,4 @@
-"""What does each rank of a user's program do? A list of operations, on streams, with events between them.
+"""Operations of a user's program, rank by rank: streams, and events between them.
 
 Every rank goes through the same list and carries out what is for it, as one program with branches on the rank
 would. An operation is put on a stream; a stream carries its operations out one after the other, and streams

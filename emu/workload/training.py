@@ -1,4 +1,4 @@
-"""What does each rank of a training job do in one step?
+"""What each rank of a training job does in one step.
 
 Dimensions. A rank's coordinates are (tp, cp, pp, dp); `order` says which of them changes fastest from rank to
 rank, so it decides which groups stay within a server and which cross tiers. Within DP, `ep` ranks in a row
@@ -9,7 +9,7 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          `chunks` c (MegaScale) each is cut in c, and a chunk's communication runs beside another's GEMM.
     CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
          their gradients (Llama 3); nothing runs beside it.
-    PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`). Where two
+    PP   activations to the next stage, gradients to the one before, 1F1B (below). Where two
          layers are missing to divide evenly, the first and the last chunk have one fewer (Llama 3: the
          embedding and the logits are there).
          `decoupled` (MegaScale): computing goes on while they are sent; else it waits until they have left
@@ -25,8 +25,18 @@ straggler's takes `slowdown` times as long, and jitter moves each piece by up to
 seed.
 `scale` multiplies every size and every duration, which leaves their ratio.
 
-Source: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
-section 3.3.2; MegaScale (NSDI'24), section 3.2.
+Order of a pipeline stage. One forward, one backward (1F1B): stage r of p begins with p - r - 1 forwards, then
+alternates, then ends with as many backwards. Interleaved: a stage has v chunks of layers (chunk c of stage r
+is stage c p + r of a pipeline v times as long), takes p micro-batches of a chunk at a time, and begins with 2
+(p - r - 1) + (v - 1) p forwards; micro-batches come in multiples of p.
+
+Uncongested and with equal stages, a step takes m micro-batches and (p - 1) / v more, so that the bubble is
+(p - 1) / (v m + p - 1) of it.
+
+Sources: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
+section 3.3.2; MegaScale (NSDI'24), section 3.2; Narayanan et al., Efficient Large-Scale Language Model
+Training on GPU Clusters Using Megatron-LM (SC'21), section 2.2; Megatron-LM,
+`core/pipeline_parallel/schedules.py`.
 
 Not modelled: uneven expert loads, experts' gradients reduced over fewer ranks than the rest's, recomputation,
 the optimizer's step, the first embedding's gradient, memory.
@@ -36,12 +46,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
 from actors.ncclx.script import LINE, MESH, REASONS, RING, Group, Script, ScriptPlan
 from emu.workload.models import Model
-from emu.workload.pipeline import Pass, schedule
 
 DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
 TP, CP, PP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "pp", "dp", "ep"))
@@ -384,3 +393,33 @@ class _Writer:
             drawn = int(self._stream.below(2 * _JITTER_STEPS)) - _JITTER_STEPS
             duration += duration * self.training.jitter * drawn / _JITTER_STEPS
         self.script.compute(int(duration))
+
+
+class Pass(NamedTuple):
+    """One pass of one micro-batch through one chunk."""
+
+    forward: bool
+    batch: int
+    chunk: int
+
+
+def schedule(stage: int, stages: int, batches: int, chunks: int) -> list[Pass]:
+    """The passes of one stage in their order. With `chunks` above 1, `batches` is a multiple of `stages`."""
+    assert chunks == 1 or batches % stages == 0, (batches, stages, chunks)
+    total = batches * chunks
+    first = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
+    warm = min(first, total)
+    forwards = [_pass(turn, stages, chunks, forward=True) for turn in range(total)]
+    backwards = [_pass(turn, stages, chunks, forward=False) for turn in range(total)]
+    order = forwards[:warm]
+    for turn in range(total - warm):
+        order += [forwards[warm + turn], backwards[turn]]
+    return order + backwards[total - warm :]
+
+
+def _pass(turn: int, stages: int, chunks: int, *, forward: bool) -> Pass:
+    if chunks == 1:
+        return Pass(forward, turn, 0)
+    group, within = divmod(turn, stages * chunks)
+    chunk, place = divmod(within, stages)
+    return Pass(forward, group * stages + place, chunk if forward else chunks - 1 - chunk)

@@ -7,8 +7,7 @@ from emu.cli.topo_views import round_trip
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.topology import TOPOLOGIES
-from emu.topology.drawing.outline import outline
-from emu.topology.drawing.text import describe, to_text
+from emu.topology.drawing.text import describe, outline, to_text
 from emu.topology.generators.table import GENERATORS
 
 ROOT = Path(__file__).resolve().parents[2]

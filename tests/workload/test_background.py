@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.workload.background import SIZES, exponential, mean_bytes, poisson, size_at
+from emu.workload.flows import SIZES, exponential, mean_bytes, poisson, size_at
 
 RATES = [100 * 10**9] * 8
 

@@ -8,8 +8,7 @@ from actors.ncclx.script import CALL, COMPUTE, LINE, RECORD, RING, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.models import PRESETS, Model
-from emu.workload.pipeline import Pass, schedule
-from emu.workload.training import Plan, Training
+from emu.workload.training import Pass, Plan, Training, schedule
 
 BILLION = 10**9
 OWN = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}

@@ -1,4 +1,4 @@
-"""Where does each part of a fabric stand when it is drawn?
+"""The place of each part of a fabric in its drawing.
 
 Tiers are rows, the highest on top, servers at the bottom; blocks (racks, pods) are frames around what hangs
 together. A large fabric is drawn by its first and last parts: what is left out is said between them ("+188"),

@@ -1,4 +1,4 @@
-"""How is a drawing written as SVG?
+"""A drawing written as SVG.
 
 One file without scripts, fonts or links to anything else, which every browser and editor shows. Planes have a
 colour each; what belongs to none is grey.

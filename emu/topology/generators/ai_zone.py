@@ -1,4 +1,4 @@
-"""What does an AI Zone look like?
+"""AI Zone: Meta's two-stage Clos of RTSW leaves and modular CTSW spines.
 
 A two-stage Clos: a leaf (RTSW) in every rack, spines (CTSW) above, every leaf joined to every spine by the
 same number of parallel links. A rack holds servers, a server one host, its GPUs and as many NICs (GPU:NIC

@@ -1,4 +1,4 @@
-"""How does a generator turn its plan into a checked `Topology`?
+"""From a generator's plan to a checked `Topology`.
 
 An `Assembly` collects nodes and links in the generator's order and gives out numbers, ports and names by
 the rules at the top of `actors.fabric.model`. What it checks is what every fabric must satisfy whichever

@@ -1,4 +1,4 @@
-"""Which pieces are the generated fabrics made of?
+"""Pieces that the generated Clos fabrics share: servers, meshes, stripes.
 
 Servers; meshes, where every switch of one tier is joined to every switch of the next; stripes, where the
 aggregation switches of a pod are dealt over the core; and the rate of a link that keeps a ratio.

@@ -1,4 +1,4 @@
-"""What does DCN+, the network that HPN is compared with, look like?
+"""DCN+, the network that HPN is compared with.
 
 A Clos of three tiers for general clouds, widened for training. A segment is 16 servers, 128 GPUs: all their
 NICs, of two 200G ports each, hang on the same pair of ToRs (dual-ToR), one port on each. 4 segments make a

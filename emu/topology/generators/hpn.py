@@ -1,4 +1,4 @@
-"""What does Alibaba's HPN look like?
+"""Alibaba's HPN: dual-ToR, dual-plane, rail-optimised.
 
 Rail-optimised and dual-ToR. A server has 8 GPUs and as many NICs, each of two 200G ports. NIC i of all 128
 servers of a segment hangs on the pair of ToRs of rail i, one port on each: 16 ToRs and 1,024 GPUs in one

@@ -1,4 +1,4 @@
-"""What does the 24K-GPU RoCE cluster that trained Llama 3 look like?
+"""The 24K-GPU RoCE cluster that trained Llama 3.
 
 Three tiers. A rack holds 2 servers of 8 GPUs under one leaf (RTSW). 192 racks make a pod of 3,072 GPUs: every
 RTSW is joined to every spine of its pod (CTSW) at full bisection. 8 pods, 24,576 GPUs, meet in an aggregation

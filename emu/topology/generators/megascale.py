@@ -1,4 +1,4 @@
-"""What does the network of MegaScale look like?
+"""The network of MegaScale.
 
 Three tiers of switches with 64 ports of 400G, 32 down and 32 up. The down ports of a ToR are split into 2 x
 200G, so that a ToR serves 64 NICs of 200G and each of its uplinks carries twice a NIC: two flows that hash

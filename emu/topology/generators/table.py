@@ -1,4 +1,4 @@
-"""Which fabrics can be built, by the name a scenario gives in `topology.kind`?
+"""The table of fabrics, by the name that a scenario gives in `topology.kind`.
 
 A generator is a function of keyword arguments (counts, rates and delays as plain integers, ratios as
 fractions) that returns a checked `Topology` and raises TopologyError with every fault it sees. Its arguments
@@ -16,12 +16,10 @@ from actors.fabric.model import Fault, Topology, TopologyError, nearest
 from emu.topology.generators.ai_zone import ai_zone
 from emu.topology.generators.custom import graph
 from emu.topology.generators.dcn_plus import dcn_plus
-from emu.topology.generators.fat_tree import fat_tree
 from emu.topology.generators.hpn import hpn
 from emu.topology.generators.llama3 import llama3
 from emu.topology.generators.megascale import megascale
-from emu.topology.generators.rail_only import rail_only
-from emu.topology.generators.star import star
+from emu.topology.generators.textbook import fat_tree, rail_only, star
 
 GENERATORS: Final[Mapping[str, Callable[..., Topology]]] = MappingProxyType(
     {
