@@ -63,7 +63,7 @@ def count_port(into: Tally, port: Port, now: i64) -> None:
     into.add(port.lost_link_down)
     into.add(port.corrupted)
     into.add(1 if port.up else 0)
-    into.add(len(port.down_starts))
+    into.add(port.downs)
     pfc = port.pfc
     if pfc is None:
         into.add_list([0] * (len(PFC_METRICS) * PRIORITIES))

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PRIORITIES", "Outbox", "Port", "Wire"]
 PRIORITIES: Final = 8
+KEPT_DOWNS: Final = 16
+"""So many of the last times that a link was down are kept for reports."""
 _FIELDS: Final = (
     "rate_bps",
     "free_ps",
@@ -50,6 +52,7 @@ _FIELDS: Final = (
     "control_pending",
     "up",
     "ever_down",
+    "downs",
     "serve_pending",
     "sent_frames",
     "sent_bytes",
@@ -149,8 +152,11 @@ class Port:
         self.credits: Credits | None = None
         self.rate_bps: i64 = wire.rate_bps
         self.own_ingress_latency_ps: i64 = own_ingress_latency_ps
+        self.downs: i64 = 0
+        """How often the link went down."""
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
+        """The last times it was down, `KEPT_DOWNS` of them or more: see `was_down`."""
         self.lost_link_down: i64 = 0
         self.errors: BitErrors | None = None
         self.corrupted: i64 = 0
@@ -324,13 +330,27 @@ class Port:
         return False
 
     def was_down(self, from_ps: i64, until_ps: i64) -> bool:
-        """Whether the link was down at any moment of from_ps <= t <= until_ps, with t past only."""
+        """Whether the link was down at any moment of from_ps <= t <= until_ps.
+
+        The last time that it went down by then decides: if it was up again by `from_ps`, so it was after
+        every time before. What arrives now was on the link until an ingress latency ago at the earliest, so
+        only times that began since, and the last one before them, are ever asked for.
+        """
         at: i64 = len(self.down_starts) - 1
-        while at >= 0:
-            if self.down_starts[at] <= until_ps and self.down_ends[at] > from_ps:
-                return True
+        while at >= 0 and self.down_starts[at] > until_ps:
             at -= 1
-        return False
+        return at >= 0 and self.down_ends[at] > from_ps
+
+    def _forget_downs(self, now: i64) -> None:
+        """Drop the times it was down that neither `was_down` nor a report asks for any more."""
+        old: i64 = 0
+        spare: i64 = len(self.down_starts) - KEPT_DOWNS
+        while old < spare and self.down_starts[old + 1] <= now - self.own_ingress_latency_ps:
+            old += 1
+        if old > 0:
+            kept = range(old, len(self.down_starts))
+            self.down_starts = vec[i64]([self.down_starts[at] for at in kept])
+            self.down_ends = vec[i64]([self.down_ends[at] for at in kept])
 
     def set_link(self, up: bool, now: i64) -> None:
         """The link changed state, at both ends at this instant."""
@@ -349,8 +369,10 @@ class Port:
         else:
             self.ever_down = True
             self.suspect = True
+            self.downs += 1
             self.down_starts = append(self.down_starts, now)
             self.down_ends = append(self.down_ends, NEVER_PS)
+            self._forget_downs(now)
             if pfc is not None:
                 pfc.link_down(now)
             if self.credits is not None:

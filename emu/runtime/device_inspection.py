@@ -20,7 +20,7 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.rank import RankProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR
-from actors.port.link import PRIORITIES, Port
+from actors.port.link import KEPT_DOWNS, PRIORITIES, Port
 from actors.port.pfc import ALL_CLASSES
 from actors.switch.classes import Classes
 from actors.switch.deep import DeepSwitch
@@ -61,7 +61,6 @@ _ITEMS = {
     "lost": BOOTED,
 }
 """What devices note, by the name of what they were told, and the item it is."""
-MOST_DOWNS = 16
 """Of one port, how many of the last times that it was down are told."""
 
 
@@ -158,10 +157,10 @@ def _downs(port: Port) -> Rows:
     """The last times a port was down, and before them how often it was in all."""
     starts, ends = list(port.down_starts), list(port.down_ends)
     rows = [
-        [int(port.number), len(starts), int(start_ps), -1 if end_ps == NEVER_PS else int(end_ps)]
+        [int(port.number), int(port.downs), int(start_ps), -1 if end_ps == NEVER_PS else int(end_ps)]
         for start_ps, end_ps in zip(starts, ends, strict=True)
     ]
-    return rows[-MOST_DOWNS:]
+    return rows[-KEPT_DOWNS:]
 
 
 def _voqs(switch: DeepSwitch) -> Rows:

@@ -6,11 +6,15 @@ Frames of 4,194 B take 83,880 ps; links are 500 ns.
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from actors.port.link import Port
 from actors.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 
+LATENCY_PS = 300_000
 SENT_PS = 83_880
 AT_SWITCH_PS = 583_880
 
@@ -23,6 +27,12 @@ def flapped(down_ps: int, up_ps: int, link: str = "nic-0:switch", **transport: i
     fabric.set_link(link, up_ps, up=True, converge=False)
     fabric.post(0, 0, 4096)
     return fabric
+
+
+def port_with_latency() -> Port:
+    """A port of a switch whose frames arrive `LATENCY_PS` after their last bit."""
+    fabric = Fabric(scenario(star(2), switch={"latency": "300ns"}), [(0, 1)])
+    return fabric.switches[0].ports[0]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +99,36 @@ def test_both_ends_change_at_one_instant() -> None:
     for moment_ps, up in ((1_000, True), (1_001, False), (2_000, False), (2_001, True)):
         fabric.run(moment_ps)
         assert [port.up for port in ends] == [up, up]
+
+
+@given(st.lists(st.tuples(st.integers(1, LATENCY_PS), st.integers(0, LATENCY_PS)), max_size=60), st.data())
+def test_what_a_port_keeps_of_its_failures_answers_as_all_of_them_would(
+    flaps: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    port = port_with_latency()
+    failures: list[tuple[int, int]] = []
+    now = 0
+    for up_ps, down_ps in flaps:
+        failures.append((now + up_ps, now + up_ps + down_ps))
+        port.set_link(False, failures[-1][0])
+        port.set_link(True, failures[-1][1])
+        now = failures[-1][1]
+        arrived_ps = data.draw(st.integers(now - LATENCY_PS, now))
+        sent_ps = arrived_ps - data.draw(st.integers(0, 40 * LATENCY_PS))
+        lost = any(begin_ps <= arrived_ps and end_ps > sent_ps for begin_ps, end_ps in failures)
+        assert port.was_down(sent_ps, arrived_ps) == lost
+    assert port.downs == len(failures)
+
+
+def test_a_port_and_its_snapshot_keep_sixteen_failures_of_five_thousand() -> None:
+    port = port_with_latency()
+    for number in range(5_000):
+        port.set_link(False, (2 * number + 1) * LATENCY_PS)
+        port.set_link(True, (2 * number + 2) * LATENCY_PS)
+    _, starts, ends, *_ = Port.save(port)
+    assert starts == [(2 * number + 1) * LATENCY_PS for number in range(4_984, 5_000)]
+    assert ends == [(2 * number + 2) * LATENCY_PS for number in range(4_984, 5_000)]
+    assert port.downs == 5_000
 
 
 def test_frames_that_wait_for_a_link_are_lost_with_it_and_give_their_room_back() -> None:

@@ -24,7 +24,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.yaml.dump import canonical_bytes
 from emu.units import format_time
 
-VERSION: Final = 1
+VERSION: Final = 2
 _KEYS: Final = {"version", "scenario", "sync_ps", "machine", "shares"}
 
 
