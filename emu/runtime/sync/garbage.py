@@ -1,6 +1,7 @@
 """When does the cyclic collector look at what a run made?
 
-Between slices (`emu.runtime.sync.logical_process`), and before a run; never by itself while one runs.
+Before a run, and between slices (`emu.runtime.sync.logical_process`) once enough was made; never by itself
+while one runs.
 """
 
 from __future__ import annotations
@@ -13,8 +14,38 @@ from typing import Final
 MUCH: Final = 1_000_000
 """Objects: some hundred MiB, too much to keep what nobody needs."""
 
+ENOUGH: Final = 250_000
+"""Objects: some 50 MiB; a collection of as many takes a few hundredths of a second."""
+
 _survivors: Final = [0]
 """How many objects were left by the last collection of all of them."""
+
+
+class Growth:
+    """How many more objects there are than after the last collection, and whether that is enough for another.
+
+    Python counts the objects that its collector knows, those made less those freed, also while the collector
+    is off. So what comes and goes without a circle, as packets do, brings no collection, however long a run
+    takes. A collection costs as much as there are objects that were made since the run began and live; one
+    that frees less than a quarter as many doubles what is enough, one that frees more than live halves it
+    again.
+    """
+
+    def __init__(self, enough: int = ENOUGH) -> None:
+        self.enough = enough
+        """So many objects more bring the next collection."""
+        self._least = enough
+
+    def look(self) -> None:
+        """Collect, if there is enough."""
+        if gc.get_count()[0] < self.enough:
+            return
+        freed = gc.collect()
+        alive = len(gc.get_objects())
+        if freed * 4 < alive:
+            self.enough *= 2
+        elif freed > alive:
+            self.enough = max(self.enough // 2, self._least)
 
 
 @contextmanager

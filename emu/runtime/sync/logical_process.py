@@ -11,7 +11,6 @@ thread run. Where a slice ends is invisible to the model.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +19,7 @@ from emu.errors import ProtocolError
 from emu.measure.collected import DeviceRecord
 from emu.runtime.device_inspection import shown_by
 from emu.runtime.outcome import Ending
+from emu.runtime.sync.garbage import Growth
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.rounds import Contribution, Parcel
 from emu.runtime.sync.sync_messages import decode_parcel, encode_parcel
@@ -29,7 +29,6 @@ from emu.runtime.sync.window import WindowMachine
 SLICE_S: Final = 0.010
 LEAST_BUDGET: Final = 64
 MOST_BUDGET: Final = 1 << 20
-COLLECT_EVERY_S: Final = 10.0
 
 Sends = list[tuple[int, bytes]]
 """Bodies of frames, and which worker each is for."""
@@ -63,7 +62,7 @@ class Participant:
         self._until_ps = 0
         self._budget = LEAST_BUDGET * 16
         self._window_open = False
-        self._collected_s = time.perf_counter()
+        self._growth = Growth()
 
     @property
     def complete(self) -> bool:
@@ -121,9 +120,7 @@ class Participant:
             self._budget = max(budget // 2, LEAST_BUDGET)
         elif took_s < SLICE_S / 2:
             self._budget = min(budget * 2, MOST_BUDGET)
-        if begin_s - self._collected_s > COLLECT_EVERY_S:
-            self._collected_s = begin_s
-            gc.collect()
+        self._growth.look()
         return False
 
     def cut_window(self) -> None:

@@ -1,0 +1,85 @@
+"""The cyclic collector looks at what a run made once that is enough, and less often where it frees little."""
+
+import gc
+from collections.abc import Callable, Iterator
+from weakref import ref
+
+import pytest
+
+from emu.runtime.sync.garbage import Growth, quiet_collector
+
+ENOUGH = 2_000
+
+
+class Circle:
+    """An object that only the cyclic collector frees; two objects for it, with its attributes."""
+
+    def __init__(self) -> None:
+        self.me = self
+        self.more: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """As in a run: what was there before is frozen, and nothing is collected by itself."""
+    with quiet_collector():
+        yield
+
+
+@pytest.fixture
+def collections() -> Iterator[Callable[[], int]]:
+    """How many collections there were."""
+    seen: list[str] = []
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        seen.append(phase)
+
+    gc.callbacks.append(note)
+    yield lambda: seen.count("start")
+    gc.callbacks.remove(note)
+
+
+def test_what_comes_and_goes_brings_no_collection(collections: Callable[[], int]) -> None:
+    growth = Growth(ENOUGH)
+    for _ in range(50):
+        made = [Circle.__new__(Circle) for _ in range(ENOUGH // 2)]
+        growth.look()
+        del made
+        growth.look()
+    assert collections() == 0
+
+
+def test_circles_that_nobody_needs_are_freed_once_there_are_enough(collections: Callable[[], int]) -> None:
+    growth = Growth(ENOUGH)
+    first = ref(Circle())
+    growth.look()
+    assert collections() == 0
+    assert first() is not None
+    for turn in range(1, 6):
+        for _ in range(ENOUGH):
+            Circle()
+        growth.look()
+        assert collections() == turn
+        assert first() is None
+        assert growth.enough == ENOUGH
+
+
+def test_growth_of_what_lives_brings_collections_by_its_logarithm(collections: Callable[[], int]) -> None:
+    growth = Growth(ENOUGH)
+    kept: list[list[int]] = []
+    while len(kept) < 64 * ENOUGH:
+        kept += ([] for _ in range(100))
+        growth.look()
+    # After ENOUGH, 2 ENOUGH more, 4 more: 1 + 2 + 4 + 8 + 16 + 32 are 63.
+    assert collections() == 6
+    assert growth.enough == 64 * ENOUGH
+
+
+def test_collections_come_as_often_as_at_first_where_they_free_much_again() -> None:
+    growth = Growth(ENOUGH)
+    growth.enough = 8 * ENOUGH
+    for _ in range(4):
+        for _ in range(8 * ENOUGH):
+            Circle()
+        growth.look()
+    assert growth.enough == ENOUGH
