@@ -9,7 +9,8 @@ Runs on Ray, small and always the same, in one session. Two pairs of hosts, each
 
 The price of a worker is that of the first run of two; the others are medians of what follows, one worker and
 two in turn, since a worker's first run passes a good part of its time on getting memory and code into its
-caches. The windows come last, when Ray has started all of its own.
+caches. The windows come last, when Ray has started all of its own: over Unix sockets, as between workers of
+one host; over TCP, as between hosts, but on loopback; and over TCP through trio's streams, the reference.
 
 Prices that come out below nothing (two workers on one core, a machine that does other things) are shown as 0.
 `docs/scale.md` computes with them.
@@ -18,6 +19,7 @@ Prices that come out below nothing (two workers on one core, a machine that does
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from emu.errors import RuntimeFailure
@@ -35,6 +37,8 @@ PAIRS: Final = {
     "crossing": ((0, 2), (1, 3), (2, 0), (3, 1)),
 }
 LINKS: Final = {"quiet": "20G", "crossing": "400G"}
+SOCKETS: Final = {"auto": "Unix sockets", "tcp": "TCP", "streams": "TCP through trio"}
+"""What moves a window: values of `RunOptions.sockets`, and how they are called."""
 
 
 class Price(NamedTuple):
@@ -70,16 +74,19 @@ def prices() -> list[Price]:
         ray_s = time.perf_counter() - begin_s
         first = _run("quiet", 1)
         cold = _run("quiet", 2)
-        busy_one, busy_two = _settled("crossing")
-        one, two = _settled("quiet")
-    window_s = _beyond_half(one, two) / two.engine.windows
+        busy_one, busy_two = _settled("crossing", ("auto",))
+        one, *twos = _settled("quiet", tuple(SOCKETS))
+    windows_s = [_beyond_half(one, two) / two.engine.windows for two in twos]
     crossing = 2 * len(PAIRS["crossing"]) * FLOW_BYTES["crossing"] // MTU_BYTES
-    packets_s = _beyond_half(busy_one, busy_two) - window_s * busy_two.engine.windows
+    packets_s = _beyond_half(busy_one, busy_two) - windows_s[0] * busy_two.engine.windows
     return [
         Price("start of Ray", ray_s, "s"),
         Price("to the first window, 1 worker", ray_s + first.build_s, "s"),
         Price("each further worker", max(cold.build_s - one.build_s, 0.0), "s"),
-        Price("a window without packets, 2 workers", window_s * 1e6, "us"),
+        *(
+            Price(f"a window without packets, 2 workers, {called}", window_s * 1e6, "us")
+            for called, window_s in zip(SOCKETS.values(), windows_s, strict=True)
+        ),
         Price("a packet that crosses", max(packets_s, 0.0) / crossing * 1e6, "us"),
     ]
 
@@ -88,18 +95,20 @@ def _beyond_half(one: Outcome, two: Outcome) -> float:
     return max(two.engine.wall_s - one.engine.wall_s / 2, 0.0)
 
 
-def _settled(name: str) -> tuple[Outcome, Outcome]:
-    """The runs of the median wall time, of one worker and of two that have run before."""
-    pairs = [(_run(name, 1), _run(name, 2)) for _ in range(REPEATS)]
-    one, two = (
-        sorted(runs, key=lambda run: run.engine.wall_s)[REPEATS // 2] for runs in zip(*pairs, strict=True)
-    )
-    return one, two
+def _settled(name: str, sockets: Sequence[str]) -> list[Outcome]:
+    """The runs of the median wall time, of one worker and of two, on each kind of socket, that have run
+    before."""
+    rounds = [[_run(name, 1), *(_run(name, 2, kind) for kind in sockets)] for _ in range(REPEATS)]
+    return [
+        sorted(runs, key=lambda run: run.engine.wall_s)[REPEATS // 2] for runs in zip(*rounds, strict=True)
+    ]
 
 
-def _run(name: str, workers: int) -> Outcome:
+def _run(name: str, workers: int, sockets: str = "auto") -> Outcome:
     scenario = load_mapping(scenario_of(name)).scenario
-    options = RunOptions(workers=workers, metrics=False, progress_every_s=3600.0, snapshot_every_s=0.0)
+    options = RunOptions(
+        workers=workers, sockets=sockets, metrics=False, progress_every_s=3600.0, snapshot_every_s=0.0
+    )
     outcome = run_scenario(scenario, build_topology(scenario), options)
     if outcome.ending is not Ending.FINISHED:
         raise RuntimeFailure(

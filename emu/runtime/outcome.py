@@ -68,7 +68,8 @@ class RunOptions:
     directory: Path | None = None
     """The run directory, where workers.json goes as soon as the workers are up."""
     sockets: str = "auto"
-    """`auto`: Unix on one host and TCP between hosts; `tcp`: TCP everywhere."""
+    """`auto`: Unix on one host and TCP between hosts; `tcp`: TCP everywhere; `streams`: that, moved by trio's
+    streams, the reference for what the simulating thread does itself."""
     metrics: bool = True
     """Whether workers serve Prometheus text on loopback."""
     discovery_port: int = 0

@@ -18,6 +18,7 @@ from emu.runtime.workers.exchange import (
     Unframer,
     framed,
 )
+from emu.runtime.workers.seal import Seal
 from tests.runtime.patience import PATIENCE_S
 
 LARGE = 3_000_000
@@ -28,6 +29,38 @@ def pair() -> tuple[SocketExchange, socket.socket]:
     """An exchange whose only peer, 1, is a plain socket."""
     mine, theirs = socket.socketpair()
     return SocketExchange({1: mine}), theirs
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a TCP connection over loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        mine = socket.create_connection(listener.getsockname())
+        theirs, _ = listener.accept()
+    return mine, theirs
+
+
+def seals(connects: bool) -> tuple[Seal, Seal]:
+    """What one end of a TCP connection closes and opens bodies with."""
+    keys = (b"from the connector", b"from the listener")
+    ours, theirs = keys if connects else keys[::-1]
+    return Seal(ours), Seal(theirs)
+
+
+def ends_of(kind: str) -> tuple[SocketExchange, SocketExchange]:
+    """Workers 0 and 1, connected."""
+    if kind == "unix":
+        left, right = socket.socketpair()
+        return SocketExchange({1: left}), SocketExchange({0: right})
+    left, right = tcp_pair()
+    return SocketExchange({1: left}, seals={1: seals(True)}), SocketExchange(
+        {0: right}, seals={0: seals(False)}
+    )
+
+
+def sealed_pair() -> tuple[SocketExchange, socket.socket, Seal]:
+    """An exchange whose only peer, 1, is a plain TCP socket, and the seal that it expects."""
+    mine, theirs = tcp_pair()
+    return SocketExchange({1: mine}, seals={1: seals(True)}), theirs, seals(False)[0]
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=8), st.data())
@@ -47,15 +80,15 @@ def test_length_out_of_bounds_is_refused_before_the_body_is_read(length: int) ->
         Unframer().feed(LENGTH.pack(length))
     exchange, theirs = pair()
     theirs.sendall(struct.pack("<I", length) + b"x")
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match=f"from worker 1: a frame of {length} bytes"):
         exchange.receive(PATIENCE_S)
     exchange.close()
     theirs.close()
 
 
-def test_two_workers_with_full_buffers_never_wait_for_each_other() -> None:
-    left, right = socket.socketpair()
-    ends = (SocketExchange({1: left}), SocketExchange({0: right}))
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_two_workers_with_full_buffers_never_wait_for_each_other(kind: str) -> None:
+    ends = ends_of(kind)
     received: list[list[bytes]] = [[], []]
 
     def work(me: int) -> None:
@@ -88,6 +121,67 @@ def test_each_body_says_whose_it_is() -> None:
     exchange.close()
     for end in theirs:
         end.close()
+
+
+def test_bodies_of_unix_and_of_sealed_tcp_connections_come_in_one_exchange() -> None:
+    near, near_theirs = socket.socketpair()
+    far, far_theirs = tcp_pair()
+    exchange = SocketExchange({1: near, 2: far}, seals={2: seals(True)})
+    far_theirs.sendall(framed(seals(False)[0].close(b"from afar")))
+    near_theirs.sendall(framed(b"from here"))
+    found: list[tuple[int, bytes]] = []
+    while len(found) < 2:
+        found += exchange.receive(PATIENCE_S)
+    assert sorted(found) == [(1, b"from here"), (2, b"from afar")]
+    exchange.close()
+    near_theirs.close()
+    far_theirs.close()
+
+
+def test_every_tcp_connection_sends_at_once_and_has_a_seal() -> None:
+    mine, theirs = tcp_pair()
+    with pytest.raises(AssertionError, match="the connection to worker 1 has no seal"):
+        SocketExchange({1: mine})
+    mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
+    exchange = SocketExchange({1: mine}, seals={1: seals(True)})
+    assert mine.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+    assert mine.gettimeout() == 0
+    exchange.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (framed(b"no seal at all, but as long as one"), "frame 1 was changed, repeated or left out"),
+        (framed(b"short"), "frame 1 was changed, repeated or left out"),
+        (framed(seals(False)[0].close(b"first")), "frame 1 was changed, repeated or left out"),
+        (framed(seals(True)[0].close(b"second")), "frame 1 was changed, repeated or left out"),
+        (LENGTH.pack(0), "a frame of 0 bytes"),
+        (LENGTH.pack(MOST_BODY_BYTES + 1), f"a frame of {MOST_BODY_BYTES + 1} bytes"),
+    ],
+    ids=["no seal", "shorter than a seal", "repeated", "sent back", "empty", "too long"],
+)
+def test_what_a_tcp_peer_did_not_seal_next_ends_the_exchange_with_its_number(
+    said: bytes, reason: str
+) -> None:
+    exchange, theirs, closes = sealed_pair()
+    theirs.sendall(framed(closes.close(b"first")))
+    assert exchange.receive(PATIENCE_S) == [(1, b"first")]
+    theirs.sendall(said)
+    with pytest.raises(ProtocolError, match=f"from worker 1: {reason}"):
+        exchange.receive(PATIENCE_S)
+    exchange.close()
+    theirs.close()
+
+
+def test_tcp_peer_that_resets_its_connection_is_named() -> None:
+    exchange, theirs, _ = sealed_pair()
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.close()
+    with pytest.raises(PeerGone, match="worker 1 went away: Connection reset by peer"):
+        exchange.receive(PATIENCE_S)
+    exchange.close()
 
 
 def test_nothing_to_receive_ends_with_the_timeout() -> None:

@@ -55,7 +55,10 @@ def test_workers_connect_and_every_body_arrives(tcp: str) -> None:
             for worker, (peers, _) in enumerate(ends):
                 others = {peer: way for peer, way in ways.items() if peer != worker}
                 connecting.start_soon(peers.connect, others)
-        exchanges = [SocketExchange(peers.take_sockets()) for peers, _ in ends]
+        exchanges = [SocketExchange(peers.take_sockets(), seals=peers.seals) for peers, _ in ends]
+        assert [sorted(peers.seals) for peers, _ in ends] == (
+            [[1, 2], [0, 2], [0, 1]] if tcp else [[], [], []]
+        )
         exchanges[0].send(2, b"to two")
         exchanges[1].send(2, b"also")
         found: list[tuple[int, bytes]] = []

@@ -68,10 +68,18 @@ def run(
     return run_scenario(plan.scenario, plan.topology, RunOptions(**options), notes or Notes())
 
 
-@pytest.mark.parametrize(("name", "workers"), [("incast_lossy", 2), ("tiny_all_reduce", 3), ("tiny_flap", 6)])
-def test_workers_on_tcp_give_the_answer_of_one_process(name: str, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "workers", "sockets"),
+    [
+        ("incast_lossy", 2, "tcp"),
+        ("incast_lossy", 2, "streams"),
+        ("tiny_all_reduce", 3, "tcp"),
+        ("tiny_flap", 6, "tcp"),
+    ],
+)
+def test_workers_on_tcp_give_the_answer_of_one_process(name: str, workers: int, sockets: str) -> None:
     notes = Notes()
-    outcome = run(name, notes=notes, workers=workers, sockets="tcp")
+    outcome = run(name, notes=notes, workers=workers, sockets=sockets)
     assert (outcome.ending, outcome.digest) == (Ending.FINISHED, run(name, local=True).digest)
     assert all(worker.data_address.startswith("127.0.0.1:") for worker in notes.workers)
 

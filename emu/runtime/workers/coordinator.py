@@ -40,7 +40,7 @@ from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
 from emu.runtime.workers.interruption import Interruption
-from emu.runtime.workers.peers import Address
+from emu.runtime.workers.peers import FORCING_TCP, Address
 from emu.runtime.workers.plain_records import from_plain
 from emu.runtime.workers.session import ray_session
 from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, host_identity
@@ -289,7 +289,7 @@ class _RayRun:
     def _tcp_host(self, worker: int, spans_hosts: bool) -> str:
         if spans_hosts:
             return self._places[worker].ip
-        return "127.0.0.1" if self._options.sockets == "tcp" else ""
+        return "127.0.0.1" if self._options.sockets in FORCING_TCP else ""
 
     def _announce(self, prepared: Sequence[Prepared]) -> None:
         plan = self._plan

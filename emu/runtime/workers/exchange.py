@@ -2,9 +2,13 @@
 
 A frame on a socket is a 4-byte little-endian length and a body. `SocketExchange` is the fast path: the
 thread that simulates drives all its sockets itself, both directions at once, so that two workers with full
-buffers never wait for each other. It serves Unix sockets, where a window of two workers costs a few tens of
-us; more where workers share cores, since then each sleeps and has to be woken. Sockets come to it
-authenticated (`emu.runtime.workers.peers`).
+buffers never wait for each other. A window of two workers costs a few tens of us; more where workers share
+cores, since then each sleeps and has to be woken. Sockets come to it authenticated
+(`emu.runtime.workers.peers`): Unix sockets, and TCP sockets with a seal for each direction
+(`emu.runtime.workers.seal`).
+
+Of a TCP socket the buffers stay as the kernel sizes them, which does so by the connection's round trip; to
+set them would end that, and at a smaller size.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import Final, Protocol
 from librt.strings import read_i32_le
 
 from emu.errors import ProtocolError, RuntimeFailure
+from emu.runtime.workers.seal import Seal
 
 LENGTH: Final = struct.Struct("<I")
 LENGTH_BYTES: Final = 4
@@ -112,13 +117,15 @@ class Unframer:
 
 
 class _Line:
-    """One peer's socket and what waits to be sent on it."""
+    """One peer's socket, its seals (None on a Unix socket), and what waits to be sent on it."""
 
-    __slots__ = ("lost", "out", "peer", "socket", "unframer")
+    __slots__ = ("closes", "lost", "opens", "out", "peer", "socket", "unframer")
 
-    def __init__(self, peer: int, connection: socket.socket) -> None:
+    def __init__(self, peer: int, connection: socket.socket, seals: tuple[Seal, Seal] | None) -> None:
         self.peer = peer
         self.socket = connection
+        self.closes: Seal | None = None if seals is None else seals[0]
+        self.opens: Seal | None = None if seals is None else seals[1]
         self.out: deque[memoryview] = deque()
         self.unframer = Unframer()
         self.lost: PeerGone | None = None
@@ -162,13 +169,19 @@ class _Line:
             if not data:
                 self.lost = self.lost or PeerGone(self.peer, "it closed its connection")
                 return
-            received += [(self.peer, body) for body in unframer.feed(data)]
+            try:
+                bodies = unframer.feed(data)
+                if self.opens is not None:
+                    bodies = [self.opens.open(body) for body in bodies]
+            except ProtocolError as error:
+                raise ProtocolError(f"from worker {self.peer}: {error}") from None
+            received += [(self.peer, body) for body in bodies]
             if len(data) < asked or not unframer.lacking:
                 return
 
 
 class SocketExchange:
-    """Drives connected, authenticated sockets from one thread.
+    """Drives connected, authenticated sockets from one thread; every TCP socket comes with its seals.
 
     It looks for what arrives for `spin_s` before it sleeps: to be woken takes longer than most windows.
 
@@ -176,9 +189,17 @@ class SocketExchange:
     every peer: a worker that gives up says why, and then it and all that hear of it close.
     """
 
-    def __init__(self, sockets: Mapping[int, socket.socket], spin_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        sockets: Mapping[int, socket.socket],
+        spin_s: float = 0.0,
+        seals: Mapping[int, tuple[Seal, Seal]] | None = None,
+    ) -> None:
         self._spin_s = spin_s
-        self._lines = {peer: _Line(peer, connection) for peer, connection in sorted(sockets.items())}
+        self._lines = {
+            peer: _Line(peer, connection, None if seals is None else seals.get(peer))
+            for peer, connection in sorted(sockets.items())
+        }
         self._by_descriptor: dict[int, _Line] = {}
         self._poll = select.poll()
         self._stuck = 0
@@ -187,15 +208,19 @@ class SocketExchange:
         """How the first connection ended that did."""
         for line in self._lines.values():
             line.socket.settimeout(0)
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                line.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            if line.socket.family == socket.AF_UNIX:
+                for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+                    line.socket.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+            else:
+                assert line.closes is not None, f"the connection to worker {line.peer} has no seal"
+                line.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._by_descriptor[line.socket.fileno()] = line
             self._poll.register(line.socket, POLLIN)
 
     def send(self, peer: int, body: bytes) -> None:
         """Send a body to a worker, now or while `receive` waits."""
         line = self._lines[peer]
-        frame = framed(body)
+        frame = framed(body if line.closes is None else line.closes.close(body))
         if line.out:
             line.out.append(memoryview(frame))
             return

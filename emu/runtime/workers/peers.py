@@ -7,14 +7,13 @@ before a byte of it is decoded; whoever does not is closed, noted with its addre
 goes on undisturbed. At most `STRANGERS` connections may be unproven at one time: when one more comes, the
 oldest goes. So a flood of them does not keep a peer out, which proves itself at once. Who connects and is
 turned away all the same, or hears nothing (the listener's process may be stopped), calls again, `TRIES` times
-in all. A peer that is known may have `MOST_WAITING` bodies wait for the thread that simulates, which is more
-than the protocol ever needs.
+in all.
 
 Over TCP every body is sealed as well (`emu.runtime.workers.seal`).
 
-trio runs all of this. Then the connections are handed to whatever moves the windows: Unix sockets to the
-thread that simulates (`SocketExchange`), TCP connections to `StreamExchange`, where trio reads and writes
-on behalf of that thread.
+trio runs all of this. Then the connections are handed to what moves the windows: to the thread that
+simulates (`SocketExchange`), with the seals of those over TCP. Its reference is `StreamExchange`, where trio
+reads and writes on behalf of that thread: plainer, and three times as dear (`docs/scale.md`).
 """
 
 from __future__ import annotations
@@ -48,6 +47,9 @@ SCARCE: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 STRANGERS: Final = 64
 MOST_REFUSALS: Final = 100
 MOST_WAITING: Final = 64
+"""So many bodies of a known peer may wait in a `StreamExchange`: more than the protocol needs."""
+FORCING_TCP: Final = ("tcp", "streams")
+"""Values of `RunOptions.sockets` with which workers of one host use TCP too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Address:
 
     def way_from(self, mine: Address, sockets: str) -> str:
         """The way from `mine` to here: a Unix path, or HOST:PORT."""
-        return self.unix if self.host == mine.host and sockets != "tcp" else self.tcp
+        return self.unix if self.host == mine.host and sockets not in FORCING_TCP else self.tcp
 
 
 class HungUp(ProtocolError):

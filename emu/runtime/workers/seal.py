@@ -25,7 +25,8 @@ class Seal:
     """One direction of one connection, at one end."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = key
+        self._keyed = blake2b(digest_size=MAC_BYTES, key=key)
+        """The hash when it has taken in the key and nothing else: a copy costs two thirds of a new one."""
         self._number = 0
 
     def close(self, body: bytes) -> bytes:
@@ -41,7 +42,8 @@ class Seal:
         return body
 
     def _mac(self, body: bytes) -> bytes:
-        hashed = blake2b(self._number.to_bytes(_NUMBER_BYTES, "little"), digest_size=MAC_BYTES, key=self._key)
+        hashed = self._keyed.copy()
+        hashed.update(self._number.to_bytes(_NUMBER_BYTES, "little"))
         hashed.update(body)
         self._number += 1
         return hashed.digest()

@@ -1,12 +1,12 @@
 """What is the Ray actor that hosts devices?
 
-An async actor: its loop is asyncio's, with trio as a guest for connections, handshake and (over TCP) the
-windows; the simulation has a thread of its own. A call takes about a millisecond, and up to a slice longer
-while the simulation runs. The coordinator calls, in this order: `prepare` (build the devices from the
-scenario's text, open the sockets), `connect`, `run` (returns when the run is over, for whatever reason),
-`collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go back it calls `close` and begins anew
-with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers, texts,
-tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
+An async actor: its loop is asyncio's, with trio as a guest for connections and handshakes; the simulation has
+a thread of its own, which drives the sockets of the windows. A call takes about a millisecond, and up to a
+slice longer while the simulation runs. The coordinator calls, in this order: `prepare` (build the devices
+from the scenario's text, open the sockets), `connect`, `run` (returns when the run is over, for whatever
+reason), `collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go back it calls `close` and
+begins anew with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers,
+texts, tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
 """
 
 from __future__ import annotations
@@ -199,13 +199,14 @@ class Worker:
             return error
         except trio.Cancelled:
             return RuntimeFailure(f"worker {self._hosted.spec.worker} was told to go back while it connected")
-        if all(way.startswith("/") for way in ways.values()):
-            self._exchange = SocketExchange(self._peers.take_sockets(), _patience_s(self._hosted.spec))
-        else:
+        if self._hosted.spec.sockets == "streams":
             assert self._guest.token is not None, "the guest is ready"
             self._exchange = StreamExchange(
                 self._peers.streams, self._guest.token, self._guest.spawn, self._peers.seals
             )
+        else:
+            spin_s = _patience_s(self._hosted.spec)
+            self._exchange = SocketExchange(self._peers.take_sockets(), spin_s, self._peers.seals)
         return None
 
     async def run(self) -> Report:
