@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from emu.runtime.workers.short_paths import private_directory, remove_private, started_for
-from tests.runtime.patience import PATIENCE_S, until
+from tests.runtime.patience import PATIENCE_S, alive, until
 from tests.scenarios_run.small import ROOT
 
 OWNER = """
@@ -129,3 +129,36 @@ def test_a_directory_is_removed_once_what_was_started_for_it_is_gone() -> None:
     outside.kill()
     outside.wait()
     assert gone(directory)
+
+
+NAMELESS = """
+import os, subprocess, sys, time
+from emu.runtime.workers.short_paths import private_directory, started_for
+directory = private_directory(inhabited=True)
+(directory / "read").touch()
+with started_for(directory):
+    # As Ray's agents do, which overwrite what the kernel shows of their environment.
+    writes = ["env", "-i", "/bin/sh", "-c", 'exec 9>>"$0/log"; sleep 3600', str(directory)]
+    inside = subprocess.Popen(writes, start_new_session=True)
+reads = ["env", "-i", "/bin/sh", "-c", 'exec 9<"$0/read"; sleep 3600', str(directory)]
+outside = subprocess.Popen(reads, start_new_session=True)
+while not (directory / "log").exists():
+    time.sleep(0.01)
+print(directory, inside.pid, outside.pid, flush=True)
+time.sleep(3600)
+"""
+
+
+def test_a_process_that_hides_its_environment_is_ended_if_it_writes_there_and_a_reader_is_not() -> None:
+    owner = subprocess.Popen([sys.executable, "-c", NAMELESS], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    directory, inside, outside = owner.stdout.readline().split()
+    owner.stdout.close()
+    try:
+        owner.kill()
+        owner.wait(PATIENCE_S)
+        assert gone(Path(directory))
+        assert not alive(int(inside))
+        assert alive(int(outside))
+    finally:
+        os.killpg(int(outside), signal.SIGKILL)

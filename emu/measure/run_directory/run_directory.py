@@ -23,6 +23,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
@@ -58,6 +59,8 @@ SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
 TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
+DETAILS: Final = re.compile(r"worker-\d+\.txt")
+"""Tracebacks of workers that failed."""
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 MOST_BYTES: Final = {"journal.jsonl": 1 << 26, "samples.jsonl": 1 << 32, "digests.jsonl": 1 << 32}
 """How large a line file may grow; what is written at the end of a run has room behind it."""
@@ -93,11 +96,18 @@ def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
     return RuntimeFailure(f"{path}: {error.strerror}; what was written before is whole")
 
 
+def details_name(worker: int) -> str:
+    """The file that a worker's traceback goes to."""
+    return f"worker-{worker}.txt"
+
+
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
     known = [*FILES, SNAPSHOTS, FLIGHTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
-    return not names or ("journal.jsonl" in names and all(name in known for name in names))
+    return not names or (
+        "journal.jsonl" in names and all(name in known or DETAILS.fullmatch(name) for name in names)
+    )
 
 
 def _record(text: bytes) -> dict[str, Any] | None:

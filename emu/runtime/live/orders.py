@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from emu.runtime.gone import gone_errors
 from emu.runtime.live.changes import Changes
 from emu.runtime.live.steering import Steering
 from emu.runtime.sync.window import WindowMachine
@@ -90,6 +91,6 @@ class RayLead:
 
         try:
             ray.get(list(refs))
-        except ray.exceptions.RayActorError:
+        except gone_errors():
             return True
         return False

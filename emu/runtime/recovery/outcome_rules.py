@@ -8,9 +8,12 @@ attempt from the last snapshot. A worker's own fault is not: the same state woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from emu.errors import EmuError
+from emu.measure.run_directory.run_directory import details_name, write_whole
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.outcome import Ending
 from emu.runtime.workers.worker_report import Fault, Report
@@ -37,7 +40,7 @@ def judge(
     for fault in (Fault.OWN, Fault.PEER):
         for worker, report in known.items():
             if report.fault is fault:
-                kept = _kept(worker, report, directory)
+                kept = kept_details(worker, report.details, directory)
                 return Ending.FAILED, f"{named(plan, pids, worker)}: {report.message}{kept}"
     endings = {report.ending for report in known.values()}
     if len(endings) == 1:
@@ -63,10 +66,13 @@ def named(plan: RunPlan, pids: Sequence[int], worker: int) -> str:
     return f"worker {worker} ({pid}hosting {shown})"
 
 
-def _kept(worker: int, report: Report, directory: Path | None) -> str:
-    """Keep a traceback in the run directory; where it is."""
-    if not report.details or directory is None:
-        return f"\n{report.details}" if report.details else ""
-    path = directory / f"worker-{worker}.txt"
-    path.write_text(report.details[-LONGEST_DETAILS:], encoding="utf-8")
-    return f" (details in {path})"
+def kept_details(worker: int, details: str, directory: Path | None) -> str:
+    """Keep a traceback in the run directory; where it is. Where it cannot be kept, it is told itself."""
+    if not details:
+        return ""
+    if directory is not None:
+        path = directory / details_name(worker)
+        with suppress(EmuError):
+            write_whole(path, details[-LONGEST_DETAILS:])
+            return f" (details in {path})"
+    return f"\n{details}"

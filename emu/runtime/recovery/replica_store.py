@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
+from emu.runtime.gone import gone_errors
 from emu.runtime.recovery.snapshot_files import KEPT, BrokenFile, SnapshotFiles, opened, write_file
 from emu.runtime.workers.nodes import Node, answering, cluster_nodes
 
@@ -94,16 +96,13 @@ class SecondCopy:
 
         if self._node is not None and not answering(self._node):
             self.close()
+        lost: tuple[type[Exception], ...] = (*gone_errors(), ray.exceptions.GetTimeoutError)
         for _ in range(2):
             if sync_ps in self._sent or (self._vault is None and not self._open()):
                 return
             try:
                 yield from self._send(sync_ps, digests)
-            except (
-                ray.exceptions.RayActorError,
-                ray.exceptions.ActorUnschedulableError,
-                ray.exceptions.GetTimeoutError,
-            ):
+            except lost:
                 self.close()
             except (ray.exceptions.RayTaskError, BrokenFile) as error:
                 raise OSError(0, f"copy on another node: {_last_line(error)}") from None
@@ -137,7 +136,8 @@ class SecondCopy:
         vault, self._vault, self._node = self._vault, None, None
         self._sent.clear()
         if vault is not None:
-            ray.kill(vault)
+            with suppress(*gone_errors()):
+                ray.kill(vault)
 
     def _open(self) -> bool:
         """Start a vault on another node, if there is one."""
@@ -187,7 +187,7 @@ def brought(files: SnapshotFiles, sync_ps: int, shares: Mapping[int, Any]) -> St
     for worker, ref in shares.items():
         try:
             share: bytes = yield from answered(ref)
-        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
+        except gone_errors():
             yield from repeat(None)
             raise
         except ray.exceptions.RayError as error:

@@ -14,23 +14,26 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, cast
 
 from actors.fabric.model import Topology
+from emu.errors import RuntimeFailure
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.gone import WorkerFault
 from emu.runtime.live.orders import LOOK_S as LEAD_S
 from emu.runtime.live.orders import RayLead
 from emu.runtime.outcome import Ending, Made, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.pages.metrics_page import Discovery
 from emu.runtime.pages.remote_metrics import FarPages
-from emu.runtime.recovery.outcome_rules import can_be_repeated, judge
+from emu.runtime.recovery.outcome_rules import can_be_repeated, judge, kept_details
 from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
 from emu.runtime.recovery.rules import Patience
 from emu.runtime.recovery.snapshot import Snapshot, to_bytes
@@ -39,7 +42,9 @@ from emu.runtime.result import UNFINISHED, outcome_of
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
+from emu.runtime.workers.cluster_watch import ClusterWatch, watch_of_cluster
 from emu.runtime.workers.interruption import Interruption
+from emu.runtime.workers.nodes import ClusterLost
 from emu.runtime.workers.peers import FORCING_TCP, Address
 from emu.runtime.workers.plain_records import from_plain
 from emu.runtime.workers.session import ray_session
@@ -54,6 +59,7 @@ from emu.runtime.workers.worker_group import (
     without_errors,
 )
 from emu.runtime.workers.worker_placement import Homes, housed
+from emu.runtime.workers.worker_pool import crew_of_session
 from emu.runtime.workers.worker_report import Fault, Report
 from emu.runtime.workers_file import write_workers
 from emu.scenario.schema import Scenario
@@ -85,14 +91,37 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
             workers = options.workers or min(cluster_cpus(), devices)
             plan, homes = housed(blueprint, workers, placement, options.pins)
         with Interruption() as interruption:
-            run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s)
-            ending = Ending.FAILED
+            hint = how_to_go_on(options)
             try:
-                outcome = run.run()
-                ending = outcome.ending
-                return outcome
-            finally:
-                run.close(ending)
+                watch = opened.enter_context(closing(watch_of_cluster(own=_is_own(options))))
+                run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s, watch)
+                ending = Ending.FAILED
+                try:
+                    outcome = run.run()
+                    ending = outcome.ending
+                    return outcome
+                finally:
+                    run.close(ending)
+            except ClusterLost as error:
+                raise ClusterLost(error.what, hint) from None
+            except WorkerFault as error:
+                kept = kept_details(error.worker, error.details, options.directory)
+                raise RuntimeFailure(f"{error}{kept}") from None
+
+
+def how_to_go_on(options: RunOptions) -> str:
+    """What goes on with a run that broke off, in words; empty where nothing does."""
+    if options.directory is None:
+        return ""
+    path = shlex.quote(str(options.directory))
+    if options.steering is not None:
+        return f"emu replay {path} repeats what was"
+    return f"emu run --resume {path} goes on with the run"
+
+
+def _is_own(options: RunOptions) -> bool:
+    """Whether the cluster was started for this run alone."""
+    return options.address is None and crew_of_session() is None
 
 
 class _RayRun:
@@ -107,8 +136,10 @@ class _RayRun:
         interruption: Interruption,
         discovery: Discovery | None,
         begin_s: float,
+        watch: ClusterWatch,
     ) -> None:
         self._plan = plan
+        self._watch = watch
         self._options = options
         self._observer = observer
         self._interruption = interruption
@@ -116,7 +147,9 @@ class _RayRun:
         self._build_s = 0.0
         self._wall_s = 0.0
         self._merger = Merger(plan.workers, observer)
-        self._ensemble = Ensemble(plan.workers, interruption, Homes(homes, observer.noted, interruption))
+        self._ensemble = Ensemble(
+            plan.workers, interruption, Homes(homes, observer.noted, interruption), watch
+        )
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
         self._discovery = discovery
@@ -170,18 +203,41 @@ class _RayRun:
         return self._outcome(reports, records, peak_rss_bytes)
 
     def close(self, ending: Ending) -> None:
-        """Close what the run opened; end its actors, or leave them to the session after an orderly run."""
-        for worker in sorted(self._ensemble.gone):
+        """Close what the run opened; end its actors, or leave them to the session after an orderly run.
+
+        Raises nothing: how the run ended is known, and is to be told. What could not be closed is noted.
+        """
+        self._watch.close()
+        steps: list[tuple[str, Callable[[], None]]] = [
+            ("the directories of workers that are gone", self._sweep_up),
+            ("the pages of workers on other hosts", self._far_pages.close),
+            ("the workers", lambda: self._ensemble.close(keep=ending is not Ending.FAILED)),
+            ("the second copy of snapshots", self._close_copy),
+            ("the snapshots", lambda: self._keeper.end(ending)),
+        ]
+        for what, close in steps:
+            try:
+                close()
+            except Exception as error:  # noqa: BLE001  whatever it is, the rest is closed too
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                self._observer.noted(f"{what} could not be closed: {reason}")
+
+    def _sweep_up(self) -> None:
+        gone = self._ensemble.living if self._watch.lost else []
+        for worker in sorted({*self._ensemble.gone, *gone}):
             self._sweep_up_after(worker)
-        self._far_pages.close()
-        self._ensemble.close(keep=ending is not Ending.FAILED)
-        self._copy.close()
-        self._keeper.end(ending)
+
+    def _close_copy(self) -> None:
+        if not self._watch.lost:
+            self._copy.close()
 
     def _outcome(
         self, reports: dict[int, Report | None], records: list[DeviceRecord], peak_rss_bytes: int
     ) -> Outcome:
         ending, message = self._judge(reports, len(records))
+        hint = how_to_go_on(self._options)
+        if self._ensemble.gone and hint and self._options.steering is None:
+            message = f"{message}; {hint}"
         known = [report for report in reports.values() if report is not None]
         facts = EngineFacts(
             workers=self._plan.workers,
@@ -211,6 +267,7 @@ class _RayRun:
         """Whether the attempt broke, and another one is worth it."""
         if self._interruption.asked or not can_be_repeated(self._ensemble.gone, reports):
             return False
+        self._watch.look()
         return self._patience.failed(self._reached_ps)
 
     def _go_back(self, reports: dict[int, Report | None]) -> Snapshot | None:
@@ -336,6 +393,7 @@ class _RayRun:
                 deadline_s = time.monotonic() + GRACE_S
                 for worker in waiting.values():
                     actors[worker].stop.remote()
+            self._watch.check()
             self._look([worker for worker in waiting.values() if worker not in gone])
             self._ensemble.note_silent(waiting.values(), self._options.liveness_s)
             for ref in [ref for ref, worker in waiting.items() if worker in gone]:

@@ -51,32 +51,48 @@ def pin_of(text: str) -> Pin:
     return Pin(devices, node)
 
 
+class ClusterLost(RuntimeFailure):
+    """The Ray cluster of a run is gone, or what it takes to go on with it: `what`. `hint` says what to do."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.hint}" if self.hint else self.what
+
+
+def head_address() -> str:
+    """Where the head of the cluster listens, as HOST:PORT."""
+    import ray  # noqa: PLC0415  Ray only where it is needed
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
 def check_head() -> None:
-    """Raises RuntimeFailure if the head of the cluster is gone.
+    """Raises ClusterLost if the head of the cluster is gone.
 
     Ray's own calls would wait for it, and end this process after a minute.
     """
-    import ray  # noqa: PLC0415  Ray only where it is needed
-    from ray.util.client import ray as client  # noqa: PLC0415  as above
+    from ray.util.client import ray as client  # noqa: PLC0415  Ray only where it is needed
 
     if client.is_connected():  # type: ignore[no-untyped-call]
         return  # which is connected through the head
-    address = ray.get_runtime_context().gcs_address
+    address = head_address()
     host, _, port = address.rpartition(":")
     try:
         there = speaks_grpc(host, int(port), ANSWER_S)
     except OSError:
         there = False
     if not there:
-        raise RuntimeFailure(
-            f"the head of the Ray cluster at {address} is gone; --resume goes on with the run elsewhere"
-        )
+        raise ClusterLost(f"the head of the Ray cluster at {address} is gone")
 
 
 def cluster_nodes(idle: bool = False) -> list[Node]:
     """The nodes that Ray believes to be alive and have CPUs, in order; with `idle` also those without.
 
-    Raises RuntimeFailure if the head is gone.
+    Raises ClusterLost if the head is gone.
     """
     import ray  # noqa: PLC0415  as above
 

@@ -23,7 +23,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -111,7 +111,8 @@ def ray_session(
             yield
     finally:
         os.umask(umask)
-        ray.shutdown()
+        with suppress(Exception):  # a cluster that is gone; what was started here ends with its directory
+            ray.shutdown()
         if directory is not None:
             remove_private(directory)
 
@@ -209,7 +210,10 @@ def _set_token(directory: Path) -> None:
     """Let nobody else use the cluster, unless the user has chosen a way of doing that."""
     if not _CHOSEN:
         path = directory / "token"
-        path.write_text(_TOKEN, encoding="ascii")
+        try:
+            path.write_text(_TOKEN, encoding="ascii")
+        except OSError as error:
+            raise RuntimeFailure(f"{path}: {error.strerror}") from None
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(path)
 
 

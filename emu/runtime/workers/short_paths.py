@@ -22,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +57,15 @@ directory=$1 mark=$2 apart_from=$3
             *) known="$known$4 " ;;
             esac
         done
+        for one in $(find /proc/[0-9]*/fd -lname "$directory/*" -perm -200); do
+            one=${one#/proc/}
+            read -r stat <"/proc/${one%%/*}/stat" || continue
+            set -- ${stat##*) }
+            case "$4" in
+            0 | "$apart_from") ;;
+            *) known="$known$4 " ;;
+            esac
+        done
         for one in /proc/[0-9]*/stat; do
             read -r stat <"$one" || continue
             pid=${stat%% *}
@@ -77,7 +86,9 @@ directory=$1 mark=$2 apart_from=$3
 """It looks until it has found nobody three times, or for a second if the owner was killed and so had ended
 nothing itself. A process is known by its environment, or by the session of one that was, unless that is
 the owner's own or outside the container (0): the kernel shows no environment of one that is just becoming
-another program. One that even SIGKILL does not end, as it waits for a device, is left after 200 looks."""
+another program, and one that gave itself a name (Ray's agents do) has overwritten its own. Those are known
+by the files in the directory that they write to. One that even SIGKILL does not end, as it waits for a
+device, is left after 200 looks."""
 
 _pipes: dict[Path, int] = {}
 """Our end of the pipe to each directory's caretaker."""
@@ -96,7 +107,10 @@ def private_directory(*, inhabited: bool = False) -> Path:
     places = [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]  # noqa: S108  mkdtemp makes it private
     for place in places:
         if len(os.fsencode(place)) <= LONGEST and os.access(place, os.W_OK | os.X_OK):
-            directory = Path(tempfile.mkdtemp(prefix="emu-", dir=place))
+            try:
+                directory = Path(tempfile.mkdtemp(prefix="emu-", dir=place))
+            except OSError:  # it is full, or read-only
+                continue
             _take_care(directory, MARK if inhabited else "")
             if inhabited:
                 _inhabited.add(directory)
@@ -137,7 +151,8 @@ def remove_private(directory: Path) -> None:
     """Remove a directory, what was started for it, and its caretaker. May be called again."""
     pipe = _pipes.pop(directory, -1)
     if directory in _inhabited and pipe >= 0:
-        os.write(pipe, b"\n")
+        with suppress(OSError):  # the caretaker itself was ended
+            os.write(pipe, b"\n")
         deadline_s = time.monotonic() + CARED_S
         while directory.exists() and time.monotonic() < deadline_s:
             time.sleep(0.01)

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Final
 
 from emu.errors import EmuError, RuntimeFailure
+from emu.runtime.gone import fault_of, gone_errors, why_gone
+from emu.runtime.workers.cluster_watch import ClusterWatch
 from emu.runtime.workers.edition import edition
 from emu.runtime.workers.interruption import Interruption
 from emu.runtime.workers.worker import Worker
@@ -58,8 +61,9 @@ class WorkerGone(RuntimeFailure):
 class Ensemble:
     """The actors of one run."""
 
-    def __init__(self, workers: int, interruption: Interruption, homes: Homes) -> None:
+    def __init__(self, workers: int, interruption: Interruption, homes: Homes, watch: ClusterWatch) -> None:
         self.workers = workers
+        self.watch = watch
         self.homes = homes
         self.actors: list[Any] = []
         self.gone: dict[int, str] = {}
@@ -77,11 +81,13 @@ class Ensemble:
         """Have an actor for every worker: new ones in place of those that are gone.
 
         They live on their homes; where there are none, Ray spreads them. Who comes in place of another takes
-        no CPU of its own: those of a node that was lost are gone. Raises RuntimeFailure if no node is left.
+        no CPU of its own: those of a node that was lost are gone. Raises RuntimeFailure if no node is left,
+        and ClusterLost.
         """
         import ray  # noqa: PLC0415  Ray only where it is needed
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
 
+        self.watch.look()
         self.homes.rehouse(self.gone)
         homes = self.homes.of
         crew = crew_of_session()
@@ -123,7 +129,7 @@ class Ensemble:
     def all(self, call: Call, what: str, when_gone: Call | None = None) -> list[Any]:
         """What every actor answers; once one is gone, `when_gone` is called on the others.
 
-        Raises WorkerGone once all have answered or died, RuntimeFailure, or KeyboardInterrupt.
+        Raises WorkerGone once all have answered or died, RuntimeFailure, ClusterLost, or KeyboardInterrupt.
         """
         import ray  # noqa: PLC0415  as above
 
@@ -153,6 +159,7 @@ class Ensemble:
                 when_gone = None
             if self._interruption.asked:
                 raise KeyboardInterrupt
+            self.watch.check()
             if time.monotonic() > deadline_s:
                 raise RuntimeFailure(
                     f"{len(waiting)} of {len(refs)} workers did not {what} within {START_S:.0f} s"
@@ -162,17 +169,19 @@ class Ensemble:
         return [answers[worker] for worker in range(len(refs))]
 
     def answer(self, worker: int, ref: Any) -> Any:
-        """An answer that has come; None, and the actor noted as gone, if it is that."""
+        """An answer that has come; None, and the actor noted as gone, if it is that. Raises WorkerFault."""
         import ray  # noqa: PLC0415  as above
 
         try:
             answer = ray.get(ref)
-        except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError) as error:
+        except ray.exceptions.RayTaskError as error:
+            raise fault_of(worker, error) from None
+        except gone_errors() as error:
             if IN_CREATION in str(error):
                 raise RuntimeFailure(
                     f"worker {worker} cannot be started: {_last_line(error)}; {NEEDED}"
                 ) from None
-            self.gone.setdefault(worker, _reason(error))
+            self.gone.setdefault(worker, why_gone(error))
             return None
         self._answered(worker)
         return answer
@@ -180,7 +189,7 @@ class Ensemble:
     def ask(
         self, call: Call, workers: Iterable[int] | None = None, within_s: float = ASK_S
     ) -> dict[int, Any]:
-        """What the living of these workers answer in time, by worker."""
+        """What the living of these workers answer in time, by worker. Raises WorkerFault."""
         import ray  # noqa: PLC0415  as above
 
         asked = self.living if workers is None else [one for one in workers if one not in self.gone]
@@ -192,7 +201,9 @@ class Ensemble:
         for ref in done:
             try:
                 answers[of[ref]] = ray.get(ref)
-            except (ray.exceptions.RayActorError, ray.exceptions.ActorUnschedulableError):
+            except ray.exceptions.RayTaskError as error:
+                raise fault_of(of[ref], error) from None
+            except gone_errors():
                 continue
             self._answered(of[ref])
         for worker in asked:
@@ -219,16 +230,23 @@ class Ensemble:
                 self.gone[worker] = f"it did not go back within {GO_BACK_S:.0f} s"
 
     def close(self, keep: bool) -> None:
-        """End the actors, or leave them to the session if `keep`."""
+        """End the actors, or leave them to the session if `keep`. Raises nothing: who does not close is
+        ended, and where the cluster is gone, so are they.
+        """
         import ray  # noqa: PLC0415  as above
 
+        if self.watch.lost:
+            return
         crew = crew_of_session()
         keep = keep and crew is not None
-        closed = self.ask(lambda _, actor: actor.close.remote(), within_s=KEEP_S if keep else ASK_S)
+        closed: dict[int, Any] = {}
+        with suppress(EmuError):  # a worker that fails to close
+            closed = self.ask(lambda _, actor: actor.close.remote(), within_s=KEEP_S if keep else ASK_S)
         kept = list(closed) if keep else []
         for worker, actor in enumerate(self.actors):
             if worker not in kept:
-                ray.kill(actor)
+                with suppress(*gone_errors()):
+                    ray.kill(actor)
         if crew is not None:
             crew.give_back([self.actors[worker] for worker in kept])
 
@@ -270,15 +288,3 @@ def _last_line(error: Exception) -> str:
     """The last line of a traceback that is told in an error."""
     told = [line for line in str(error).splitlines() if line and line[0].isalpha()]
     return (told or [type(error).__name__])[-1][:300]
-
-
-def _reason(error: Exception) -> str:
-    """Why Ray thinks an actor is gone, in one line."""
-    if "temporarily unavailable" in str(error):  # which is followed by what its transport says
-        return "its process cannot be reached any more"
-    if "exits with a connection error" in str(error):  # and three sentences more
-        return "its process ended, as one does that is killed or short of memory"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    chosen = [line for line in lines if line.startswith("The actor died") or "exit detail" in line.lower()]
-    line = (chosen or lines or [type(error).__name__])[-1]
-    return line.partition(" Some common causes")[0][:300]

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from emu.errors import UsageError
+from emu.runtime.gone import gone_errors
 from emu.runtime.workers.session import ray_session
 
 
@@ -35,11 +36,12 @@ class Crew:
         self._idle[:0] = actors
 
     def dismiss(self) -> None:
-        """End those that wait."""
+        """End those that wait, as far as they are there."""
         import ray  # noqa: PLC0415  Ray only where it is needed
 
         for actor in self.take(len(self._idle)):
-            ray.kill(actor)
+            with suppress(*gone_errors()):
+                ray.kill(actor)
 
 
 _open: list[Crew] = []
