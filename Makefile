@@ -13,7 +13,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 py
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak fuzz mutants schema clean
+.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ profile: setup ## where the time of a run goes, by function
 
 soak: setup ## the tests again with large counts, for hours if need be
 	@EMU_SOAK=1 $(PYTEST) $(ARGS)
+
+image: setup ## do the Dockerfile's steps without Docker, and run emu there (needs root and mmdebstrap; ten minutes)
+	@EMU_SOAK=1 $(BIN)/python -m pytest tests/deploy/test_image.py $(ARGS)
 
 fuzz: setup ## ten million spoilt frames at the decoder: only the protocol error, memory flat (ARGS=COUNT)
 	@$(BIN)/python -m tests.wire.fuzz $(ARGS)

@@ -136,6 +136,8 @@ def check_shared_memory() -> Check:
     shared = Path("/dev/shm")  # noqa: S108 - looked at, nothing is put there
     if not shared.is_dir():
         return Check("shm", "note", f"no {shared}; Ray falls back to files")
+    if not os.access(shared, os.W_OK | os.X_OK):
+        return Check("shm", "fail", f"{shared} cannot be written, which Ray must; or use `emu run --local`")
     free_bytes = shutil.disk_usage(shared).free
     return Check("shm", "ok" if free_bytes >= 2**27 else "note", f"{free_bytes / 2**30:.1f} GiB free")
 

@@ -69,6 +69,13 @@ def test_a_compiler_and_promtool_are_looked_for_on_the_path(
     assert doctor.check_promtool()[1:] == ("ok", str(promtool))
 
 
+def test_shared_memory_that_cannot_be_written_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a container that mounts it for root alone: Ray's node then does not come up, for a minute."""
+    assert doctor.check_shared_memory().state != "fail"
+    monkeypatch.setattr("os.access", lambda path, mode: str(path) != "/dev/shm")
+    assert doctor.check_shared_memory().state == "fail"
+
+
 def test_headers_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\n")

@@ -149,8 +149,9 @@ def test_prometheus_reads_the_run_and_fires_the_alert_of_an_injected_fault(
     assert (failed["job_name"], failed["job"]) == ("ring", "emu")
     (alert,) = [one for one in seen.alerts() if one["labels"]["alertname"] == "EmuJobFailed"]
     assert alert["annotations"]["summary"] == "job ring ended with an error"
-    assert seen.answers("{__name__=~'emu_.+', exported_job!=''}")
-    assert not seen.shows("{__name__=~'emu_.+', exported_job!=''}")
+    labels = seen.server.get("labels")
+    assert {"job", "job_name", "run", "worker"} <= set(labels)
+    assert [label for label in labels if label.startswith("exported_")] == [], "a scrape had it already"
 
 
 def chosen(expression: str) -> str:
