@@ -40,6 +40,7 @@ from emu.runtime.live.steering import Steering
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
+from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.worker_pool import session
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.live_changes import Change
@@ -206,22 +207,23 @@ def _run_recorded(
         if steering is not None:
             steering.close()
     live = steering is not None or options.end_ps != NEVER_PS
-    summary = summarise(
-        scenario if steering is None else steering.scenario,
-        topology,
-        prepared.jobs,
-        outcome.devices,
-        outcome.engine,
-        version=emu.__version__,
-        compiled=emu.is_compiled(),
-        digest=outcome.digest,
-        ending=outcome.ending.value,
-        virtual_ps=outcome.virtual_ps,
-        samples=record.kept(outcome),
-        history=record.history,
-        aims=record.aims,
-        diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves, live),
-    )
+    with no_collection():
+        summary = summarise(
+            scenario if steering is None else steering.scenario,
+            topology,
+            prepared.jobs,
+            outcome.devices,
+            outcome.engine,
+            version=emu.__version__,
+            compiled=emu.is_compiled(),
+            digest=outcome.digest,
+            ending=outcome.ending.value,
+            virtual_ps=outcome.virtual_ps,
+            samples=record.kept(outcome),
+            history=record.history,
+            aims=record.aims,
+            diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves, live),
+        )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
         directory.write_results(summary, topology, outcome.devices, flights)

@@ -53,12 +53,11 @@ def _roots(view: View) -> Iterator[Finding]:
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
             sent = view.total("pfc_sent_frames", number, port)
+            if not sent and view.role(number) is not Role.NIC:
+                continue
             fills = _fills(view, number, port)
             if not sent:
-                if (
-                    max(fills.values(), default=0) > EMPTY_FRAMES * frame_bytes
-                    and view.role(number) is Role.NIC
-                ):
+                if max(fills.values(), default=0) > EMPTY_FRAMES * frame_bytes:
                     yield _slow_receiver(view, number, port, fills)
                 continue
             empty = [

@@ -60,6 +60,8 @@ class View:
         self.groups = [*summary.fabric.uplinks, *summary.fabric.groups]
         self._devices = {one.number: one for one in devices}
         self._silence()
+        self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
+        """Of the devices that were asked, who is at the other end of each port, as `neighbours` says."""
         self._moved = moves.of_metric(series)
         self._totals: dict[tuple[str, int, int], int] = {}
         self._reasons: dict[tuple[int, int, str], int] = {}
@@ -117,9 +119,12 @@ class View:
 
     def peer(self, number: int, port: int) -> tuple[int, int]:
         """Who is at the other end of a port, and its port, as the neighbours say."""
-        for own, peer, peer_port in self.rows(number, "neighbours"):
-            if own == port:
-                return peer, peer_port
+        known = self._neighbours.get(number)
+        if known is None:
+            rows = self.rows(number, "neighbours")
+            known = self._neighbours[number] = {own: (peer, peer_port) for own, peer, peer_port in rows}
+        if port in known:
+            return known[port]
         end = self.topology.ports(number)[port]
         return end.peer, end.peer_port
 

@@ -21,6 +21,7 @@ from emu.measure.summary.steps import TrainingFacts
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
 
+DROPPED: Final = "port_dropped_frames"
 BY_PRIORITY: Final = frozenset({"ingress_peak_bytes", "queue_marked_frames"})
 """What is added up by priority as well."""
 
@@ -161,30 +162,40 @@ class Sample(NamedTuple):
 
 
 class Counts:
-    """The counters of a run, added up."""
+    """The counters of a run, added up.
+
+    Nearly all counters of a large fabric are 0: they are passed over, and only what they are called is noted.
+    """
 
     def __init__(self, records: Iterable[DeviceRecord]) -> None:
         self.of_metric: dict[str, int] = {}
+        """Of every metric that some device counts."""
         self.of_port: dict[tuple[str, int, int], int] = {}
-        """(metric, device, port): summed over priorities and reasons."""
+        """(metric, device, port): summed over priorities and reasons, where that is not 0."""
         self.most_of_port: dict[tuple[str, int, int], int] = {}
-        """(metric, device, port): the largest among priorities."""
+        """(metric, device, port): the largest among priorities, where that is not 0."""
         self.of_priority: dict[tuple[str, int], int] = {}
-        """(metric, priority): of those in `BY_PRIORITY`."""
+        """(metric, priority): of those in `BY_PRIORITY`, where that is not 0."""
         self.of_reason: dict[str, int] = {}
-        """Frames dropped."""
-        self.lost_of_port: dict[tuple[int, int], int] = {}
-        """(device, port): frames lost because the link was down."""
+        """Frames dropped, for every reason that some device counts."""
+        known: dict[Series, None] = {}
         for record in records:
             assert len(record.series) == len(record.counters), record.number
-            for series, value in zip(record.series, record.counters, strict=True):
-                self._add(record.number, series, value)
+            known |= dict.fromkeys(record.series)
+            for place, value in enumerate(record.counters):
+                if value:
+                    self._add(record.number, record.series[place], value)
+        for series in known:
+            assert series.metric in METRIC_OF, (
+                f"a device counts {series.metric!r}, which emu.measure.series.metrics lacks"
+            )
+            self.of_metric.setdefault(series.metric, 0)
+            if series.metric == DROPPED:
+                assert series.reason in DROP_REASONS, series.reason
+                self.of_reason.setdefault(series.reason, 0)
 
     def _add(self, device: int, series: Series, value: int) -> None:
         metric = series.metric
-        assert metric in METRIC_OF, (
-            f"device {device} counts {metric!r}, which emu.measure.series.metrics lacks"
-        )
         place = (metric, device, series.port)
         self.of_metric[metric] = self.of_metric.get(metric, 0) + value
         self.of_port[place] = self.of_port.get(place, 0) + value
@@ -192,11 +203,8 @@ class Counts:
         if metric in BY_PRIORITY:
             key = (metric, series.priority)
             self.of_priority[key] = self.of_priority.get(key, 0) + value
-        elif metric == "port_dropped_frames":
-            assert series.reason in DROP_REASONS, (device, series.reason)
+        elif metric == DROPPED:
             self.of_reason[series.reason] = self.of_reason.get(series.reason, 0) + value
-            if series.reason == LINK_DOWN:
-                self.lost_of_port[device, series.port] = value
 
     def total(self, metric: str) -> int:
         """Over all devices, ports and priorities; 0 if nothing counts it."""

@@ -31,7 +31,7 @@ from emu.runtime.recovery.snapshot import resume
 from emu.runtime.recovery.snapshot_coordinator import Keeper
 from emu.runtime.result import UNFINISHED, outcome_of
 from emu.runtime.sampling import Merger, Sampler
-from emu.runtime.sync.garbage import quiet_collector
+from emu.runtime.sync.garbage import no_collection, quiet_collector
 from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import Participant, records_of
 from emu.runtime.sync.placement import PLACEMENTS
@@ -67,6 +67,7 @@ def check_options(options: RunOptions) -> None:
         raise UsageError("--parts is for --local; on Ray it is --workers")
 
 
+@no_collection()
 def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
     """Run every part in this process and thread."""
     begin_s = time.perf_counter()

@@ -151,3 +151,17 @@ def test_faults_are_told_apart_in_whatever_order_they_are_written() -> None:
 
 def test_losses_of_a_device_that_was_lost_with_its_worker_are_left_out() -> None:
     assert losses_by_fault([down(300, 500)], LinkLosses(fabric(), [], [])) == [0]
+
+
+def test_a_counter_that_stayed_at_zero_is_named_and_takes_no_room() -> None:
+    topology = fabric()
+    counters: list[Counter] = [
+        ("port_dropped_frames", 0, -1, "no_route", 0),
+        ("pfc_sent_frames", 0, 3, "", 0),
+        ("pfc_sent_frames", 1, 3, "", 2),
+    ]
+    counts = Counts([record(topology, "rtsw-0", counters)])
+    assert counts.of_reason == {"no_route": 0}
+    assert counts.of_metric == {"port_dropped_frames": 0, "pfc_sent_frames": 2}
+    number = topology.node_named("rtsw-0").number
+    assert counts.of_port == {("pfc_sent_frames", number, 1): 2}

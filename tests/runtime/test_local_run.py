@@ -1,5 +1,6 @@
 """A run in one process: what it tells while it goes on, and how it ends."""
 
+import gc
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from emu import api
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.digest import run_digest
@@ -148,3 +150,20 @@ def test_interrupt_ends_a_run_at_once_with_what_there_is(number: signal.Signals)
     assert lines[-1] == f"interrupted 130 {devices} ''\n"
     if SOAK:  # Collecting and the interpreter's own end come on top of half a second.
         assert took_s < 1.5
+
+
+def test_the_collector_keeps_away_from_what_is_built_and_added_up() -> None:
+    """Python's own collector looks at the young once for every 700 objects, and a fabric has thousands."""
+    prepared = api.prepare(ROOT / "scenarios/permutation.yaml", {"run.max_time": "2us"})
+    seen: list[int] = []
+
+    def note(phase: str, found: dict[str, int]) -> None:
+        if phase == "start":
+            seen.append(found["generation"])
+
+    gc.callbacks.append(note)
+    try:
+        api.run_prepared(prepared, RunOptions(local=True, metrics=False))
+    finally:
+        gc.callbacks.remove(note)
+    assert len(seen) <= 8, seen

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from actors.fabric.model import Role, Topology
 from actors.fabric.routing import routes
 from actors.kernel.units import BIT_PS_PER_BYTE
-from emu.measure.collected import LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
+from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.series.metrics import CONGESTION_REASONS
 from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Link, Tier
 
@@ -168,17 +168,11 @@ class LinkLosses:
     """How many frames each link had lost to being down, at the sampled sync points and at the end."""
 
     def __init__(
-        self, topology: Topology, records: Iterable[DeviceRecord], samples: Iterable[Sample]
+        self, topology: Topology, records: Sequence[DeviceRecord], samples: Iterable[Sample]
     ) -> None:
         self._topology = topology
-        self._places: dict[tuple[int, int], int] = {}
-        at_end: dict[int, Sequence[int]] = {}
-        for record in records:
-            at_end[record.number] = record.counters
-            for place, series in enumerate(record.series):
-                if series.metric == "port_dropped_frames" and series.reason == LINK_DOWN:
-                    self._places[record.number, series.port] = place
-        self._at_end = at_end
+        self._series = {record.number: record.series for record in records}
+        self._at_end = {record.number: record.counters for record in records}
         self._samples = {sample.virtual_ps: sample.counters for sample in samples}
 
     def at_end(self, link_number: int) -> int:
@@ -192,9 +186,12 @@ class LinkLosses:
 
     def _sum(self, link_number: int, counters: Mapping[int, Sequence[int]]) -> int:
         link = self._topology.links[link_number]
-        ends = ((link.a, link.a_port), (link.b, link.b_port))
         return sum(
-            counters[end[0]][self._places[end]] for end in ends if end in self._places and end[0] in counters
+            counters[device][place]
+            for device, port in ((link.a, link.a_port), (link.b, link.b_port))
+            for place, series in enumerate(self._series.get(device, ()))
+            if series.port == port and series.metric == DROPPED and series.reason == LINK_DOWN
+            if device in counters
         )
 
 

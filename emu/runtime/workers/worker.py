@@ -39,6 +39,7 @@ from emu.runtime.recovery.saving import Saver, Wishes
 from emu.runtime.recovery.snapshot import fingerprint, from_bytes, resume
 from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
 from emu.runtime.sampling import Sampler, Share
+from emu.runtime.sync.garbage import no_collection
 from emu.runtime.sync.logical_process import Participant, records_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Placement
@@ -319,6 +320,7 @@ class Worker:
         self._hosted = self._peers = self._address = self._exchange = self._simulation = self._pace = None
 
 
+@no_collection()
 def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     scenario = load_text(spec.scenario, "scenario").scenario
     plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves)
