@@ -38,7 +38,7 @@ from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.steering import Steering
 from emu.runtime.live.stepping import Stepped
-from emu.runtime.outcome import Observer, Outcome, Progress, RunOptions, WorkerRecord
+from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.worker_pool import session
@@ -151,22 +151,28 @@ def run(
     placement: str = "packed",
     address: str | None = None,
     out: str | Path | None = None,
+    force: bool = False,
     observer: Observer | None = None,
 ) -> Result:
     """Run a scenario: in this process if `local`, else on Ray (started for the run unless `address` is
     given).
 
-    Nothing but `overrides` changes the answer. With `out` the results are also written there. Raises EmuError
-    if the run cannot begin.
+    Nothing but `overrides` changes the answer. With `out` the results are also written there, in place of
+    those of an earlier run if `force`. Raises EmuError if the run cannot begin, and KeyboardInterrupt where
+    Ctrl-C or SIGTERM ended it before its end: what there is by then is in `out`.
     """
     prepared = prepare(source, overrides)
     options = RunOptions(
         local=local, parts=parts, workers=workers, placement=placement, address=address, metrics=False
     )
     if out is None:
-        return run_prepared(prepared, options, observer)
-    with RunDirectory.create(prepared.scenario.name, Path(out)) as directory:
-        return run_prepared(prepared, options, observer, directory)
+        result = run_prepared(prepared, options, observer)
+    else:
+        with RunDirectory.create(prepared.scenario.name, Path(out), force=force) as directory:
+            result = run_prepared(prepared, options, observer, directory)
+    if result.outcome.ending is Ending.INTERRUPTED:
+        raise KeyboardInterrupt
+    return result
 
 
 def stepped(

@@ -61,13 +61,25 @@ def reopen(path: Path) -> Again:
     files = SnapshotFiles(path / SNAPSHOTS, fingerprint(prepared.scenario))
     snapshot = files.newest()
     if snapshot is None:
-        return Again(prepared, RunDirectory.create(prepared.scenario.name, path), -1, files.broken)
+        return Again(
+            prepared, RunDirectory.create(prepared.scenario.name, path, force=True), -1, files.broken
+        )
     directory = RunDirectory.reopen(path, snapshot.sync_ps)
     return Again(prepared, directory, snapshot.sync_ps, files.broken)
 
 
-def fork(path: Path, at_ps: int, changes: Iterable[Override], out: Path | None, options: RunOptions) -> Again:
+def fork(
+    path: Path,
+    at_ps: int,
+    changes: Iterable[Override],
+    out: Path | None,
+    options: RunOptions,
+    *,
+    force: bool = False,
+) -> Again:
     """Go on with a run from `at_ps` under another condition, in another directory.
+
+    With `force` that may hold an earlier run, which is replaced.
 
     Raises UsageError if a change is not allowed (see `emu.runtime.recovery.fork`) or the run ended before.
     """
@@ -78,7 +90,7 @@ def fork(path: Path, at_ps: int, changes: Iterable[Override], out: Path | None, 
     ours = forked(snapshot, parent.scenario, child.scenario)
     if out is not None and out.resolve() == path.resolve():
         raise UsageError(f"{out}: is the run that is forked; give another directory with --out")
-    directory = RunDirectory.create(child.scenario.name, out)
+    directory = RunDirectory.create(child.scenario.name, out, force=force)
     try:
         directory.earlier = samples_until(path, at_ps)
         told = {"run": str(path.resolve()), "at_ps": at_ps, "at": format_time(at_ps), "changed": changed}

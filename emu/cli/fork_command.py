@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from emu.cli.run_command import show_run
+from emu.cli.scenario_options import forcing
 from emu.cli.times import positive_time_ps
 from emu.cli.where_options import placed
 from emu.resume import fork
@@ -30,6 +31,7 @@ REPEAT: Final = "emu fork"
 )
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@forcing
 @click.option("--json", "as_json", is_flag=True, help="Print summary.json, and nothing else.")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def command(
@@ -38,6 +40,7 @@ def command(
     assignments: tuple[str, ...],
     where: RunOptions,
     out: Path | None,
+    force: bool,
     **shown: Any,
 ) -> int:
     """Continue the run in DIRECTORY from a virtual time on, with some values changed, in a new directory.
@@ -48,6 +51,7 @@ def command(
     """
     at_ps = positive_time_ps("--at", at)
     changes = [parse_override(text) for text in assignments]
-    with fork(directory, at_ps, changes, out, replace(where, metrics=False)) as again:
+    options = replace(where, metrics=False)
+    with fork(directory, at_ps, changes, out, options, force=force) as again:
         words = [REPEAT, str(directory), "--at", at, *(f"--set {one}" for one in assignments)]
         return show_run(again.prepared, again.directory, replace(where, resume_ps=at_ps), words, **shown)

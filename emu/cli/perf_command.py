@@ -20,7 +20,7 @@ from actors.ncclx.collectives import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.bench_cases import QUICKSTART
-from emu.cli.scenario_options import overriding
+from emu.cli.scenario_options import forcing, overriding
 from emu.cli.where_options import placed_here
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
@@ -91,6 +91,7 @@ Examples:
 @overriding
 @placed_here
 @click.option("--out", type=click.Path(path_type=Path), help="Keep the run there, as `emu run` does.")
+@forcing
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON instead of the table.")
 @click.option("-m", "--agg_iters", type=int, default=1, hidden=True)
 @click.option("-N", "--run_cycles", type=int, default=1, hidden=True)
@@ -128,6 +129,7 @@ def command(
     seed: str | None,
     where: RunOptions,
     out: Path | None,
+    force: bool,
     as_json: bool,
     **others: int,
 ) -> int:
@@ -175,7 +177,7 @@ def command(
         root=root,
         version=emu.__version__,
     )
-    return _Perf(config, prepared, rows, quiet=as_json).run(options, out, output_file, as_json)
+    return _Perf(config, prepared, rows, quiet=as_json).run(options, out, force, output_file, as_json)
 
 
 def _passed_over(others: dict[str, int]) -> list[str]:
@@ -274,7 +276,9 @@ class _Perf(Observer):
         self.rows: list[PerfRow] = []
         self.failures: list[str] = []
 
-    def run(self, options: RunOptions, out: Path | None, output_file: Path | None, as_json: bool) -> int:
+    def run(
+        self, options: RunOptions, out: Path | None, force: bool, output_file: Path | None, as_json: bool
+    ) -> int:
         """Run, print, write; returns the exit status."""
         begun = _now()
         devices = _devices(self._prepared.topology, self._prepared.resolved.jobs[0].gpus)
@@ -283,7 +287,7 @@ class _Perf(Observer):
         if out is None:
             result = run_prepared(self._prepared, options, self)
         else:
-            with RunDirectory.create(self._prepared.scenario.name, out) as directory:
+            with RunDirectory.create(self._prepared.scenario.name, out, force=force) as directory:
                 result = run_prepared(self._prepared, options, self, directory)
         self._wrong = {}
         for one in result.summary.jobs["perf"].collectives:

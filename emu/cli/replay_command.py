@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from emu.api import as_loaded, prepare, run_prepared
+from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
 from emu.measure.run_directory.journal import recorded
@@ -21,8 +22,9 @@ PARTED_STATUS = 1
 @click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@forcing
 @click.option("--quiet", is_flag=True, help="Print nothing but errors and the verdict.")
-def command(run: Path, where: RunOptions, out: Path | None, quiet: bool) -> int:
+def command(run: Path, where: RunOptions, out: Path | None, force: bool, quiet: bool) -> int:
     """Repeat the run in directory RUN: its scenario, and every fault that was injected, at its time.
 
     With any number of workers the digest is the same. Exit status 0 if it is, 1 if it is not, else as of
@@ -32,7 +34,7 @@ def command(run: Path, where: RunOptions, out: Path | None, quiet: bool) -> int:
     options = replace(where, end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if before.changes == 1 else f"{before.changes} changes"
-    with RunDirectory.create(prepared.scenario.name, out) as directory:
+    with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         terminal = Terminal(prepared.jobs, quiet=quiet)
         terminal.begin(f"{prepared.scenario.name}: {run} again, with {changes} that it was given")
         try:

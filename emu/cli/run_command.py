@@ -15,7 +15,7 @@ from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.recovery_options import recovering
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
 from emu.errors import UsageError
@@ -46,6 +46,7 @@ from emu.units import counted
     help="Go on with the run in DIR, which broke off, from its last snapshot.",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@forcing
 @click.option(
     "--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for build servers."
 )
@@ -60,6 +61,7 @@ def command(
     recovery: Mapping[str, Any],
     resume: Path | None,
     out: Path | None,
+    force: bool,
     junit: Path | None,
     as_json: bool,
     quiet: bool,
@@ -72,8 +74,10 @@ def command(
     """
     options = replace(where, discovery_port=discovery_port, **recovery)
     if resume is not None:
-        if scenario is not None or assignments or seed is not None or out is not None:
-            raise UsageError("--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --out")
+        if scenario is not None or assignments or seed is not None or out is not None or force:
+            raise UsageError(
+                "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --out, --force"
+            )
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
@@ -84,7 +88,7 @@ def command(
         raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
     prepared = prepare(load_scenario(scenario, assignments, seed))
     words = _repeat(scenario, assignments, seed, options)
-    with RunDirectory.create(prepared.scenario.name, out) as directory:
+    with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         return show_run(prepared, directory, options, words, as_json, quiet, junit=junit)
 
 

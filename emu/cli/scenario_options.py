@@ -46,3 +46,7 @@ def no_such_scenario(given: str) -> UsageError:
     """What to say where `given` is neither a file nor the name of a scenario."""
     hint = did_you_mean(given, sorted(scenario_files())) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
+
+
+forcing = click.option("--force", is_flag=True, help="Replace the results of an earlier run in --out.")
+"""The option of every command that keeps a run in a directory."""

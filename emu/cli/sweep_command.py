@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from emu.api import Prepared, prepare, run_prepared
+from emu.cli.scenario_options import forcing
 from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
@@ -63,6 +64,7 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
+@forcing
 @click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
 def command(
     scenario: str,
@@ -74,6 +76,7 @@ def command(
     as_json: bool,
     where: RunOptions,
     out: Path | None,
+    force: bool,
     quiet: bool,
 ) -> int:
     """Run SCENARIO once for each combination of values, and print one table.
@@ -86,7 +89,7 @@ def command(
     axes = [parse_axis(text) for text in assignments]
     check_axes(axes, seeds)
     paths = _paths(shows)
-    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, quiet)
+    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet)
     loader = _loader(scenario)
     with session_of(where):
         rows = list(sweep.rows(loader))
@@ -114,6 +117,7 @@ class _Sweep:
         paths: tuple[str, ...],
         options: RunOptions,
         out: Path | None,
+        force: bool,
         quiet: bool,
     ) -> None:
         self._axes = axes
@@ -121,6 +125,7 @@ class _Sweep:
         self._paths = paths
         self._options = options
         self._out = out
+        self._force = force
         self._quiet = quiet
         self._nowhere: dict[str, str] = {}
         self.default_paths: tuple[str, ...] = ()
@@ -171,7 +176,8 @@ class _Sweep:
         if self._out is None:
             result = run_prepared(prepared, self._options)
         else:
-            with RunDirectory.create(prepared.scenario.name, self._out / f"run-{number}") as directory:
+            place = self._out / f"run-{number}"
+            with RunDirectory.create(prepared.scenario.name, place, force=self._force) as directory:
                 result = run_prepared(prepared, self._options, None, directory)
         message = result.outcome.message
         if not message and result.lost_jobs():

@@ -13,7 +13,7 @@ import click
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
 from emu.cli.live_terminal import LiveTerminal, parse_pace
 from emu.cli.recovery_options import recovering
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.where_options import placed
 from emu.measure.run_directory.junit import junit_text
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
@@ -45,6 +45,7 @@ from emu.units import format_time
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
+@forcing
 @click.option(
     "--junit", type=click.Path(path_type=Path), help="Write the verdicts as JUnit XML, for build servers."
 )
@@ -59,6 +60,7 @@ def command(
     recovery: Mapping[str, Any],
     discovery_port: int,
     out: Path | None,
+    force: bool,
     junit: Path | None,
     quiet: bool,
 ) -> int:
@@ -78,7 +80,7 @@ def command(
     options = replace(
         where, pace_ps=pace_ps, steering=steering, discovery_port=discovery_port, **{**recovery, **kept}
     )
-    with RunDirectory.create(prepared.scenario.name, out) as directory:
+    with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         socket = ControlSocket(directory.path, steering)
         terminal = LiveTerminal(prepared.jobs, steering, quiet=quiet)
         shown = shlex.quote(str(directory.path))

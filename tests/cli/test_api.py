@@ -1,6 +1,9 @@
 """Does Python do the same as the command, under `import emu`?"""
 
 import ast
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ import pytest
 import emu
 from emu import api
 from emu.errors import ScenarioError, UsageError
+from emu.measure.collected import Sample
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL
 
@@ -85,3 +89,22 @@ def test_the_example_on_top_of_the_module_is_python() -> None:
     example = [line.strip() for line in doc.splitlines() if line.startswith("    ")]
     assert example[0] == "import emu"
     ast.parse("\n".join(example))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_a_signal_ends_raises_and_leaves_what_there_is(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    class Ends(api.Observer):
+        asked = False
+
+        def sampled(self, sample: Sample, digests: object) -> None:
+            if not self.asked:
+                self.asked = True
+                os.kill(os.getpid(), number)
+
+    overrides = {"run.sample_every": "1us"}
+    with pytest.raises(KeyboardInterrupt):
+        api.run(TINY, overrides=overrides, local=True, out=tmp_path / "run", observer=Ends())
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))
+    assert (summary["ending"], summary["digest"]) == ("interrupted", "")

@@ -345,7 +345,13 @@ def test_run_keeps_its_results_and_says_where(capsys: Captured, tmp_path: Path) 
     )
     assert again == 0
     assert json.loads("\n".join(out))["digest"] == summary["digest"]
-    replaced = told(capsys, "run", TINY, "--local", "--out", str(out_directory))[1]
+    words = ("run", TINY, "--local", "--out", str(out_directory))
+    status, _, (refused,) = told(capsys, *words)
+    assert status == 2
+    assert refused.startswith(f"emu: {out_directory}: holds the results of an earlier run; accepted: ")
+    assert "--force" in refused
+    assert json.loads((out_directory / "summary.json").read_text(encoding="utf-8")) == summary
+    replaced = told(capsys, *words, "--force")[1]
     assert f"the results of an earlier run in {out_directory} are replaced" in replaced
 
 

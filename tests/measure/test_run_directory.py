@@ -69,10 +69,22 @@ def test_run_among_other_files_is_refused(tmp_path: Path) -> None:
         RunDirectory.create("handmade", tmp_path / "run")
 
 
-def test_earlier_run_is_replaced_whole(tmp_path: Path) -> None:
+def test_earlier_run_is_kept_unless_it_is_to_be_replaced_and_is_then_replaced_whole(tmp_path: Path) -> None:
     write_run(RunDirectory.create("handmade", tmp_path / "run"))
-    again = RunDirectory.create("handmade", tmp_path / "run")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()}
+    with pytest.raises(UsageError, match=r"run: holds the results of an earlier run; .*--force .*--resume"):
+        RunDirectory.create("handmade", tmp_path / "run")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()} == before
+    (tmp_path / "run" / "worker-3.txt").write_text("Traceback")
+    again = RunDirectory.create("handmade", tmp_path / "run", force=True)
     assert list(again.path.iterdir()) == []
+
+
+def test_a_run_that_never_began_is_replaced_without_a_question(tmp_path: Path) -> None:
+    with RunDirectory.create("handmade", tmp_path / "run") as first:
+        first.journal("begin", 0)
+    with RunDirectory.create("handmade", tmp_path / "run") as again:
+        assert (again.replaces, list(again.path.iterdir())) == (True, [])
 
 
 def test_file_in_place_of_a_directory_is_one_clear_error(tmp_path: Path) -> None:

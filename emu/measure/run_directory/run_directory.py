@@ -11,8 +11,9 @@
     snapshots/         what a run that broke off can go on from, written by the runtime
 
 Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
-used if it is empty or holds an earlier run and nothing else (which is then replaced); anything else is
-refused, so that a slip of the tongue never mixes results with somebody's files.
+used if it is empty or holds a run that never began, or, with `force`, an earlier run and nothing else, which
+is then replaced; anything else is refused, so that a slip of the tongue never mixes results with somebody's
+files.
 
 Whole files appear at once: they are written beside their place and moved there. Line files grow by whole
 lines, so that what an interrupted run leaves can be read. Directories are made 0700 and files 0600.
@@ -61,6 +62,13 @@ TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
 DETAILS: Final = re.compile(r"worker-\d+\.txt")
 """Tracebacks of workers that failed."""
+RESULTS: Final = frozenset(
+    ("summary.json", "samples.jsonl", "digests.jsonl", "collectives.csv", "flows.csv", "ports.csv", SNAPSHOTS)
+)
+"""What of an earlier run is removed only when that is asked for; a run that never began has none of it."""
+WAYS_ON: Final = (
+    "accepted: another directory with --out, --force to replace them, or --resume where that run broke off"
+)
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 MOST_BYTES: Final = {"journal.jsonl": 1 << 26, "samples.jsonl": 1 << 32, "digests.jsonl": 1 << 32}
 """How large a line file may grow; what is written at the end of a run has room behind it."""
@@ -156,8 +164,12 @@ class RunDirectory:
         self._names: list[str] = []
 
     @classmethod
-    def create(cls, name: str, out: Path | None = None, root: Path = DEFAULT_ROOT) -> RunDirectory:
-        """Make or take the directory of a run of the scenario `name`. UsageError if `out` cannot be it."""
+    def create(
+        cls, name: str, out: Path | None = None, root: Path = DEFAULT_ROOT, *, force: bool = False
+    ) -> RunDirectory:
+        """Make or take the directory of a run of the scenario `name`; with `force` it may hold results of an
+        earlier one, which are removed. UsageError if `out` cannot be it.
+        """
         try:
             if out is None:
                 directory = cls(_numbered(name, root))
@@ -170,6 +182,9 @@ class RunDirectory:
             directory = cls(out)
             directory._lock()
             earlier = list(out.iterdir())
+            if not force and any(entry.name in RESULTS for entry in earlier):
+                directory.close()
+                raise UsageError(f"{out}: holds the results of an earlier run; {WAYS_ON}")
             directory.replaces = bool(earlier)
             for entry in earlier:
                 if entry.name in (SNAPSHOTS, FLIGHTS) and entry.is_dir() and not entry.is_symlink():
