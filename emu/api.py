@@ -25,7 +25,7 @@ import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.diagnose import diagnosed
-from emu.diagnosis.moves import Moves
+from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import Sample
 from emu.measure.run_directory.flight_recorder import flight_files

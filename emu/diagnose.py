@@ -2,7 +2,7 @@
 
 Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
 sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is
-emulated as well: the measure that `emu.diagnosis.baseline` compares with. It is kept in the summary, so that
+emulated as well: the measure that `emu.diagnosis.slow_jobs` compares with. It is kept in the summary, so that
 a run directory that is read later says the same.
 """
 
@@ -20,17 +20,15 @@ from actors.ncclx.listing import job_plans
 from emu.diagnosis.balance import loads_of
 from emu.diagnosis.baseline import times_of
 from emu.diagnosis.causes import diagnose, undecided
-from emu.diagnosis.moves import Moves
-from emu.diagnosis.view import View, alarmed
+from emu.diagnosis.view import Moves, View, alarmed
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.run_directory.comparison import load_run
 from emu.measure.run_directory.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.summary.diagnosis import Diagnosed, Judged, Reference
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import job_rows
-from emu.measure.summary.summary import Summary
+from emu.measure.summary.summary import Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome, RunOptions
 from emu.runtime.run import run_scenario

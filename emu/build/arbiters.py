@@ -1,4 +1,4 @@
-"""Which class is which queue-pair arbiter?
+"""The table of queue-pair arbiters.
 
 The one table of arbiters. A new one is a class in a file of its own, a line in `MAKERS` and its knobs in
 `emu.scenario.sections.arbiter`; one from outside needs neither.

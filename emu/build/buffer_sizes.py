@@ -1,4 +1,4 @@
-"""How much of a switch's buffer is set aside, and how much must be?
+"""Sizes of a switch's buffer: what is set aside, and what must be.
 
 Headroom by the formula, for each port and lossless class; what reserves and headroom leave of a pool, or of
 each port's own buffer in a modular switch; what a priority group's profile comes to in the numbers that

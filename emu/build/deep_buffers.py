@@ -1,4 +1,4 @@
-"""Which switches have deep buffers and virtual output queues, and what are they built from?"""
+"""Switches with deep buffers and virtual output queues, and what they are built from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a scenario become the devices of one partition?
+"""From a scenario to the devices of one partition.
 
 A *blueprint* is what every worker works out for itself from the scenario's text: topology, ranks and flows,
 connections, faults. It is pure, so all workers hold the same one and nothing of it is shipped. From it

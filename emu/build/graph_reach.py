@@ -1,4 +1,4 @@
-"""Which ports of a NIC lead to a peer, in the graph as routing knows it?
+"""Ports of a NIC that lead to a peer, in the graph as routing knows it.
 
 A port leads there if its leaf has a route to the peer's address, or the peer hangs on that leaf. What the
 search finds for a set of links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask once.

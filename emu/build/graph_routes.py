@@ -1,4 +1,4 @@
-"""Which groups does a switch have, in the graph as routing knows it?
+"""Groups of a switch, in the graph as routing knows it.
 
 Equal-cost groups from the topology without the links that are down, weighted as the scenario says; an address
 that hangs on this switch, or goes its own way, branches off its prefix. Static routes come last and go before

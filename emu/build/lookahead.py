@@ -1,4 +1,4 @@
-"""How soon can what one worker does be felt by another?
+"""Lookahead: how soon what one worker does can be felt by another.
 
 The lookahead of a link that crosses is what even the least packet needs: serialisation of the least frame,
 propagation, and the receiver's fixed ingress latency; for a pause, the peer's response time in place of

@@ -1,4 +1,4 @@
-"""How do a scenario's sections `nic` and `transport` become the parts of a NIC?"""
+"""From the sections `nic` and `transport` to the parts of a NIC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What if a class of the user's own does not work: a routing policy, a congestion control, an arbiter?
+"""Check of a user's own class: a routing policy, a congestion control, an arbiter.
 
 One that cannot be made is refused before the run, by key, with Python's own reason. One that fails in the run
 ends it as a failure of the runtime, and what is told is where in the user's file that was, not where in ours.

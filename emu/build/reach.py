@@ -1,4 +1,4 @@
-"""Can everyone who sends reach whom they send to?
+"""Check that everyone who sends can reach whom they send to.
 
 Most fabrics join all their NICs, and then there is nothing to ask. Rails that nothing joins do not: a job
 whose ranks would have to send from rail to rail is refused before it runs, rather than time out in it.

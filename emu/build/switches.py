@@ -1,4 +1,4 @@
-"""How do a scenario's numbers become switches and NICs?
+"""From a scenario's numbers to switches.
 
 One function per kind of device; each reads the frozen scenario and the topology and nothing else, so that a
 device is the same in whatever worker it is built. `outbox_for` says where the peer of a link lives: None in

@@ -1,4 +1,4 @@
-"""Which link is up and yet not what it should be: slow, late, or spoiling frames?
+"""Links that are up and not what they should be: slow, late, or spoiling frames.
 
 A port's speed is configuration that it shows and logs. Frames with a wrong FCS are counted where they arrive,
 so they tell the direction. How long a frame takes is what time stamps at both ends of a link tell (PTP). A

@@ -1,8 +1,8 @@
-"""Which group of equal ports is loaded less evenly than it was meant to be?
+"""Groups of equal ports that are loaded less evenly than they were meant to be.
 
 A switch spreads flows over equal ports by a hash, and how evenly is luck; some unevenness is in every run and
 no answer to anything. So a group is told only where the fullest of its members carried `WORSE_PERMILLE` more
-of the mean than in the run that this one is compared with (`emu.diagnosis.baseline`): then flows collide
+of the mean than in the run that this one is compared with (`emu.diagnosis.slow_jobs`): then flows collide
 here that do not collide there. What moved them (a drifted hash, a link that is gone) ranks before it.
 """
 
@@ -14,8 +14,7 @@ from typing import Final
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.figures import about_size
-from emu.measure.summary.diagnosis import Reference
-from emu.measure.summary.summary import GroupLoad
+from emu.measure.summary.summary import GroupLoad, Reference
 
 WORSE_PERMILLE: Final = 1250
 

@@ -1,4 +1,4 @@
-"""Did it matter? The same jobs on the fabric as it was meant to be are the measure.
+"""Impact of what was found, measured on the fabric as it was meant to be.
 
 An operator knows how long a job takes where nothing is wrong, and what is counted meanwhile. Here that is
 worked out by emulating the intended configuration: the same scenario and seed without whatever went wrong
@@ -20,9 +20,8 @@ from typing import Final
 
 from emu.measure.collected import JobPlan
 from emu.measure.figures import about_time
-from emu.measure.summary.diagnosis import Reference
 from emu.measure.summary.jobs import SUCCESS
-from emu.measure.summary.summary import Job
+from emu.measure.summary.summary import Job, Reference
 
 SLOWER_PERMILLE: Final = 50
 Row = Sequence[int]

@@ -1,4 +1,4 @@
-"""Do cables lead where they were meant to, and do neighbours route through a switch?
+"""Swapped cables, and neighbours that do not route through a switch.
 
 Each port says who its neighbour is (LLDP), which is compared with the intended fabric. A switch is drained if
 its neighbours withdrew their routes through it while the links to it were up.

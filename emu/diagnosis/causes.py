@@ -1,9 +1,9 @@
-"""What is the matter with a run, the likeliest cause first?
+"""The causes of a run's trouble, the likeliest first.
 
 Every family of causes is asked for findings. What is told of them depends on what the run suffered:
 
 1. a job failed, or the run came to no end: everything that was found is told;
-2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.baseline`), if it
+2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.slow_jobs`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
    for rose by so much, nothing is said;
 3. of what was found, what shows harm of its own is told: its evidence is something to be called for
@@ -37,8 +37,7 @@ from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.slow_jobs import failed_jobs, slower
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of
-from emu.measure.summary.diagnosis import Diagnosed, Reference
-from emu.measure.summary.summary import RankFailure
+from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,

@@ -1,4 +1,4 @@
-"""Which device runs another configuration than it was started with?
+"""Devices that run another configuration than they were started with.
 
 Devices show where running and startup configuration differ, and log changes, so that a drift which was taken
 back is seen too. A drift is only told with what suffered from it, and each item has its own sign: without

@@ -1,4 +1,4 @@
-"""What is a finding?
+"""A finding: what, where, since when, and its evidence.
 
 One suspected cause: what, where, since when, one sentence, and the values that speak for it. A finding is
 only told if something suffered from it. `alarms` says that its own evidence is something an operator is

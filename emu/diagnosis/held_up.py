@@ -1,4 +1,4 @@
-"""Which rank holds the others up, and who waits for whom?
+"""The rank that holds the others up, and who waits for whom.
 
 The flight recorders and failures of a job that did not end well already name ranks that never joined, or
 called another size (`emu.measure.run_directory.flight_recorder`). Where no other cause is found the chain of

@@ -1,4 +1,4 @@
-"""What lost its signal: a link, a NIC, a switch, a server?
+"""What lost its signal: a link, a NIC, a switch, a server.
 
 Both ends log when a port goes down and comes up. Links that went down at the same instant belong together:
 all of a switch's, all of a NIC's, all of a server's. A server that is lost answers nobody, or says that it

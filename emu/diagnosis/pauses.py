@@ -1,4 +1,4 @@
-"""Who says stop, and is there a reason? The root of a pause tree, and circles.
+"""Roots of pause trees, circles of pauses, and whether there is a reason for them.
 
 A switch that says stop because its egress was told to stop passes on what began elsewhere. So one goes along
 the paused ports until somebody says stop who is not stopped: the root. A NIC has no egress behind it; if its

@@ -1,4 +1,4 @@
-"""Which queue pair went into error by itself?
+"""Queue pairs that went into error by themselves.
 
 NICs log every queue pair that goes into error, with the status of what it was doing. A queue pair whose
 retries ran out is a consequence: its way or its peer was lost. One that was not allowed to send any more, or

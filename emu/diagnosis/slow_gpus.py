@@ -1,4 +1,4 @@
-"""Which GPU or server is behind its peers: slow, hung, gone?
+"""GPUs and servers behind their peers: slow, hung, gone.
 
 Every GPU counts its copies and how long they took without waiting for their turn; what a copy of that size
 should take is known from the configuration. The median GPU is the measure, so that whatever slows all alike

@@ -1,4 +1,4 @@
-"""Has a job become slower, and since when?
+"""Whether a job became slower, and since when.
 
 A job repeats the same operation: iterations of a collective, steps of a training job. Those that ended
 before a moment are the measure for those that began or went on after it: what these took beyond the median

@@ -1,4 +1,4 @@
-"""Who waits for whom, from a rank down to what holds its frames? A chain of waits in one sentence.
+"""The chain of waits, from a rank down to what holds its frames, in one sentence.
 
 Asked where a run came to no end. Every link of the chain is something that a device shows:
 

@@ -1,4 +1,4 @@
-"""What does a run hand over when it is done?
+"""What a run hands over when it is done: counters, end states, results.
 
 Plain records, from which everything else in this room is worked out: the devices' own (`DeviceRecord`, one
 for each device, whichever worker it lived on), the engine's (`EngineFacts`), and what was planned

@@ -1,4 +1,4 @@
-"""What is the one number that says whether two runs gave the same answer?
+"""The digest of a run: one number that says whether two runs gave the same answer.
 
 Every device keeps a 63-bit mix of the events it executed, in order. The digest of a run is SHA-256 over, in
 device order: the device's number, its mix, its final counters, its end states (sequence numbers of queue

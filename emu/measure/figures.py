@@ -1,4 +1,4 @@
-"""How do times, sizes, rates and rows of a table look to a reader?
+"""Times, sizes, rates and table rows as a reader sees them.
 
 Four digits are as many as one compares at a glance; what is written to a file for programs is exact and does
 not come from here.

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from emu import api
-from emu.measure.summary.diagnosis import Diagnosed
-from emu.measure.summary.summary import Summary
+from emu.measure.summary.summary import Diagnosed, Summary
 
 FABRIC: dict[str, Any] = {
     "kind": "ai_zone",

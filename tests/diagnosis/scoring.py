@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary.diagnosis import Diagnosed
+from emu.measure.summary.summary import Diagnosed
 from tests.diagnosis.draws import Answer, Drawn, base_scenario, drawn
 
 ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_storms")

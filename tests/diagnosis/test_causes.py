@@ -10,7 +10,7 @@ import pytest
 from emu.diagnose import diagnose_directory
 from emu.diagnosis.baseline import harms
 from emu.diagnosis.finding import CAUSES
-from emu.measure.summary.diagnosis import Reference
+from emu.measure.summary.summary import Reference
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
 LINK = "rtsw-0:ctsw-0"

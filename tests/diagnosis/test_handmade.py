@@ -11,9 +11,8 @@ import pytest
 
 from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from emu.diagnosis import bad_links, lost_links, pauses
-from emu.diagnosis.moves import Moves
 from emu.diagnosis.slow_jobs import slowdown_permille
-from emu.diagnosis.view import View
+from emu.diagnosis.view import Moves, View
 from emu.measure.run_directory.device_state import PAIR_ERROR, Place, Shown
 from tests.measure.handmade import all_reduce_plan, fabric, scenario, summary
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from emu import api
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.series.group_labels import ranges
-from emu.measure.series.state_metrics import size_range
+from emu.measure.series.metrics import size_range
+from emu.measure.series.readings import ranges
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.live.changes import Changes
 from emu.runtime.pages.state_series import Rows, StateReading

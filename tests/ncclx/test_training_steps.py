@@ -6,7 +6,7 @@ import pytest
 
 from emu import api
 from emu.errors import ScenarioError
-from emu.measure.summary.training import TrainingResult
+from emu.measure.summary.summary import TrainingResult
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
 SLOW = {"model": "own", "own": OWN, "peak_tflops": 1, "efficiency": 0.5, "micro_batch": 8, "data": "none"}

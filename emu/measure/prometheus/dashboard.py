@@ -1,4 +1,4 @@
-"""Which panels does the Grafana dashboard have?
+"""The panels of the Grafana dashboard.
 
 It is made from the declaration of the series, so that none is forgotten and none shown that does not exist:
 
@@ -17,8 +17,7 @@ import sys
 from typing import Any, Final
 
 from emu.measure.series.metric import Kind, Metric, Unit
-from emu.measure.series.metrics import DEVICE_METRICS, ENGINE_METRICS
-from emu.measure.series.state_metrics import STATE_METRICS
+from emu.measure.series.metrics import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8

@@ -1,4 +1,4 @@
-"""How do counters become Prometheus text, fast enough to be scraped during a run?
+"""Counters as Prometheus text, fast enough to be scraped during a run.
 
 A fabric has ten thousand series and more, and a general client spends 15 us on each. Names and labels never
 change during a run, so each line's beginning is built once, as bytes, and compiled code copies it and writes
@@ -23,8 +23,7 @@ from actors.kernel.device import Series
 from actors.kernel.tally import Tally
 from emu.measure.prometheus.lines import Lines
 from emu.measure.series.metric import Metric, Unit
-from emu.measure.series.metrics import DEVICE_METRICS, inner_labels, label_text, shown_value
-from emu.measure.series.state_metrics import STATE_METRICS
+from emu.measure.series.metrics import DEVICE_METRICS, STATE_METRICS, inner_labels, label_text, shown_value
 
 
 class _Family:

@@ -1,4 +1,4 @@
-"""How are a hundred thousand numbers written between the texts that stand before them?
+"""Lines of a metrics page: numbers written between the texts that stand before them.
 
 A page of metrics is texts that never change and numbers that do. What stands before each number is kept as
 bytes, and a scrape copies texts and writes numbers into one buffer, three digits at a time from a table:

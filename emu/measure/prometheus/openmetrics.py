@@ -1,4 +1,4 @@
-"""How do the samples of a finished run get into Prometheus?
+"""Samples of a finished run as an OpenMetrics file for Prometheus.
 
 As one OpenMetrics text with a timestamp on every value, which `promtool tsdb create-blocks-from openmetrics`
 turns into blocks. Prometheus keeps milliseconds and a run is over in a few, so virtual time is stretched:

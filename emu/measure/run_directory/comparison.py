@@ -1,4 +1,4 @@
-"""Do two runs give the same answer, and if not, where do they part?
+"""Comparison of two runs: the same answer, or where they part.
 
 Two runs of one scenario and seed must have one digest, whatever they ran on. Where they do not, the mixes of
 every device at every sampled sync point say which device was the first to do something else: at the first

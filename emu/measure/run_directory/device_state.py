@@ -1,4 +1,4 @@
-"""What did each device have to show at the end of a run, and how is it kept?
+"""State of each device at the end of a run, and how it is kept.
 
 `shown.jsonl` of a run directory has one line for each device: its counters that are not zero, each as metric,
 port, priority, reason and value, and its tables: what it answers to an operator who asks

@@ -1,4 +1,4 @@
-"""What would PyTorch's tools read of a job that does not end?
+"""Flight recorder traces for PyTorch's tools, of a job that does not end.
 
 Each rank's last calls as PyTorch's flight recorder dumps them, version 2.10: as JSON, and as the pickle that
 PyTorch itself writes and that its analysers read (torchfrtrace, `fr_trace`), in a directory of its own, since
@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from emu.measure.collected import DeviceRecord, JobPlan
-from emu.measure.summary.calls import Flight, RankCalls, calls_of
+from emu.measure.summary.blame import Flight, RankCalls, calls_of
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Summary
 from emu.scenario.schema import Scenario

@@ -1,4 +1,4 @@
-"""What does the journal of a run say that is needed to do the run again?
+"""The journal of a run, read back so that the run can be repeated.
 
 `journal.jsonl` has one object a line with `kind` and `virtual_ps`: `begin` (scenario, seed), what the
 scenario breaks, `change` for each change that was made to a live run (`emu.scenario.live_changes`), and

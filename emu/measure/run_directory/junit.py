@@ -1,4 +1,4 @@
-"""How does a build server read a run's verdicts? As JUnit XML (`emu run --junit FILE`).
+"""Verdicts of a run as JUnit XML, for build servers (`emu run --junit FILE`).
 
 One test case for each expectation, and one, `ending`, for the run itself: it fails where the exit
 status would not be 0 for another reason than an expectation. The time is the wall time of the whole run.

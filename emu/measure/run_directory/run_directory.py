@@ -1,4 +1,4 @@
-"""Where do the results of a run go?
+"""The run directory: its files, written and read back.
 
     scenario.yaml      the effective scenario, every default spelled out
     summary.json       the outcome (`emu.measure.summary.summary`)

@@ -1,4 +1,4 @@
-"""How are the counters of sync points kept, and read back?
+"""Counters of sync points: how samples are kept, and read back.
 
 At every sync point on the scenario's sampling grid each worker hands over the counters of its devices and
 their mixes. All who look at a run while it goes on look at these: the exporter, the terminal, the run

@@ -1,4 +1,4 @@
-"""Do series hold what the scenario expects of them, over their spans?
+"""Whether series hold what the scenario expects of them, over their spans.
 
 `never` and `always` ask every point of the span, `reaches` asks for one, and `recovers_to` asks the last
 point of the span: from some point on, to the end of the span, the series is at the level. The level is a

@@ -1,4 +1,4 @@
-"""What is a series declared by: kind, unit, labels, names and a line of help?
+"""Declaration of one series: kind, unit, labels, names and a line of help.
 
 `emu.measure.series.metrics` declares all of them; this page is what it does that with.
 """

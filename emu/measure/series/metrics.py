@@ -1,4 +1,4 @@
-"""Which series does the emulator have, and what is each called?
+"""The declaration of every series: devices, ports, NICs, GPUs, jobs, collectives, faults.
 
 One declaration. The exporter, the tables of a run directory, the page `docs/metrics.md` and the tests all
 read it, so a series has one name, one unit and one line of help wherever it shows up.
@@ -10,6 +10,17 @@ read it, so a series has one name, one unit and one line of help wherever it sho
 - Labels are bounded: a device, one of its ports, one of eight priorities, one of the reasons listed here.
   There is no label per flow, queue pair or collective.
 - A counter only rises during a run. A peak is a gauge, because a restored run may set it back.
+
+Source of the NIC's names: the hardware counters of mlx5 (`/sys/class/infiniband/*/ports/*/hw_counters`),
+under the prefix `emu_nic_`, so that one relabel rule turns ours into theirs.
+
+State series (jobs, collectives, faults) are read at a scrape, from devices that keep this state anyway, and
+cost a run nothing. They are not in the samples of a run directory: there the summary, the journal and the
+tables say the same, and from these expectations know them over time (`emu.measure.series.state_changes`).
+
+The labels of collectives are those of NCCL Inspector's Prometheus output (NCCL, ext-profiler/inspector):
+`comm_name` is the job, `collective` as NCCL spells it, `message_size` a range of powers of two. Slurm job,
+node and GPU are left out: a collective is told of once, and not by each rank.
 """
 
 from __future__ import annotations
@@ -19,12 +30,218 @@ from typing import Final
 
 from actors.kernel.device import Series
 from actors.kernel.units import PS_PER_S
-from emu.measure.series.gpu_metrics import GPU_METRICS
-from emu.measure.series.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit
+from emu.measure.series.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit, counter, gauge
 from emu.measure.series.metric import counter as _counter
 from emu.measure.series.metric import gauge as _gauge
-from emu.measure.series.nic_metrics import NIC_METRICS
-from emu.measure.series.state_metrics import STATE_METRICS
+
+NIC_METRICS: Final[tuple[Metric, ...]] = (
+    counter(
+        "nic_out_of_sequence",
+        "nic_out_of_sequence",
+        Unit.COUNT,
+        DEVICE,
+        "Packets that arrived with a sequence number other than the expected one.",
+    ),
+    counter(
+        "nic_packet_seq_err",
+        "nic_packet_seq_err",
+        Unit.COUNT,
+        DEVICE,
+        "NAKs for a sequence error received by the requester.",
+    ),
+    counter(
+        "nic_local_ack_timeout_err",
+        "nic_local_ack_timeout_err",
+        Unit.COUNT,
+        DEVICE,
+        "Times the requester's acknowledgement timer expired.",
+    ),
+    counter(
+        "nic_duplicate_request",
+        "nic_duplicate_request",
+        Unit.COUNT,
+        DEVICE,
+        "Packets that arrived a second time.",
+    ),
+    counter(
+        "nic_unknown_qpn",
+        "nic_unknown_qpn",
+        Unit.COUNT,
+        DEVICE,
+        "Packets for a queue pair that the NIC does not have.",
+    ),
+    counter(
+        "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."
+    ),
+    counter(
+        "nic_roce_adp_retrans",
+        "nic_roce_adp_retrans",
+        Unit.COUNT,
+        DEVICE,
+        "Times a timer of adaptive retransmission expired before the full timeout.",
+    ),
+    counter(
+        "nic_rx_icrc_encapsulated",
+        "nic_rx_icrc_encapsulated",
+        Unit.FRAMES,
+        DEVICE,
+        "Data packets lost because their ICRC was wrong.",
+    ),
+    counter(
+        "nic_rnr_nak_retry_err",
+        "nic_rnr_nak_retry_err",
+        Unit.COUNT,
+        DEVICE,
+        "RNR NAKs received by the requester, retries not used up.",
+    ),
+    counter(
+        "nic_out_of_buffer",
+        "nic_out_of_buffer",
+        Unit.COUNT,
+        DEVICE,
+        "Packets refused because no receive was posted.",
+    ),
+    counter(
+        "nic_failovers",
+        "nic_bond_failovers",
+        Unit.COUNT,
+        DEVICE,
+        "Queue pairs that went on through another port because theirs was down.",
+    ),
+    counter("nic_np_cnp_sent", "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
+    counter(
+        "nic_np_ecn_marked_roce_packets",
+        "nic_np_ecn_marked_roce_packets",
+        Unit.FRAMES,
+        DEVICE,
+        "Packets received that a switch had marked.",
+    ),
+    counter("nic_rp_cnp_handled", "nic_rp_cnp_handled", Unit.FRAMES, DEVICE, "CNPs handled by the sender."),
+    counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
+    counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
+    counter(
+        "nic_delivered_bytes",
+        "nic_delivered_bytes",
+        Unit.BYTES,
+        DEVICE,
+        "Payload bytes that arrived in sequence.",
+    ),
+    counter(
+        "nic_posted_bytes", "nic_posted_bytes", Unit.BYTES, DEVICE, "Payload bytes of posted work requests."
+    ),
+)
+"""In the order in which families are rendered."""
+
+
+GPU_METRICS: Final[tuple[Metric, ...]] = (
+    counter("gpu_copies", "gpu_copies", Unit.COUNT, DEVICE, "Copies that the GPU began."),
+    counter("gpu_copied_bytes", "gpu_copied_bytes", Unit.BYTES, DEVICE, "Bytes of these copies."),
+    counter(
+        "gpu_copy_ps",
+        "gpu_copy_seconds",
+        Unit.PS,
+        DEVICE,
+        "How long these copies took, waiting for their turn left out.",
+    ),
+    gauge(
+        "gpu_unresponsive_ps",
+        "gpu_unresponsive_seconds",
+        Unit.PS,
+        DEVICE,
+        "Longest time for which the GPU did nothing of what it was asked for.",
+    ),
+)
+"""In the order in which families are rendered."""
+
+
+JOB: Final = ("job_name",)
+"""Not `job`: a scrape gives every series a label of that name, and would call ours `exported_job`."""
+MEMBER: Final = ("device", "group", "port", "peer", "direction")
+COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_size", "algo_proto")
+
+STATE_METRICS: Final[tuple[Metric, ...]] = (
+    gauge(
+        "port_info",
+        "port_info",
+        Unit.COUNT,
+        ("device", "port", "peer", "direction"),
+        "Always 1; the port's peer, and whether that is above (up), below (down) or beside (level).",
+    ),
+    counter(
+        "group_member_bytes",
+        "routing_group_member_payload_bytes",
+        Unit.BYTES,
+        MEMBER,
+        "Payload that a member of a routing group has sent, to whatever destination; a group is named by its "
+        "ports.",
+    ),
+    gauge(
+        "buffer_pool_bytes", "buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."
+    ),
+    counter("job_operations", "job_operations", Unit.COUNT, JOB, "Operations of the job that have ended."),
+    gauge("job_running", "job_running", Unit.COUNT, JOB, "Whether the job goes on: 0 once it ended."),
+    gauge("job_failed", "job_failed", Unit.COUNT, JOB, "Whether the job ended with an error."),
+    counter("collectives", "collectives", Unit.COUNT, COLLECTIVE, "Collectives that ended well."),
+    gauge(
+        "collective_exec_time_ps",
+        "collective_exec_time_seconds",
+        Unit.PS,
+        COLLECTIVE,
+        "How long the last one took, in virtual time.",
+    ),
+    gauge(
+        "collective_algorithm_bandwidth_bytes",
+        "collective_algorithm_bandwidth_bytes",
+        Unit.BYTES,
+        COLLECTIVE,
+        "Bytes per virtual second of the last one (algbw).",
+    ),
+    gauge(
+        "collective_bus_bandwidth_bytes",
+        "collective_bus_bandwidth_bytes",
+        Unit.BYTES,
+        COLLECTIVE,
+        "Bytes per virtual second of the last one, as busbw.",
+    ),
+    gauge(
+        "job_step_time_ps",
+        "job_step_time_seconds",
+        Unit.PS,
+        JOB,
+        "How long the last step of training took, from the first rank's begin to the last's end.",
+    ),
+    gauge(
+        "job_mfu_ppm",
+        "job_mfu_ratio",
+        Unit.PPM,
+        JOB,
+        "Model FLOPs of that step over what the GPUs could have done at peak rate.",
+    ),
+    counter("faults", "faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
+    gauge("faults_active", "faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
+)
+"""In the order in which families are rendered."""
+
+_UNITS: Final = ("B", "KB", "MB", "GB", "TB")
+
+
+def size_range(size_bytes: int) -> str:
+    """The range of powers of two that a size is in: 1_500_000 is "1-2MB"."""
+    power = max(size_bytes, 1).bit_length() - 1
+    unit = min(power // 10, len(_UNITS) - 1)
+    low = 1 << (power - 10 * unit)
+    return f"{low}-{2 * low}{_UNITS[unit]}"
+
+
+def algorithm_name(algorithm: str) -> str:
+    """Algorithm and protocol as NCCL Inspector has them; ours is the simple one."""
+    return f"{algorithm.upper()}_SIMPLE"
+
+
+def collective_name(op: str) -> str:
+    """An operation as NCCL spells it: all_reduce is "AllReduce"."""
+    return "".join(word.capitalize() for word in op.split("_"))
+
 
 DROP_REASONS: Final[dict[str, str]] = {
     "link_down": "the link was down at some moment of the frame's flight",

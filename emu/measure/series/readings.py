@@ -1,4 +1,4 @@
-"""What value does a series have, and when is it known?
+"""Values of a series, and the times at which they are known.
 
 A counter of a device is known at the run's samples: at multiples of `run.sample_every`, at both ends of every
 span that an expectation is about, and at the end of the run. A sample at T tells what happened before T.
@@ -9,6 +9,9 @@ in `emu.measure.series.state_changes`.
 Over a span a *counter* is what it rose by since the beginning of the span, or since the last sample before
 where there is none just then; as a `rate`, what it rose by since the point before, a second. A gauge is what
 it is. A peak is a gauge that knows the run from its beginning.
+
+Routing groups. A group is the equal ports of a switch towards some destination, as they are while every link
+is up: its label is their numbers, `0-2,5`. A port that is in several groups is a member of each.
 """
 
 from __future__ import annotations
@@ -18,14 +21,13 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
+from actors.fabric.routing import routes
 from actors.kernel.device import Series
 from actors.kernel.units import PS_PER_S
-from emu.measure.series.group_labels import members_of
 from emu.measure.series.metric import Kind, Unit
-from emu.measure.series.metrics import label_text, labels_of
-from emu.measure.series.state_metrics import MEMBER
+from emu.measure.series.metrics import MEMBER, label_text, labels_of
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import Span, matches
+from emu.scenario.expect.span import Span, direction_of, matches
 
 Number = int | Fraction
 ALL: Final = -1
@@ -192,3 +194,28 @@ def records_of(lines: Iterable[Mapping[str, object]]) -> Iterator[Record]:
             yield Record(
                 int(str(line["virtual_ps"])), {int(device): flat for device, flat in changed.items()}
             )
+
+
+def members_of(topology: Topology, switch: int) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The members of a switch's groups of two ports and more: their labels (device, group, port, peer and
+    direction), and the port.
+    """
+    nodes, ports = topology.nodes, topology.ports(switch)
+    for group in sorted(dict.fromkeys(routes(topology).groups(switch))):
+        if len(group) < 2:
+            continue
+        for at in group:
+            peer = nodes[ports[at].peer]
+            direction = direction_of(nodes[switch], peer)
+            yield (nodes[switch].name, ranges(group), str(at), peer.name, direction), at
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short: [0, 1, 2, 5] is "0-2,5"."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -1,4 +1,4 @@
-"""When do the series of jobs and faults change, and to what?
+"""Changes of the series of jobs, collectives and faults over virtual time.
 
 What an operation came to (time and bandwidth of a collective, time and MFU of a step) is known when it ends,
 exactly then, and at no other time. How far jobs are and which faults stand is known at every time: these
@@ -20,8 +20,8 @@ from typing import NamedTuple
 from actors.kernel.event import NEVER_PS
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
+from emu.measure.series.metrics import COLLECTIVE, algorithm_name, collective_name, size_range
 from emu.measure.series.readings import ALL, Lines, Number, Point, Record, combined, shown_labels
-from emu.measure.series.state_metrics import COLLECTIVE, algorithm_name, collective_name, size_range
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job

@@ -1,4 +1,4 @@
-"""What did the network do: which links were busy, paused, uneven, and what was lost?
+"""What the network did: busy, paused and uneven links, and what was lost.
 
 Worked out from the counters of all devices at the end of the run and from the topology. A link has two
 directions and each is a row; what a direction carried is what its sending port counted, and what it was

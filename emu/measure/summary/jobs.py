@@ -1,4 +1,4 @@
-"""How did the jobs do: when did each operation and flow begin and end, and at what bandwidth?
+"""What the jobs did: begin and end of each operation and flow, and bandwidths.
 
 The controller reports operations, hosts report flows (posted, completed), NICs log deliveries. All of them
 are rows of integers that refer to the plan by number; here they meet it. Two times are kept apart:
@@ -32,9 +32,8 @@ from actors.wire.message import (
     STATUS_TIMED_OUT,
 )
 from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
-from emu.measure.summary.init import Init, init_result
 from emu.measure.summary.steps import training_result
-from emu.measure.summary.summary import ClearToSends, Collective, Flow, Job
+from emu.measure.summary.summary import ClearToSends, Collective, Flow, Init, Job, init_result
 
 SUCCESS: Final = "success"
 UNFINISHED: Final = "unfinished"

@@ -1,4 +1,4 @@
-"""How does what a run collected become its summary?
+"""From what a run collected to its summary.
 
 One function, `summarise`; what it needs is in `emu.measure.collected`, what it makes in
 `emu.measure.summary.summary`. Expectations are judged last, on the summary as it will be written, so that
@@ -16,13 +16,11 @@ from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, 
 from emu.measure.series.expectations import History, judge_series
 from emu.measure.series.state_changes import State
 from emu.measure.summary.blame import told
-from emu.measure.summary.diagnosis import Judged
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.summary.jobs import job_rows
-from emu.measure.summary.summary import Ending, Engine, ScenarioName, Summary
+from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.measure.summary.unfired import never_fired
-from emu.measure.summary.unfired_faults import idle_faults
+from emu.measure.summary.unfired import idle_faults, never_fired
 from emu.scenario.expect.expect import Expectation
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.expect.span import fault_times

@@ -1,4 +1,4 @@
-"""How long does a training step take, and what of it is not computing?
+"""Time of a training step, and what of it is not computing.
 
 A step is from the first rank's begin to the last rank's end, so that time between steps (the controller's
 barrier) is not in it. Over the steps of a run and the ranks of the job, in the mean:
@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from actors.ncclx.script import REASONS
-from emu.measure.summary.training import TrainingResult
+from emu.measure.summary.summary import TrainingResult
 from emu.workload.models import Model
 from emu.workload.training import Training
 

@@ -1,4 +1,4 @@
-"""What is in `summary.json`?
+"""The schema of `summary.json`.
 
 These models are the declaration: the JSON Schema `docs/summary.schema.json` is generated from them, and a
 run's summary is built as them, so the file cannot differ from its documentation.
@@ -9,18 +9,139 @@ decimals.
 
 Everything outside `engine` is the same, bit for bit, for every number of workers and every placement.
 Source of algbw and busbw: nccl-tests, `doc/PERFORMANCE.md`.
+
+How the values of training jobs come about is in `emu.measure.summary.steps`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from emu.docstrings import describe_fields
-from emu.measure.summary.diagnosis import Diagnosed, Reference, Unfired
-from emu.measure.summary.init import Init
-from emu.measure.summary.training import Part, TrainingResult
+
+
+class Part(BaseModel):
+    """Base of the parts: frozen, nothing unknown."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="null",
+    )
+
+
+class Diagnosed(Part):
+    """A cause that the run is suspected to have suffered from; see docs/diagnosis.md."""
+
+    cause: str
+    """What: `link_down`, `slow_receiver`, `configuration_drift` and so on."""
+    place: str
+    """Where: a device, a link `a:b`, or a port `a>b`."""
+    score: int
+    """How directly the evidence points to it, up to 1000."""
+    since_ps: int
+    """When it began, as far as is known; -1 where nothing tells."""
+    sentence: str
+    """What happened, in words."""
+    evidence: list[str]
+    """What speaks for it, a line each."""
+
+
+class Reference(Part):
+    """What a run is compared with, to tell what mattered: the same jobs where all is well."""
+
+    jobs: dict[str, int]
+    """How long each job took there that ended well, in ps; of one that repeats, its longest round."""
+    alarms: dict[str, int]
+    """What an operator is called for, and how often it was counted there."""
+    imbalance: dict[str, float]
+    """Of every group of equal ports that carried payload there: that of the fullest over the mean."""
+    span_ps: int | None = None
+    """Where jobs repeat: for how long they ran there; what was counted is compared by virtual time."""
+
+
+class Judged(NamedTuple):
+    """What was made of a run at its end: fields of the summary, under their names there."""
+
+    diagnosis: list[Diagnosed]
+    reference: Reference | None = None
+    uncompared_events: int | None = None
+
+
+class Unfired(Part):
+    """A feature that the scenario configures and that made no difference."""
+
+    feature: str
+    """The scenario's key."""
+    reason: str
+    """One line."""
+
+
+class Init(Part):
+    """A job's init at the bootstrap store (`ncclx.init`)."""
+
+    begun_ps: int
+    """When the first rank asked the store."""
+    end_ps: int | None
+    """When the last host had the last answer; null if some rank never came."""
+    time_ps: int | None
+    """From the one to the other."""
+    rounds: int
+    """How often every rank has to come to the store."""
+    done: int
+    """How many of these rounds are over."""
+    missing: list[int]
+    """The first ranks that did not come to the present round."""
+
+
+def init_result(row: Sequence[int]) -> Init:
+    """From the controller's row: job, begun_ps, end_ps or -1, rounds over, rounds, missing ranks."""
+    _, begun_ps, end_ps, done, rounds, *missing = row
+    ended = end_ps >= 0
+    return Init(
+        begun_ps=begun_ps,
+        end_ps=end_ps if ended else None,
+        time_ps=end_ps - begun_ps if ended else None,
+        rounds=rounds,
+        done=done,
+        missing=missing,
+    )
+
+
+class TrainingResult(Part):
+    """What became of a training job's steps. Shares are of the step time, over ranks and steps."""
+
+    cut: str
+    """How it is cut over the ranks."""
+    shrunk: str
+    """What is smaller than the model, with its factor; empty if nothing is."""
+    steps: int
+    """Steps that every rank finished."""
+    step_ps: int | None
+    """Mean time of a step, from the first rank's begin to the last rank's end."""
+    mfu: float | None
+    """Model FLOPs over what the GPUs could have done at peak rate; null for a trace."""
+    tflops_per_gpu: float | None
+    """Model TFLOP/s of a GPU; null for a trace."""
+    compute: float | None
+    """Share of computing."""
+    exposed: dict[str, float]
+    """Share of waiting for communication, by dimension (`tp`, `cp`, `pp`, `dp`, `ep`; of `pp` what goes
+    beyond the bubble), or by what a trace names: its process groups (`world` for all ranks), transfers
+    (`p2p`), the CPU (`cpu`)."""
+    bubble: float | None
+    """Share of waiting for the pipeline, at the end of a step too, up to (p - 1) / v times what a micro-batch
+    takes."""
+    bubble_ideal: float
+    """(p - 1) / (v m + p - 1)."""
+    other: float | None
+    """The rest: waiting for slower ranks at the end of a step."""
+
 
 SCHEMA_VERSION: Final = 1
 

@@ -1,4 +1,4 @@
-"""How do collectives look in the columns that users of nccl-tests know?
+"""Collectives in the columns of nccl-tests.
 
 One row for each size of a job, when its last timed iteration is done, with the mean time of those iterations
 (warm-up left out), as nccl-tests prints it. `count` is in elements: of the whole buffer for all_reduce,

@@ -1,4 +1,4 @@
-"""What does nccl-tests print, to the letter, and what does it write as JSON?
+"""Output of `emu perf`: nccl-tests' text to the letter, and its JSON.
 
 The text has its header, its columns (out of place and in place), and its footer with "Avg bus bandwidth";
 the JSON has its keys in its order, booleans as the words it writes. So tools that read either read ours. A

@@ -1,4 +1,4 @@
-"""What does a run say when it is over?
+"""The report at the end of a run.
 
 Lines of plain text, made from the summary alone, so that a terminal, a log and a run directory read weeks
 later show the same. Sections that have nothing to tell are left out. Colour and the live part belong to
@@ -11,20 +11,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from emu.measure.figures import about_rate, about_size, about_time, aligned, percent, shown_time
-from emu.measure.summary.diagnosis import Diagnosed
-from emu.measure.summary.init import Init
 from emu.measure.summary.summary import (
     Collective,
+    Diagnosed,
     Expectation,
     Fabric,
     FaultEffect,
     Flow,
     GroupLoad,
+    Init,
     Job,
     Link,
     Summary,
+    TrainingResult,
 )
-from emu.measure.summary.training import TrainingResult
 from emu.scenario.expect.expect import quantity
 from emu.scenario.expect.series import RELATIONS
 from emu.units import format_size

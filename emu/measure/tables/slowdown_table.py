@@ -1,4 +1,4 @@
-"""What do jobs cost one another? Each job's time beside the others and by itself, and the links they share.
+"""What jobs cost one another: each job's time beside the others and by itself.
 
 A job's time is from its first begin to its last end. Its slowdown is the time beside the others over the time
 by itself, with the same seed, placement, queue pairs and (where routing is static) paths. A link is shared,

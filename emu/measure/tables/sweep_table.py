@@ -1,4 +1,4 @@
-"""What came of a sweep, in one table?
+"""The results of a sweep in one table.
 
 A row for each run, in the order of the sweep: the values of its axes, its seed where there are several, how
 it ended, and what was asked to be shown. Or, with `mean`, a row for each combination, with the mean over its

@@ -1,4 +1,4 @@
-"""What do the tables of a run directory hold?
+"""The tables of a run directory: ports, flows, collectives.
 
 CSV with a header line, numbers without units in the base units of the columns' names, an empty cell for what
 there is none of. Rows come in the order of the topology (ports) or of the plan (flows, collectives), so the

@@ -1,7 +1,7 @@
 """What is the state of jobs, collectives and faults, and what are ports connected to, when a scrape asks?
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
-`emu.measure.series.state_metrics`. Jobs, collectives and faults are told of by the worker that hosts the
+`emu.measure.series.metrics`. Jobs, collectives and faults are told of by the worker that hosts the
 controller, so that a sum over workers counts them once.
 """
 
@@ -18,8 +18,8 @@ from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
 from emu.build.switches import fabric_ports
 from emu.measure.collected import CollectivePlan
-from emu.measure.series.group_labels import members_of
-from emu.measure.series.state_metrics import algorithm_name, collective_name, size_range
+from emu.measure.series.metrics import algorithm_name, collective_name, size_range
+from emu.measure.series.readings import members_of
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.runtime.blueprint import RunPlan

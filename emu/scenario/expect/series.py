@@ -21,13 +21,14 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 from emu.measure.series.metric import PORT, Kind, Metric, Unit
 from emu.measure.series.metrics import (
+    COLLECTIVE,
     CONGESTION_REASONS,
     DEVICE_METRICS,
     DROP_REASONS,
     ENGINE_METRICS,
     INFO_METRICS,
+    STATE_METRICS,
 )
-from emu.measure.series.state_metrics import COLLECTIVE, STATE_METRICS
 from emu.scenario.expect.expect import (
     BOUND_ACCEPTED,
     Bound,
