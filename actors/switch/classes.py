@@ -54,3 +54,9 @@ class Classes:
                 found |= 1 << self._stops[priority]
             priority += 1
         return found
+
+
+def class_selectors() -> Classes:
+    """The map of a switch that has none of its own: a DSCP's upper three bits are queue and group."""
+    identity = list(range(8))
+    return Classes([dscp >> 3 for dscp in range(64)], identity, identity, identity)

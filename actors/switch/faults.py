@@ -20,7 +20,7 @@ from actors.kernel.event import CONFIGURATION, LINK_STATE
 from actors.port.faults import afflict_port
 from actors.port.link import PRIORITIES
 from actors.switch.buffer import Buffer
-from actors.switch.classes import Classes
+from actors.switch.classes import class_selectors
 from actors.switch.egress import SwitchPort
 from actors.wire.fault import (
     ALPHA,
@@ -37,8 +37,6 @@ from actors.wire.fault import (
 
 if TYPE_CHECKING:
     from actors.switch.switch import Switch
-
-IDENTITY = [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def afflict_switch(switch: Switch, op: int, place: int, values: list[int] | None) -> None:
@@ -95,7 +93,7 @@ def _mark(switch: Switch, place: int, values: list[int] | None) -> None:
 def _map(switch: Switch, dscp: int, values: list[int] | None) -> None:
     classes = switch.classes
     if classes is None:
-        classes = switch.classes = Classes([at >> 3 for at in range(64)], IDENTITY, IDENTITY, IDENTITY)
+        classes = switch.classes = class_selectors()
     if values is None:
         classes.move(dscp, classes.built_queue_of[dscp], classes.built_group_of[dscp])
     else:

@@ -43,7 +43,7 @@ from actors.port.counters import count_port, port_is_steady, port_series
 from actors.port.link import PRIORITIES
 from actors.port.route_change import SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
-from actors.switch.classes import Classes
+from actors.switch.classes import Classes, class_selectors
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.faults import afflict_switch
 from actors.switch.routing.ecmp import choose, flow_hash
@@ -374,7 +374,7 @@ class Switch(Device):
             ports,
             None if router is None else router.save(),
             watches,
-            0 if self.classes is None else self.classes.moved,
+            -1 if self.classes is None else self.classes.moved,
             self.cut_frames,
         ]
 
@@ -392,6 +392,8 @@ class Switch(Device):
             router.load(as_list(routing))
         for watch, saved in zip(self.watches, as_list(watches), strict=True):
             watch.load(saved)
-        self.suffer()
-        if self.classes is not None:
+        if as_int(moved) >= 0:
+            if self.classes is None:  # a drift made them
+                self.classes = class_selectors()
             self.classes.moved = as_int(moved)
+        self.suffer()

@@ -2,7 +2,8 @@
 
 From a seed: a topology with odd rates and lengths, thresholds from tight to generous, dynamic and static, and
 traffic. Headroom is by the formula, the pool is what reserves and headroom need and a little to share, so
-that it is used up.
+that it is used up. A `varied` one routes, recovers and controls congestion in any way; a `faulty` one has
+watchdogs, and up to six faults.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from actors.fabric.model import Topology
 from emu.build.buffer_sizes import shared_pool_bytes
+from emu.errors import ScenarioError
+from emu.scenario.faults.schedule import scripted
 from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone
 
@@ -103,8 +108,79 @@ def random_ways(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
     return random.choice(policies), recovery
 
 
+def random_control(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A congestion control with clocks so quick that they tick in a short run, and what switches mark."""
+    controls: tuple[dict[str, Any], ...] = (
+        {"algorithm": "none"},
+        {"algorithm": "dcqcn", "byte_counter": "20KB", "increase_timer": "5us", "alpha_timer": "3us"},
+        {"algorithm": "swift", "target": "4us", "window": "64KB"},
+        {"algorithm": "hybrid", "byte_counter": "30KB", "increase_timer": "7us", "target": "3us"},
+        {"algorithm": "hpcc", "base_rtt": random.choice(("2us", "13us"))},
+    )
+    control = {**random.choice(controls), "cnp_interval": random.choice(("1us", "50us"))}
+    kmin = random.choice((1_000, 5_000, 20_000))
+    marking = {"enabled": True, "scaled": False, "kmin": f"{kmin}B", "kmax": f"{4 * kmin}B", "pmax": "1/2"}
+    return control, marking
+
+
+FAULTS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("link_flap", "any *:*", {"down": "1us", "up": "2us", "flaps": 3}),
+    ("degrade", "any *:*", {"rate": "10G", "loss": "1/30"}),
+    ("degrade", "any *:*", {"bit_errors": "1/1000000"}),
+    ("delay", "any *:*", {"added": "300ns", "jitter": "500ns"}),
+    ("pause_storm", "any switch", {}),
+    ("pause_storm", "nic", {}),
+    ("pause_storm", "nic", {}),
+    ("pause_loss", "switch", {}),
+    ("pause_loss", "nic", {}),
+    ("switch_crash", "any switch", {}),
+    ("nic_reset", "any nic", {}),
+    ("qp_error", "any nic", {}),
+    ("slow_receiver", "any nic", {"rate": "5G"}),
+    ("headroom_drift", "any switch", {"headroom": "2KiB"}),
+    ("alpha_drift", "any switch", {"alpha": "1/256"}),
+    ("ecn_drift", "any switch", {"kmin": "1KB", "kmax": "2KB"}),
+    ("pfc_drift", "any switch", {}),
+    ("dscp_drift", "any switch", {"dscp": 24, "queue": 1}),
+    ("hash_seed_drift", "any switch", {"seed": 77}),
+)
+"""Kinds, what each is aimed at, and its own keys."""
+WHOLE = ("link_flap", "nic_reset", "qp_error")
+"""What ends by itself, or lasts."""
+
+
+def random_faults(random: Random) -> list[dict[str, Any]]:
+    """Up to six faults of any kind while the traffic runs."""
+    faults = []
+    for _ in range(random.randint(2, 6)):
+        kind, target, keys = random.choice(FAULTS)
+        fault = {
+            "kind": kind,
+            "target": target,
+            "at": f"{random.randrange(random.choice((1, 12_000)))}ns",
+            **keys,
+        }
+        if kind not in WHOLE:
+            fault["for"] = f"{random.randrange(500, 20_000)}ns"
+        faults.append(fault)
+    return faults
+
+
+def fits(scenario: Scenario, topology: Topology) -> bool:
+    """Whether there is on this fabric what the faults break."""
+    try:
+        scripted(scenario, topology)
+    except ScenarioError:
+        return False
+    return True
+
+
 def random_fabric(
-    seed: int, lossy: bool = False, lossless: tuple[int, ...] = (3, 6), varied: bool = False
+    seed: int,
+    lossy: bool = False,
+    lossless: tuple[int, ...] = (3, 6),
+    varied: bool = False,
+    faulty: bool = False,
 ) -> Fabric:
     """A fabric with connections and posts at priorities 3 and 6: `lossless` are, with `lossy` neither is."""
     random = Random(seed)
@@ -129,6 +205,20 @@ def random_fabric(
         sections["transport"]["recovery"] = recovery
         sections["transport"]["adaptive_retransmission"] = {"enabled": ways.random() < 0.3, "least": "10us"}
         sections["nic"]["corrupt_every"] = ways.choice((0, 0, 50))
+        control, marking = random_control(Random(seed + 5_000_000))
+        sections["transport"]["congestion_control"] = control
+        switch["ecn"] = marking
+    faults: list[dict[str, Any]] = []
+    if faulty:
+        woes = Random(seed + 6_000_000)
+        faults = random_faults(woes)
+        if not lossy:
+            switch["pfc"]["watchdog"] = {
+                "enabled": woes.random() < 0.7,
+                "detection": woes.choice(("1us", "5us")),
+                "restoration": woes.choice(("1us", "10us")),
+                "action": woes.choice(("drop", "forward")),
+            }
     if lossy:
         switch["pfc"]["enabled"] = False
         switch["buffer"]["reserve"] = random.choice(("4KiB", "8KiB"))
@@ -147,7 +237,9 @@ def random_fabric(
             dst = 0 if src else 1
         connections.append((src, dst))
     priorities = [random.choice((3, 3, 6)) for _ in connections]
-    fabric = Fabric(scenario(topology, seed=seed, switch=switch, **sections), connections, priorities)
+    given = {"switch": switch, **sections}
+    faults = [one for one in faults if fits(scenario(topology, seed=seed, faults=[one], **given), wired)]
+    fabric = Fabric(scenario(topology, seed=seed, faults=faults, **given), connections, priorities)
     for _ in range(random.randint(1, 25)):
         connection = fabric.connections[random.randrange(len(connections))]
         if random.random() < 0.2:

@@ -2,7 +2,8 @@
 
 A `Fabric` is one kernel with the switches and NICs of a scenario, built as every worker does, and a scripted
 host at each server, which writes down its completions. The test posts WRITEs straight at the NICs, breaks
-links, takes frames out of a wire, and reads results. NICs are named by rank. Latencies are zero unless said.
+links, takes frames out of a wire, and reads results; faults of the scenario strike. NICs are named by rank.
+Latencies are zero unless said.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from actors.wire.frame import Frame
 from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
 from emu.build.nics import build_nic
 from emu.build.switches import build_switch
+from emu.scenario.faults.events import all_events
+from emu.scenario.faults.schedule import scripted
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 from tests.fabric.invariants import broken, pairs_disagree, queued
@@ -188,6 +191,9 @@ class Fabric:
         ]
         for device in (*self.hosts, *self.switches, *self.nics):
             self.kernel.add(device)
+        faults = scripted(scenario, self.topology)
+        for fault in all_events(faults, self.topology, scenario.routing.convergence_ps):
+            self.queue.push(fault.message())
         self._first_psns = {nic.number: sum(pair.high_psn for pair in nic.pairs) for nic in self.nics}
         self.kernel.start()
 

@@ -58,11 +58,12 @@ def star(nics: int, rates: Mapping[int, str] | None = None, **delays: str) -> di
     return graph([(f"nic-{number}", "switch") for number in range(nics)], rates, **delays)
 
 
-def scenario(topology: Section, seed: int = 7, **sections: Section) -> Scenario:
+def scenario(topology: Section, seed: int = 7, **sections: Any) -> Scenario:
     """A scenario on this fabric without latencies or response times, except as `sections` say."""
-    quiet: dict[str, dict[str, Any]] = {
+    quiet: dict[str, Any] = {
         "switch": {"latency": 0, "pfc": {"response": 0}},
         "nic": {"latency": 0, "pfc_response": 0},
+        "faults": sections.pop("faults", ()),
     }
     for name, section in sections.items():
         merged = dict(quiet.get(name, {}))

@@ -22,7 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.parametrize("seed", range(12))
 def test_slices_and_windows_of_any_size_give_one_answer(seed: int) -> None:
-    whole, sliced, windowed = (random_fabric(seed) for _ in range(3))
+    whole, sliced, windowed = (
+        random_fabric(seed, varied=seed % 2 == 1, faulty=seed % 3 > 0) for _ in range(3)
+    )
     events = whole.run()
     random = Random(seed)
     total = 0
@@ -74,10 +76,10 @@ def test_one_picosecond_one_packet_number_and_one_ecn_bit_each_change_the_digest
 
 
 def answers() -> str:
-    """A hash over the digests of some random fabrics, half of them lossy."""
+    """A hash over the digests of some random fabrics: half are lossy, half varied, two in three faulty."""
     digests = []
     for seed in range(100, 116):
-        fabric = random_fabric(seed, lossy=seed % 2 == 1)
+        fabric = random_fabric(seed, lossy=seed % 2 == 1, varied=seed % 4 > 1, faulty=seed % 3 > 0)
         fabric.run()
         digests.append(fabric.digest())
     return hashlib.sha256(repr(digests).encode()).hexdigest()
