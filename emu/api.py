@@ -293,7 +293,7 @@ class _Record(Observer):
         self._before[at_ps] = last if last is not None and last.virtual_ps <= at_ps else None
         self._observer.changed(change, fault, at_ps, scenario)
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Keep it, write it, pass it on."""
         self._last = sample
         self.moves.add(sample)
@@ -301,10 +301,10 @@ class _Record(Observer):
             if sample.virtual_ps <= at_ps:
                 self._before[at_ps] = sample
         if self._directory is not None:
-            self._directory.sample(sample, digests)
+            self._directory.sample(sample, mixes)
         elif self._spool is not None:
             self._spool.add(sample)
-        self._observer.sampled(sample, digests)
+        self._observer.sampled(sample, mixes)
 
     def noted(self, line: str) -> None:
         """Pass it on."""

@@ -104,14 +104,15 @@ class Controller(Device):
     def start(self) -> None:
         self._wake_engineer()
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         if kind == JOB:
             self._served(subject - 1)
-            return
+            return True
         engineer = self.engineer
         assert kind == COLLECTION and engineer is not None, kind
-        engineer.tick(self.queue.now_ps)
+        asked: bool = engineer.tick(self.queue.now_ps)
         self._wake_engineer()
+        return asked
 
     def _wake_engineer(self) -> None:
         engineer = self.engineer

@@ -186,16 +186,17 @@ class TrafficEngineer:
         self.installs = 0
         self.unplaced = 0
 
-    def tick(self, now: int) -> None:
-        """Ask every switch, unless answers are still due."""
+    def tick(self, now: int) -> bool:
+        """Ask every switch, unless answers are still due; whether it did."""
         if self._awaited:
-            return
+            return False
         self.rounds += 1
         self._awaited = len(self._switches)
         self._demands = []
         self._down = []
         for port in self._switches.values():
             port.send(Message(TE_COLLECT, self.rounds, 0, 0, 0, 0, 0), now)
+        return True
 
     def admits(self, message: Message, switch: int) -> bool:
         """Whether a message that another worker sent names a switch, port and prefix that there are."""

@@ -166,12 +166,14 @@ class Gpu(Device):
             assert message.op == TRANSFER, (self.number, message.op)
             domain.arrive(message, self.queue.now_ps)
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         assert kind == COPY_DONE, (self.number, kind)
         self.armed = False
-        if self.line:
+        waited: bool = len(self.line) > 0
+        if waited:
             self._serve(self.line.pop())
         self._arm()
+        return waited
 
     def _copy(self, message: Message) -> None:
         if not self.prioritised:

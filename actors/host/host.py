@@ -214,26 +214,26 @@ class Host(Device):
             assert message.op == BEGIN, (self.number, port, subject, message.op)
             self._let_begin(message.a, message.b, now)
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
         if self.lost:
-            return
+            return False
         if kind == PROXY:
             if port > 0:
-                self._reposted(port - 1, now)
-            else:
-                self._proxy_done(subject, now)
-            return
+                return self._reposted(port - 1, now)
+            return self._proxy_done(subject, now)
         assert kind == JOB, (self.number, kind)
         program = self.programs[port]
         if subject == 0:
             self._begin(program, 0, now)
-        elif subject == MEETING:
-            if self.meetings[port].left > 0:
-                self.meetings[port].left = 0
-                program.on_lost(self, -1, STATUS_TIMED_OUT, now)
-        else:
-            program.on_timer(self, subject, now)
+            return True
+        if subject != MEETING:
+            return program.on_timer(self, subject, now)
+        absent: bool = self.meetings[port].left > 0
+        if absent:
+            self.meetings[port].left = 0
+            program.on_lost(self, -1, STATUS_TIMED_OUT, now)
+        return absent
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
         now: i64 = self.queue.now_ps
@@ -296,20 +296,21 @@ class Host(Device):
         if len(line) == 1:
             self.push_timer(now + self.repost_ps, PROXY, port + 1, 0)
 
-    def _reposted(self, port: i64, now: i64) -> None:
+    def _reposted(self, port: i64, now: i64) -> bool:
         line = self._receives[port]
         if not line:
-            return  # the host was lost meanwhile
+            return False  # the host was lost meanwhile
         pair: i64 = line.pop(0)
         self.ports[port].send(Message(RECEIVE, pair, 1, 0, 0, 0, 0), now)
         if line:
             self.push_timer(now + self.repost_ps, PROXY, port + 1, 0)
+        return True
 
-    def _proxy_done(self, program: i64, now: i64) -> None:
+    def _proxy_done(self, program: i64, now: i64) -> bool:
         """The operation at the head of a proxy's line has had its time."""
         proxy = self._proxies[program]
         if not proxy.messages:
-            return  # the host was lost meanwhile
+            return False  # the host was lost meanwhile
         message = proxy.messages.pop(0)
         port: i64 = proxy.ports.pop(0)
         if message.op == POST:
@@ -320,6 +321,7 @@ class Host(Device):
             self.push_timer(now + self.proxy_cost_ps, PROXY, 0, program)
         else:
             proxy.busy = False
+        return True
 
     # ---- what is left
 

@@ -126,10 +126,11 @@ class FlowProgram(Program):
         self.open_flows = 1
         self._ended(host, now)
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
         if self.open_flows == 0:
-            return
+            return False
         self._begin(host, self.flows[subject - 1], now)
+        return True
 
     def _begin(self, host: Host, flow: Flow, now: i64) -> None:
         """Post the flow's first WRITEs, one to each queue pair in turn, as many as the depth allows."""

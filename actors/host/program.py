@@ -62,8 +62,9 @@ class Program:
         """A GPU finished a copy that this program asked for."""
         raise AssertionError(f"program {self.number} copies nothing: channel {message.a}")
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
-        """A timer that this program set ran out; its subject is above zero."""
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
+        """A timer that this program set ran out; its subject is above zero. Returns whether it had an effect,
+        as `Device.on_timer` does."""
         raise AssertionError(f"program {self.number} has no timer {subject}")
 
     def stirred(self, host: Host, now: i64) -> bool:

@@ -8,15 +8,18 @@ msgpack can carry and `load` builds the same state again, in another process and
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.event import Event, Message, pack_key
+from actors.kernel.event import PORT_KINDS, PORT_MASK, PORT_SHIFT, Event, Message, pack_key
+from actors.kernel.mixing import DROP_TAG, KIND_TAG, TAG_SHIFT, mix
 from actors.kernel.queue import EventQueue
 from actors.kernel.tally import Tally
+from actors.kernel.vectors import append, vec
 from actors.wire.fault import BEGIN_FAULT, END_FAULT, LOGGED, SETTINGS
-from actors.wire.frame import Frame
+from actors.wire.frame import Frame, packet_word
 
 Plain = int | str | bytes | bool | None | list["Plain"]
 """What a snapshot is made of."""
@@ -68,14 +71,15 @@ def by_priority(metric: str, port: int) -> list[Series]:
 class Device:
     """Base of switches, NICs, hosts, GPUs and control-plane devices.
 
-    `digest` is the 62-bit mix of every event the device executed; `executed` counts them; `progress` counts
-    what the stall check looks at: payload bytes delivered, or compute done.
+    `mixes` are the 62-bit mixes of what happened here, in order: at place 0 what concerns no port, at place
+    p + 1 what happened at port p (`actors.kernel.mixing` says what counts). `executed` counts events;
+    `progress` counts what the stall check looks at: payload bytes delivered, or compute done.
     """
 
     def __init__(self, number: int, queue: EventQueue) -> None:
         self.number: i64 = number
         self.queue: EventQueue = queue
-        self.digest: i64 = 0
+        self.mixes: vec[i64] = vec[i64]([0])
         self.executed: i64 = 0
         self.progress: i64 = 0
         self.frames_received: i64 = 0
@@ -111,8 +115,12 @@ class Device:
         """A PFC frame arrived and the response time has passed: a stops classes, b resumes, c is quanta."""
         raise AssertionError(f"device {self.number} takes no pauses: port {port}")
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
-        """A timer that this device pushed, or link state and configuration from the journal."""
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
+        """A timer that this device pushed, or link state and configuration from the journal.
+
+        Returns whether it had an effect of the model's, which the digest keeps: not where nothing was due any
+        more, and not where the device merely turned to what waits (SERVE), which shows as what it then sends.
+        """
         raise AssertionError(f"device {self.number} has no timer of kind {kind}")
 
     def on_fault(self, message: Message) -> None:
@@ -163,6 +171,44 @@ class Device:
             if op in SETTINGS:
                 self.afflict(op, place, self.ailment(op, place))
 
+    def widen(self, place: i64) -> vec[i64]:
+        """The mixes, with a place for this one too."""
+        mixes = self.mixes
+        while len(mixes) <= place:
+            mixes = append(mixes, 0)
+        self.mixes = mixes
+        return mixes
+
+    def mix_in(self, port: i64, tag: i64, word: i64) -> None:
+        """Something happened now at a port (-1, or the management network: at none of them)."""
+        place: i64 = (port + 1) & PORT_MASK
+        mixes = self.mixes
+        if place >= len(mixes):
+            mixes = self.widen(place)
+        mixes[place] = mix(mix(mixes[place], self.queue.now_ps ^ (tag << TAG_SHIFT)), word)
+
+    def mix_timer(self, kind: i64, port: i64, subject: i64) -> None:
+        """A timer had an effect."""
+        at: i64 = port if (PORT_KINDS >> kind) & 1 else -1
+        self.mix_in(at, KIND_TAG + kind, (port << PORT_SHIFT) | subject)
+
+    def mix_drop(self, port: i64, reason: i64, frame: Frame) -> None:
+        """A frame is lost, and this port counts it; `reason` is from 1 to 15."""
+        self.mix_in(port, DROP_TAG + reason, packet_word(frame))
+
+    def mix_message(self, kind: i64, port: i64, subject: i64, message: Message) -> None:
+        """A message, pause or fault is here: all that it says."""
+        self.mix_in(port, KIND_TAG + kind, (message.op << PORT_SHIFT) | subject)
+        place: i64 = (port + 1) & PORT_MASK
+        mixes = self.mixes
+        digest: i64 = mix(mix(mixes[place], message.a), message.b)
+        digest = mix(mix(digest, message.c), message.d)
+        digest = mix(mix(digest, message.e), message.f)
+        data = message.data
+        if data is not None:
+            digest = mix(mix(digest, len(data)), zlib.crc32(data))
+        mixes[place] = digest
+
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
         """Make a timer of this device pending."""
         self.queue.push(Event(time_ps, pack_key(self.number, kind, port, subject)))
@@ -196,8 +242,9 @@ class Device:
         """The device's whole state, except what it was built from."""
         ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
         notes: list[Plain] = [list[Plain](row) for row in self.log]
+        mixes: list[Plain] = list(self.mixes)
         return [
-            self.digest,
+            mixes,
             self.executed,
             self.progress,
             self.frames_received,
@@ -208,21 +255,24 @@ class Device:
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` of an equally built device returned."""
-        values = [value for value in state[:5] if isinstance(value, int)]
-        self.digest, self.executed, self.progress = values[0], values[1], values[2]
-        self.frames_received, self.data_frames_received = values[3], values[4]
+        self.mixes = vec[i64](_integers(state[0]))
+        values = _integers(state[1:5])
+        self.executed, self.progress = values[0], values[1]
+        self.frames_received, self.data_frames_received = values[2], values[3]
         self.ailments = _rows(state[5])
         self.log = _rows(state[6])
+
+
+def _integers(saved: Plain) -> list[int]:
+    """A list of integers, as `save` put it."""
+    assert isinstance(saved, list), saved
+    return [value for value in saved if isinstance(value, int)]
 
 
 def _rows(saved: Plain) -> list[list[int]]:
     """Lists of integers, as `save` put them."""
     assert isinstance(saved, list), saved
-    rows: list[list[int]] = []
-    for row in saved:
-        assert isinstance(row, list), row
-        rows.append([value for value in row if isinstance(value, int)])
-    return rows
+    return [_integers(row) for row in saved]
 
 
 def counts_of(devices: list[Device]) -> Tally:

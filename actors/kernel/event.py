@@ -85,6 +85,9 @@ KIND_NAMES: Final = (
 FIRST_UPKEEP: Final[i64] = 12
 """Kinds from here on keep themselves alive for ever and move no payload: upkeep. The others are work."""
 
+PORT_KINDS: Final[i64] = 0x60C2
+"""A bit for each kind of timer whose port is one of the device's: LINK_STATE, SERVE, PAUSE_*, WATCHDOG."""
+
 
 def pack_key(device: i64, kind: i64, port: i64, subject: i64) -> i64:
     """The key of an event; each part must fit its field (18, 5, 11 and 28 bits)."""

@@ -5,8 +5,8 @@ budget is what makes slices: compiled code neither sees signals nor hands over t
 caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice
 ends is invisible to the model.
 
-Every event is mixed into the digest of the device that executes it; for a frame also its opcode, queue pair,
-PSN, size and ECN bits.
+What arrives is mixed into the digest of the port where it does, before the device sees it, and a timer after
+the device has said that it had an effect (`actors.kernel.mixing`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from actors.kernel.event import (
     describe_key,
     key_kind,
 )
-from actors.kernel.mixing import DIGEST_MULTIPLIER, MASK62, mix
+from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
+from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
 
 
@@ -110,33 +111,35 @@ class Kernel:
             device.executed += 1
             place: i64 = (key >> PORT_SHIFT) & PLACE_MASK
             kind: i64 = place >> PORT_BITS
-            # `mix` written out: interpreted, the calls would be an eighth of a run.
-            digest: i64 = ((device.digest ^ now) * DIGEST_MULTIPLIER) & MASK62
-            digest = ((digest ^ (digest >> 29) ^ key) * DIGEST_MULTIPLIER) & MASK62
-            digest ^= digest >> 29
+            port: i64 = place & PORT_MASK
             if kind == ARRIVAL:
                 frame = cast(Frame, event)
-                fields: i64 = (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
-                fields ^= (frame.opcode << 30) ^ (frame.ecn << 60)
-                digest = ((digest ^ fields) * DIGEST_MULTIPLIER) & MASK62
-                device.digest = digest ^ (digest >> 29)
-                device.on_frame(frame, place & PORT_MASK)
+                if frame.ingress >= 0:  # else its head came before, and this is the tail that had to wait
+                    # `mix` written out: interpreted, the calls would be an eighth of a run.
+                    at: i64 = (port + 1) & PORT_MASK
+                    mixes = device.mixes
+                    if at >= len(mixes):
+                        mixes = device.widen(at)
+                    digest: i64 = mixes[at] ^ now ^ (frame.opcode << TAG_SHIFT) ^ (frame.ecn << ECN_SHIFT)
+                    digest = (digest * DIGEST_MULTIPLIER) & MASK62
+                    digest ^= (digest >> 29) ^ (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
+                    digest = (digest * DIGEST_MULTIPLIER) & MASK62
+                    mixes[at] = digest ^ (digest >> 29)
+                device.on_frame(frame, port)
             elif kind == MESSAGE:
                 message = cast(Message, event)
-                device.digest = mix(digest, message.op)
-                device.on_message(message, place & PORT_MASK, key & SUBJECT_MASK)
+                device.mix_message(MESSAGE, port, key & SUBJECT_MASK, message)
+                device.on_message(message, port, key & SUBJECT_MASK)
             elif kind == PAUSE:
                 pause = cast(Message, event)
-                device.digest = mix(digest, (pause.a << 8) | pause.b)
-                device.on_pause(pause, place & PORT_MASK)
+                device.mix_message(PAUSE, port, 0, pause)
+                device.on_pause(pause, port)
             elif kind == FAULT:
                 fault = cast(Message, event)
-                values: i64 = (fault.op << 56) ^ (fault.a << 40) ^ (fault.b << 36) ^ (fault.c << 16) ^ fault.d
-                device.digest = mix(mix(digest, values & MASK62), (fault.e ^ (fault.f << 20)) & MASK62)
+                device.mix_message(FAULT, fault.c if (PORT_FAULTS >> fault.op) & 1 else -1, 0, fault)
                 device.on_fault(fault)
-            else:
-                device.digest = digest
-                device.on_timer(kind, place & PORT_MASK, key & SUBJECT_MASK)
+            elif device.on_timer(kind, port, key & SUBJECT_MASK):
+                device.mix_timer(kind, port, key & SUBJECT_MASK)
         self._last_time_ps = last_time
         self._last_key = last_key
         self.events += done

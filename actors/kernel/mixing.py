@@ -1,5 +1,18 @@
 """How are integers mixed, for digests, random streams and hashes, with the same result in every build?
 
+The digest. Each port of each device keeps a 62-bit mix of what the model did there, in order, and each device
+one of what concerns no port. Of every entry the time comes first, with a *tag* in its upper bits:
+
+    a frame arrived            opcode                ECN; then PSN, QP number and size
+    a frame is lost            DROP_TAG + reason     PSN, QP number and size
+    a pause, message or fault  KIND_TAG + its kind   operation and subject, then every field
+    a timer had an effect      KIND_TAG + its kind   port and subject
+
+That is what a device was told and what became of it, and not how the engine got there: not when a port turned
+to what waits (a departure shows as the peer's arrival), not a timer that found nothing due, nor the windows,
+slices and events in which the work was done. Mixing is a bijection of either operand, so that one other word
+is another mix for ever.
+
 Native integers wrap at 64 bits and Python's do not, so every product here is masked: to 62 bits for digests
 and streams (a wider constant would not be native), to 32 bits for the hashes that switches compute.
 Multipliers are odd constants with well spread bits; the shifts bring the high bits, where a product mixes
@@ -14,6 +27,13 @@ from mypy_extensions import i64
 
 MASK62: Final[i64] = 0x3FFFFFFFFFFFFFFF
 MASK32: Final[i64] = 0xFFFFFFFF
+
+TAG_SHIFT: Final[i64] = 52
+"""Where a tag, 8 bits, stands above a time: 75 minutes of virtual time before the two share bits."""
+ECN_SHIFT: Final[i64] = 60
+KIND_TAG: Final[i64] = 32
+"""No opcode is from here to 63."""
+DROP_TAG: Final[i64] = 48
 
 DIGEST_MULTIPLIER: Final[i64] = 0x2545F4914F6CDD1D
 _STREAM_STEP: Final[i64] = 0x1E3779B97F4A7C15

@@ -136,28 +136,28 @@ class ScriptProgram(RankProgram):
         self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
         if self.status != STATUS_SUCCESS:
-            return
+            return False
         streams: i64 = len(self.streams)
         stream: i64 = subject - 1
         if stream >= streams:
             stream -= streams
             if stream < len(self.groups):
-                self._watch(host, stream, now)
-            else:
-                stream -= len(self.groups)
-                share = self.share
-                if share is not None and stream // streams == share.turns[stream % streams]:
-                    self._on_share(host, share, stream % streams, now)
-            return
+                return self._watch(host, stream, now)
+            stream -= len(self.groups)
+            share = self.share
+            if share is not None and stream // streams == share.turns[stream % streams]:
+                return self._on_share(host, share, stream % streams, now)
+            return False
         host.progress += 1
-        if self.left_ps[stream] > 0:
+        if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
             self._compute(host, stream, self.left_ps[stream], now)
-            return
+            return False
         self.busy[stream] = False
         self.places[stream] += 1
         self._look(host, now)
+        return True
 
     def _compute(self, host: Host, stream: i64, duration_ps: i64, now: i64) -> None:
         share = self.share
@@ -180,15 +180,16 @@ class ScriptProgram(RankProgram):
             return self.compute_ps
         return share.first_ps
 
-    def _on_share(self, host: Host, share: Share, stream: i64, now: i64) -> None:
-        """The timer of a stream that computes with a share of the SMs."""
+    def _on_share(self, host: Host, share: Share, stream: i64, now: i64) -> bool:
+        """The timer of a stream that computes with a share of the SMs; whether it is done."""
         host.progress += 1
         if not share.computed(stream, now):
             self._go_at(host, share, stream, now)
-            return
+            return False
         self.busy[stream] = False
         self.places[stream] += 1
         self._look(host, now)
+        return True
 
     def _go_at(self, host: Host, share: Share, stream: i64, now: i64) -> None:
         """Set the timer of a stream that computes: for its end, or a piece before."""
@@ -332,18 +333,19 @@ class ScriptProgram(RankProgram):
             subject: i64 = len(self.streams) + group + 1
             host.set_timer(self.number, self.since_ps[group] + self.watchdog_ps, subject)
 
-    def _watch(self, host: Host, group: i64, now: i64) -> None:
-        """The watchdog: the call that was under way should be over."""
+    def _watch(self, host: Host, group: i64, now: i64) -> bool:
+        """The watchdog: the call that was under way should be over; whether it is not."""
         self.watched[group] = False
         if not self.calling[group]:
-            return
+            return False
         if self.since_ps[group] + self.watchdog_ps > now:
             self._look_after(host, group, now)
-            return
+            return False
         first: i64 = self.groups[group][0]
         last: i64 = first + len(self.groups[group])
         why, peer, port, pair = self.waiting(first, last)
         self._fail(host, group, STATUS_TIMED_OUT, why, peer, port, pair, now)
+        return True
 
     def _group_of(self, channel: i64) -> i64:
         group: i64 = 0

@@ -256,12 +256,13 @@ class RankProgram(Program):
             self.recorder.end(0, self.end_ps)
         host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> None:
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
         """The watchdog: the operation should be over."""
         if not self.running or self.operation != subject - 1:
-            return
+            return False
         why, peer, port, pair = self.waiting(0, len(self.channels))
         self._fail(host, 0, STATUS_TIMED_OUT, why, peer, port, pair, now)
+        return True
 
     def waiting(self, first: i64, last: i64) -> tuple[i64, i64, i64, i64]:
         """What the channels from `first` to before `last` wait for first: what it is, the peer, the host's

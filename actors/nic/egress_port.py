@@ -65,7 +65,7 @@ class NicPort(Port):
             self.transmit(frame, now)
             return
         if not self.up:
-            self.lost_link_down += 1
+            self.lose(frame)
             return
         self._append(frame)
         if not self.serve_pending:
@@ -205,8 +205,9 @@ class NicPort(Port):
         priority: i64 = 0
         while priority < 8:
             while self._frames[priority] is not None:
-                self.take(priority, now)
-                self.lost_link_down += 1
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.lose(frame)
             priority += 1
 
     def _append(self, frame: Frame) -> None:

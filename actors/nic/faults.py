@@ -18,12 +18,14 @@ from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.nic.queue_pair.timeout import flush
 from actors.port.faults import afflict_port
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, RESET, ROUTE
+from actors.wire.frame import Frame
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
 
 NO_BOTTLENECK_BPS: Final = 10**15
+ICRC_DROP: Final[i64] = 10
 
 
 def afflict_nic(nic: Nic, op: int, place: int, values: list[int] | None) -> None:
@@ -47,12 +49,13 @@ def afflict_nic(nic: Nic, op: int, place: int, values: list[int] | None) -> None
         assert known, (nic.number, FAULT_OPERATIONS[op])
 
 
-def corrupts(nic: Nic) -> bool:
+def corrupts(nic: Nic, frame: Frame, port_number: i64) -> bool:
     """Whether the data packet that came now is one to lose (`corrupt_every`)."""
     nic.data_packets += 1
     if nic.data_packets % nic.corrupt_every != 0:
         return False
     nic.rx_icrc_encapsulated += 1
+    nic.mix_drop(port_number, ICRC_DROP, frame)
     return True
 
 

@@ -12,6 +12,7 @@ data packet here, as if its ICRC were wrong. Not modelled: atomics, memory keys.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -74,6 +75,8 @@ from actors.wire.message import (
     STATUS_REMOTE_INVALID,
     STATUS_SUCCESS,
 )
+
+UNKNOWN_PAIR_DROP: Final[i64] = 11
 
 
 class Nic(Device):
@@ -201,7 +204,7 @@ class Nic(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
-            if self.corrupt_every > 0 and corrupts(self):
+            if self.corrupt_every > 0 and corrupts(self, frame, port_number):
                 return
         receive = self.receive
         if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
@@ -214,6 +217,7 @@ class Nic(Device):
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
+            self.mix_drop(port.number, UNKNOWN_PAIR_DROP, frame)
             return
         opcode: i64 = frame.opcode
         if opcode == ACKNOWLEDGE:
@@ -314,7 +318,7 @@ class Nic(Device):
         if pfc is not None:
             pfc.hear(message, self.queue.now_ps)
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
         if kind == SERVE:
             if subject == 0:
@@ -324,29 +328,33 @@ class Nic(Device):
                 pair.paced = False
                 if pair.has_packets():
                     self.activate(pair, now)
-        elif kind == RETRANSMIT:
+            return False
+        if kind == RETRANSMIT:
             if port == RNR_PORT:
-                rnr_over(self, self.pairs[subject], now)
-            else:
-                timed_out(self, self.pairs[subject], now)
-        elif kind == RATE_TIMER:
-            timer_came(self, self.pairs[subject], now)
-        elif kind == COPY_DONE:
+                return rnr_over(self, self.pairs[subject], now)
+            if timed_out(self, self.pairs[subject], now):
+                self.mix_timer(RETRANSMIT, 0, subject)  # whichever port it was set at, which is no part of it
+            return False
+        if kind == RATE_TIMER:
+            return timer_came(self, self.pairs[subject], now)
+        if kind == COPY_DONE:
             receive = self.receive
             assert receive is not None, self.number
             receive.taken(now)
-        elif kind == LINK_STATE:
+            return True
+        if kind == LINK_STATE:
+            changed: bool = self._ports[port].up != (subject == 1)
             self._ports[port].set_link(subject == 1, now)
             rebond(self, now)
-        elif kind == CONFIGURATION:
+            return changed
+        if kind == CONFIGURATION:  # the changes themselves were faults
             route_changed(self, port, subject, now)
-        else:
-            pfc = self._ports[port].pfc
-            assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
-            if kind == PAUSE_EXPIRY:
-                pfc.expire(subject, now)
-            else:
-                pfc.refresh(subject, now)
+            return False
+        pfc = self._ports[port].pfc
+        assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
+        if kind == PAUSE_EXPIRY:
+            return pfc.expire(subject, now)
+        return pfc.refresh(subject, now)
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
         afflict_nic(self, op, place, values)

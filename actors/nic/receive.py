@@ -32,6 +32,7 @@ from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 if TYPE_CHECKING:
     from actors.nic.nic import Nic
 
+OVERRUN_DROP: Final[i64] = 9
 _GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
 
 
@@ -71,6 +72,7 @@ class ReceiveBuffer:
         held: i64 = group.held_bytes + frame.wire_bytes - PREAMBLE_GAP_BYTES
         if held > group.size_bytes:
             group.dropped += 1
+            self.nic.mix_drop(port_number, OVERRUN_DROP, frame)
             return
         group.held_bytes = held
         if held > group.peak_bytes:

@@ -44,6 +44,9 @@ __all__ = ["PRIORITIES", "Outbox", "Port", "Wire"]
 PRIORITIES: Final = 8
 KEPT_DOWNS: Final = 16
 """So many of the last times that a link was down are kept for reports."""
+LINK_DOWN_DROP: Final[i64] = 7
+CORRUPT_DROP: Final[i64] = 8
+"""What the digest calls the losses of a port; those of switches and NICs have other numbers."""
 _FIELDS: Final = (
     "rate_bps",
     "free_ps",
@@ -285,13 +288,13 @@ class Port:
         """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
         moment of its flight, or bits of it are wrong."""
         if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lost_link_down += 1
+            self.lose(frame)
             return True
         errors = self.errors
         if errors is not None and errors.spoils(frame.wire_bytes):
             frame.corrupt = 1
         if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
-            self.corrupted += 1
+            self._reject(frame)
             return True
         if self.tap is not None:
             self.tap.saw(frame, now)
@@ -322,12 +325,22 @@ class Port:
     def tail_spoilt(self, frame: Frame, now: i64) -> bool:
         """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
         if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lost_link_down += 1
+            self.lose(frame)
             return True
         if frame.corrupt != 0:
-            self.corrupted += 1
+            self._reject(frame)
             return True
         return False
+
+    def lose(self, frame: Frame) -> None:
+        """A frame is lost because the link is down, or was during its flight."""
+        self.lost_link_down += 1
+        self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
+
+    def _reject(self, frame: Frame) -> None:
+        """A frame is lost because its FCS is wrong."""
+        self.corrupted += 1
+        self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
 
     def was_down(self, from_ps: i64, until_ps: i64) -> bool:
         """Whether the link was down at any moment of from_ps <= t <= until_ps.

@@ -191,12 +191,14 @@ class Pfc:
                     self.told_ps[priority] += now - self.told_since_ps[priority]
             priority += 1
 
-    def refresh(self, priority: i64, now: i64) -> None:
-        """Half the quanta have passed: tell the peer again if the class is still stopped."""
+    def refresh(self, priority: i64, now: i64) -> bool:
+        """Half the quanta have passed: tell the peer again if the class is still stopped; whether it is."""
         self._refreshing &= ~(1 << priority)
         if (self.stopping & self.told & (1 << priority)) != 0:
             self.pending_stop |= 1 << priority
             self._attend(now)
+            return True
+        return False
 
     def hear(self, message: Message, now: i64) -> None:
         """The peer's PFC frame takes effect: a = classes to stop, b = to resume, c = quanta, f = sent at."""
@@ -231,20 +233,21 @@ class Pfc:
             priority += 1
         port.kick(now)
 
-    def expire(self, priority: i64, now: i64) -> None:
-        """A pause may have lapsed: release the class, or look again when the latest pause ends."""
+    def expire(self, priority: i64, now: i64) -> bool:
+        """A pause may have lapsed: release the class, or look again when the latest pause ends. Returns
+        whether anything was released."""
         if priority == HOLD_END:
-            self._let_go(now)
-            return
+            return self._let_go(now)
         self._expiring &= ~(1 << priority)
         if ((self.port.blocked & ~self.held) >> priority) & 1 == 0:
-            return
+            return False
         if self.until_ps[priority] <= now:
             self._release(priority, now)
             self.port.kick(now)
-        else:
-            self._expiring |= 1 << priority
-            self.port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, self.port.number, priority)
+            return True
+        self._expiring |= 1 << priority
+        self.port.owner.push_timer(self.until_ps[priority], PAUSE_EXPIRY, self.port.number, priority)
+        return False
 
     def ignore(self, priority: i64, now: i64) -> None:
         """Obey no pause of a class from now on; what holds it is released."""
@@ -282,17 +285,18 @@ class Pfc:
             self._hold_timed = True
             self.port.owner.push_timer(self._held_until_ps, PAUSE_EXPIRY, self.port.number, HOLD_END)
 
-    def _let_go(self, now: i64) -> None:
+    def _let_go(self, now: i64) -> bool:
         """A hold may be over: release what no pause has taken over, or look again after another link-up."""
         self._hold_timed = False
         if self.held == 0:
-            return
+            return False
         if self._held_until_ps > now:
             self._time_hold()
-            return
+            return False
         self.port.blocked &= ~self.held
         self.held = 0
         self.port.kick(now)
+        return True
 
     def paused_time_ps(self, priority: i64, now: i64) -> i64:
         """How long the peer has kept a class of this port stopped in all, up to now."""

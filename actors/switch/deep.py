@@ -27,7 +27,7 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
-from actors.port.link import PRIORITIES
+from actors.port.link import LINK_DOWN_DROP, PRIORITIES
 from actors.port.pfc import ALL_CLASSES
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
@@ -134,14 +134,14 @@ class DeepSwitch(Switch):
         """A frame came in: into its ingress' buffer and its VOQ, or dropped."""
         priority: i64 = frame.priority
         if not out.up:
-            out.lost_link_down += 1
+            out.lose(frame)
             return
         if (out.discarding >> priority) & 1:
-            out.dropped[WATCHDOG_DROP] += 1
+            out.drop(frame, WATCHDOG_DROP)
             return
         verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
-            port.dropped[verdict] += 1
+            port.drop(frame, verdict)
             return
         frame.ingress = place
         voq = self._voq(out.number, (port.number << 3) | priority)
@@ -170,34 +170,36 @@ class DeepSwitch(Switch):
         subject: i64 = 1 + ((_REPORT << _OPERATION_SHIFT) | voq.place)
         self.push_timer(now + self.credit_delay_ps, SERVE, voq.egress, subject)
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         if kind != SERVE:
-            super().on_timer(kind, port, subject)
+            effect: bool = super().on_timer(kind, port, subject)
             now: i64 = self.queue.now_ps
             out = self.ports[port]
             if kind == LINK_STATE and not out.up:
-                out.lost_link_down += self._drop_for(port, ALL_CLASSES, now)
+                self._drop_for(port, ALL_CLASSES, LINK_DOWN_DROP, now)
             elif kind == WATCHDOG and out.discarding != 0:
-                out.dropped[WATCHDOG_DROP] += self._drop_for(port, out.discarding, now)
+                self._drop_for(port, out.discarding, WATCHDOG_DROP, now)
             self._grant(port, now)
-        elif subject == 0:
-            super().on_timer(kind, port, subject)
-        else:
-            self._credit_event(port, (subject - 1) >> _OPERATION_SHIFT, (subject - 1) & _PLACE_MASK)
+            return effect
+        if subject == 0:
+            return super().on_timer(kind, port, subject)
+        return self._credit_event(port, (subject - 1) >> _OPERATION_SHIFT, (subject - 1) & _PLACE_MASK)
 
     def on_pause(self, message: Message, port: i64) -> None:
         super().on_pause(message, port)
         self._grant(port, self.queue.now_ps)
 
-    def _credit_event(self, egress: i64, operation: i64, place: i64) -> None:
+    def _credit_event(self, egress: i64, operation: i64, place: i64) -> bool:
+        """A report or a grant has come over the backplane; whether it says anything. Or time for a grant."""
         now: i64 = self.queue.now_ps
         if operation == _PACE:
             self._pacing[egress] = 0
             self._grant(egress, now)
-            return
+            return False
         voq = self.voqs[(egress << _OPERATION_SHIFT) | place]
         if operation == _REPORT:
-            voq.wanted_bytes += voq.reporting_bytes
+            told_bytes: i64 = voq.reporting_bytes
+            voq.wanted_bytes += told_bytes
             voq.reporting_bytes = 0
             voq.report_pending = False
             if voq.unreported_bytes > 0:
@@ -205,8 +207,10 @@ class DeepSwitch(Switch):
             self._line_up(voq)
             self._grant(egress, now)
         else:
-            voq.credit_bytes += voq.grants.pop(0)
+            told_bytes = voq.grants.pop(0)
+            voq.credit_bytes += told_bytes
             self._cross(voq, now)
+        return told_bytes > 0
 
     def _line_up(self, voq: Voq) -> None:
         """A queue that can be granted something stands in line, once."""
@@ -273,22 +277,24 @@ class DeepSwitch(Switch):
         if not out.serve_pending:
             out.kick(now)
 
-    def _drop_for(self, egress: i64, classes: i64, now: i64) -> i64:
-        """Drop what waits for an egress in VOQs of these classes (a mask); returns how many frames."""
-        dropped: i64 = 0
+    def _drop_for(self, egress: i64, classes: i64, reason: i64, now: i64) -> None:
+        """Drop what waits for an egress in VOQs of these classes (a mask)."""
+        out = self.ports[egress]
         for voq in self.voqs.values():
             if voq.egress == egress and (classes >> voq.priority) & 1:
                 while voq.head is not None:
                     frame = voq.pop()
                     self.buffer.release(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
-                    dropped += 1
+                    if reason == LINK_DOWN_DROP:
+                        out.lose(frame)
+                    else:
+                        out.drop(frame, reason)
                 voq.forget(self.initial_credit_bytes)
                 voq.standing = False
         for priority in range(PRIORITIES):
             if (classes >> priority) & 1:
                 self._lines[(egress << 3) | priority] = []
-                self.ports[egress].voq_bytes[priority] = 0
-        return dropped
+                out.voq_bytes[priority] = 0
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
         if op == CREDITS:

@@ -142,15 +142,22 @@ class SwitchPort(Port):
         priority: i64 = 0
         while priority < 8:
             while (self.waiting >> priority) & 1:
-                self.take(priority, now)
-                self.lost_link_down += 1
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.lose(frame)
             priority += 1
 
     def discard(self, priority: i64, now: i64) -> None:
         """Drop what waits in a queue: a watchdog saw a storm."""
         while (self.waiting >> priority) & 1:
-            self.take(priority, now)
-            self.dropped[WATCHDOG_DROP] += 1
+            frame = self.take(priority, now)
+            if frame is not None:
+                self.drop(frame, WATCHDOG_DROP)
+
+    def drop(self, frame: Frame, reason: i64) -> None:
+        """A frame that was to leave here, or had entered here, is lost; see `actors.switch.switch`."""
+        self.dropped[reason] += 1
+        self.owner.mix_drop(self.number, reason, frame)
 
     def head_bytes(self, priority: i64) -> i64:
         """The size on the wire of the first frame of a priority that has one."""

@@ -132,7 +132,7 @@ class Switch(Device):
         ttl: i64 = frame.ttl - 1
         frame.ttl = ttl
         if ttl <= 0:
-            port.dropped[TTL_EXPIRED] += 1
+            port.drop(frame, TTL_EXPIRED)
             return
         dst: i64 = frame.dst
         group = self._groups[dst >> PREFIX_SHIFT]
@@ -155,7 +155,7 @@ class Switch(Device):
                 else:
                     exit_number = self._choice(router, frame, group, port_number, now)
         if exit_number < 0:
-            port.dropped[NO_ROUTE] += 1
+            port.drop(frame, NO_ROUTE)
             return
         out = ports[exit_number]
         priority: i64 = frame.priority
@@ -191,18 +191,18 @@ class Switch(Device):
         """A frame that cannot leave at once: into the buffer and its egress queue, or dropped."""
         priority: i64 = frame.priority
         if not out.up:
-            out.lost_link_down += 1
+            out.lose(frame)
             return
         if (out.discarding >> priority) & 1:
-            out.dropped[WATCHDOG_DROP] += 1
+            out.drop(frame, WATCHDOG_DROP)
             return
         frame.ingress = place
         if out.limited and not self.buffer.groups[place].lossless and out.over_limit(frame):
-            port.dropped[EGRESS_LIMIT] += 1
+            port.drop(frame, EGRESS_LIMIT)
             return
         verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
-            port.dropped[verdict] += 1
+            port.drop(frame, verdict)
             return
         out.enqueue(frame)
         if not out.serve_pending:
@@ -257,31 +257,32 @@ class Switch(Device):
         if len(self.watches) > 0:
             self.watches[port].paused(self.ports[port].blocked & ~pfc.held, now)
 
-    def on_timer(self, kind: i64, port: i64, subject: i64) -> None:
+    def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
         if kind == SERVE:
             self.ports[port].on_serve(now)
-            return
+            return False
+        if kind == WATCHDOG:
+            return self.watches[port].expire(subject, now)
         if kind == LINK_STATE:
+            changed: bool = self.ports[port].up != (subject == 1)
             self.ports[port].set_link(subject == 1, now)
             router = self.router
             if router is not None:
                 router.link_changed(port, subject == 1)
-        elif kind == CONFIGURATION:
-            if port == SETTLED:
+            return changed
+        if kind == CONFIGURATION:
+            if port == SETTLED:  # the changes themselves were faults
                 self._settling = False
                 self.compute_groups()
             else:
                 self._route_change(subject)
-        elif kind == WATCHDOG:
-            self.watches[port].expire(subject, now)
-        else:
-            pfc = self.ports[port].pfc
-            assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
-            if kind == PAUSE_EXPIRY:
-                pfc.expire(subject, now)
-            else:
-                pfc.refresh(subject, now)
+            return False
+        pfc = self.ports[port].pfc
+        assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
+        if kind == PAUSE_EXPIRY:
+            return pfc.expire(subject, now)
+        return pfc.refresh(subject, now)
 
     def _route_change(self, subject: i64) -> None:
         """Routing learns that a link went down or came back: subject = link x 2 + up."""

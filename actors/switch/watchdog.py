@@ -58,8 +58,8 @@ class PauseWatch:
             fresh >>= 1
             priority += 1
 
-    def expire(self, priority: i64, now: i64) -> None:
-        """Time to look at a class."""
+    def expire(self, priority: i64, now: i64) -> bool:
+        """Time to look at a class; whether a storm began or ended."""
         bit: i64 = 1 << priority
         self._watching &= ~bit
         if (self.stormy & bit) != 0:
@@ -68,14 +68,17 @@ class PauseWatch:
                 self._look_again(priority, quiet_ps)
             else:
                 self._restore(priority, now)
+                return True
         elif (self.port.blocked & ~self.pfc.held & bit) != 0:
             due_ps: i64 = self.pfc.since_ps[priority] + self.detection_ps
             if due_ps > now:
                 self._look_again(priority, due_ps)
             elif (self.port.waiting & bit) != 0 or self.port.voq_bytes[priority] > 0:
                 self._storm(priority, now)
+                return True
             else:
                 self._look_again(priority, now + self.detection_ps)
+        return False
 
     def _storm(self, priority: i64, now: i64) -> None:
         bit: i64 = 1 << priority

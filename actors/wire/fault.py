@@ -100,6 +100,8 @@ FAULT_OPERATIONS: Final = (
     "gpu_gone",
     "flip",
 )
+PORT_FAULTS: Final[i64] = 0x400BFA
+"""A bit for each operation whose place is a port."""
 SETTINGS: Final = frozenset({3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19})
 """What a snapshot does not hold by itself, and a device sets again after loading one."""
 LOGGED: Final = frozenset({2, 3, 8, 9, 10, 11, 12, 13, 14, 15})

@@ -195,6 +195,11 @@ class Frame(Event):
         self.data: bytes | None = None
 
 
+def packet_word(frame: Frame) -> i64:
+    """PSN, queue pair and size of a packet in 62 bits."""
+    return (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
+
+
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:
     """Bytes that a packet occupies on a link, preamble and gap included; `payload_bytes` before padding."""
     extra: i64 = 0

@@ -12,6 +12,7 @@ two machines, or one machine on two days, can be compared by the ratio of the tw
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from time import process_time
 from typing import Any, Final, NamedTuple
 
@@ -28,61 +29,259 @@ class Case(NamedTuple):
     scenario: Callable[[], dict[str, Any]]
 
 
-def _scenario(name: str, hosts: int, workload: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": name,
-        "seed": 1,
-        "topology": {
-            "kind": "ai_zone",
-            "racks": max(hosts // HOSTS_PER_LEAF, 2),
-            "hosts_per_rack": HOSTS_PER_LEAF,
-            "gpus_per_host": 1,
-            "spines": SPINES,
-            "link": "400G",
-            "nic_delay": "500ns",
-            "uplink_delay": "500ns",
+_EVERY_KEY: Final[dict[str, Any]] = {
+    "description": "",
+    "seed": 1,
+    "routing": {
+        "policy": "e_ecmp",
+        "hash": "mix",
+        "fields": ["src", "dst", "protocol", "udp_source", "udp_destination", "qpn"],
+        "polynomial": [],
+        "bit_offset": [0],
+        "seed": "per_switch",
+        "weights": "equal",
+        "link_weights": [],
+        "convergence": "1ms",
+    },
+    "switch": {
+        "config_db": "",
+        "latency": "0s",
+        "forwarding": "store_and_forward",
+        "buffer": {
+            "alpha": "1/8",
+            "xoff": "auto",
+            "xon": "auto",
+            "xon_offset": "auto",
+            "reserve": "4KiB",
+            "headroom": "auto",
+            "pool": "64MB",
+            "headroom_pool": "auto",
+            "pools": [],
+            "profiles": [],
+            "egress_limit": "0B",
+            "egress_alpha": 0,
         },
-        "switch": {"latency": 0},
-        "nic": {"latency": 0},
-        "transport": {"mtu": 4096, "ack_every": 1},
-        "jobs": [{"name": "bench", "workload": workload}],
+        "deep_buffer": {
+            "where": "auto",
+            "switches": [],
+            "port_buffer": "64MB",
+            "alpha": 1,
+            "credit_delay": "3.8us",
+            "initial_credit": "256KiB",
+            "credit_growth": 2,
+            "most_credit": "1MiB",
+        },
+        "pfc": {
+            "enabled": True,
+            "priorities": [3, 6],
+            "quanta": 65535,
+            "response": "auto",
+            "watchdog": {"enabled": False, "detection": "200ms", "restoration": "200ms", "action": "drop"},
+            "off": [],
+            "one_way": [],
+        },
+        "ecn": {
+            "kmin": "800KB",
+            "kmax": "3200KB",
+            "pmax": "1/5",
+            "enabled": False,
+            "reference": "400Gbps",
+            "scaled": True,
+            "priorities": [3],
+            "profiles": [],
+        },
+        "scheduling": {"strict": [0, 1, 2, 3, 4, 5, 6, 7], "weights": [1, 1, 1, 1, 1, 1, 1, 1]},
+        "qos": {
+            "dscp_to_tc": {},
+            "tc_to_queue": {},
+            "tc_to_priority_group": {},
+            "pfc_priority_to_queue": {},
+            "exceptions": [],
+        },
+        "static_routes": [],
+    },
+    "link": {"bit_errors": [], "flow_control": "pfc", "credits": {"buffer": "256KiB", "update": "auto"}},
+    "nic": {
+        "latency": "0s",
+        "pfc_response": "auto",
+        "bond": "per_qp",
+        "corrupt_every": 0,
+        "ttl": 64,
+        "arbiter": {"policy": "round_robin"},
+        "receive": {
+            "enabled": False,
+            "rate": "504Gbps",
+            "buffer": "512KiB",
+            "xoff": "auto",
+            "xon": "auto",
+            "nics": [],
+        },
+        "dscp": {},
+    },
+    "transport": {
+        "mtu": 4096,
+        "timeout": 14,
+        "retry_count": 7,
+        "recovery": {"scheme": "go_back_n", "placement": "in_order", "reorder": 128, "window": "1MB"},
+        "congestion_control": {"algorithm": "none", "cnp_interval": "50us", "cnp_priority": 6},
+        "adaptive_retransmission": {"enabled": False, "least": "64us"},
+        "receive_queue": {"depth": 0, "repost": "0s"},
+        "rnr_timer": 12,
+        "rnr_retry": 7,
+        "remote_access": "read_write",
+        "max_rd_atomic": 16,
+        "ack_every": 1,
+        "udp_source_port": "per_qp",
+        "data_priority": 3,
+        "control_priority": 6,
+        "ack_priority": 6,
+    },
+    "host": {
+        "link_rate": "512Gbps",
+        "link_delay": "250ns",
+        "proxy_cost": "0s",
+        "pcie": {"enabled": False, "rate": "504Gbps", "nics": []},
+        "nvlink": {"enabled": True, "rate": "3.6Tbps", "delay": "250ns"},
+    },
+    "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
+    "ncclx": {
+        "channels": 1,
+        "ring_order": "by_channel",
+        "sms_per_channel": 0,
+        "buffsize": "4MiB",
+        "steps": 8,
+        "chunk_steps": 4,
+        "slice_steps": 2,
+        "p2p_chunk": "auto",
+        "qps_per_connection": 1,
+        "qp_policy": "round_robin",
+        "dqplb": {"segment": "512KiB", "most_outstanding": 128},
+        "outstanding": {"connection": "auto", "rack": "auto", "zone": "auto", "pod": "auto"},
+        "zero_copy": False,
+        "admission": "receiver_driven",
+        "control": "own_class",
+        "init": {"store": "none", "operation": "125us", "lanes": 3, "barriers": "quadratic"},
+        "tuner": {
+            "base": "8.4us",
+            "hop": "5us",
+            "hop_inside": "3.4us",
+            "nic_rate": "auto",
+            "nvlink_rate": "auto",
+            "among": ["ring", "double_binary_tree"],
+        },
+        "watchdog": "auto",
+        "flight_recorder": 16,
+        "env": {},
+    },
+    "payload": "sizes",
+    "control": {"management_delay": "100us"},
+    "run": {"stall_after": "auto", "sample_every": "100us", "max_time": "60s", "repeat": False},
+    "jobs": [
+        {
+            "name": "bench",
+            "ranks": "all",
+            "order": "contiguous",
+            "placement": "numbered",
+            "start": "0s",
+            "enabled": True,
+            "data_priority": "auto",
+            "submitted": False,
+            "absent": [],
+        }
+    ],
+    "faults": [],
+    "expect": [],
+}
+"""Every key of a scenario but its name, and what differs from case to case: `topology`, `workload` of jobs.
+So a default that changes later changes no figure; a test demands each new key here."""
+
+_FLOWS: Final = {"kind": "flows", "verb": "write", "qps": 1, "message": "auto"}
+_PERMUTATION: Final = {**_FLOWS, "pattern": "permutation", "racks": "any"}
+_COLLECTIVE: Final = {
+    "kind": "collective",
+    "dtype": "fp32",
+    "redop": "sum",
+    "root": 0,
+    "counts": [],
+    "split": [],
+    "iterations": 1,
+    "warmup": 0,
+}
+
+
+def over(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A copy of `base` with these changes, section by section."""
+    made = deepcopy(base)
+    for key, value in changes.items():
+        before = made.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            made[key] = over(before, value)
+        else:
+            made[key] = deepcopy(value)
+    return made
+
+
+def _ai_zone(racks: int, hosts_per_rack: int, gpus_per_host: int) -> dict[str, Any]:
+    return {
+        "kind": "ai_zone",
+        "racks": racks,
+        "hosts_per_rack": hosts_per_rack,
+        "gpus_per_host": gpus_per_host,
+        "spines": SPINES,
+        "uplinks_per_leaf_spine": 1,
+        "link": "400G",
+        "uplink": "400G",
+        "nic_delay": "500ns",
+        "uplink_delay": "500ns",
     }
 
 
+def _scenario(name: str, hosts: int, workload: dict[str, Any]) -> dict[str, Any]:
+    (job,) = _EVERY_KEY["jobs"]
+    topology = _ai_zone(max(hosts // HOSTS_PER_LEAF, 2), HOSTS_PER_LEAF, 1)
+    return over(_EVERY_KEY, {"name": name, "topology": topology, "jobs": [{**job, "workload": workload}]})
+
+
 def _permutation(hosts: int, size: str) -> Case:
-    workload = {"kind": "flows", "pattern": "permutation", "size": size}
+    workload = {**_PERMUTATION, "size": size}
     name = f"permutation-{hosts}"
     return Case(name, f"{hosts}-host permutation of {size}", lambda: _scenario(name, hosts, workload))
 
 
 def _verb(verb: str) -> Case:
-    workload = {"kind": "flows", "pattern": "permutation", "size": "2MiB", "message": "64KiB", "verb": verb}
+    workload = {**_PERMUTATION, "size": "2MiB", "message": "64KiB", "verb": verb}
     name = f"{verb}-64"
 
     def made() -> dict[str, Any]:
         case = _scenario(name, 64, workload)
-        case["transport"]["receive_queue"] = {"depth": 256}
+        case["transport"]["receive_queue"]["depth"] = 256
         return case
 
     return Case(name, f"64-host permutation of 2MiB, verb {verb}, 64KiB a message", made)
 
 
+RECOVERIES: Final[dict[str, dict[str, Any]]] = {
+    "go_back_n": _EVERY_KEY["transport"]["recovery"],
+    "selective_repeat": {"scheme": "selective_repeat", "reorder": 0, "window": "1MB"},
+}
+
+
 def _lossy(scheme: str) -> Case:
-    workload = {"kind": "flows", "pattern": "permutation", "size": "4MiB", "message": "1MiB"}
+    workload = {**_PERMUTATION, "size": "4MiB", "message": "1MiB"}
     name = f"lossy-{scheme.replace('_', '-')}-64"
 
     def made() -> dict[str, Any]:
         case = _scenario(name, 64, workload)
         case["nic"]["corrupt_every"] = 256
-        case["transport"]["recovery"] = {"scheme": scheme}
-        case["transport"]["adaptive_retransmission"] = {"enabled": True}
+        case["transport"]["recovery"] = deepcopy(RECOVERIES[scheme])
+        case["transport"]["adaptive_retransmission"]["enabled"] = True
         return case
 
     return Case(name, f"64-host permutation of 4MiB, one packet in 256 lost, {scheme}", made)
 
 
 def _short_of_receives() -> dict[str, Any]:
-    workload = {"kind": "flows", "pattern": "permutation", "size": "1MiB", "message": "4KiB", "verb": "send"}
+    workload = {**_PERMUTATION, "size": "1MiB", "message": "4KiB", "verb": "send"}
     case = _scenario("rnr-64", 64, workload)
     case["transport"] |= {"receive_queue": {"depth": 32, "repost": "200ns"}, "rnr_timer": 1}
     return case
@@ -90,19 +289,14 @@ def _short_of_receives() -> dict[str, Any]:
 
 def _with(name: str, title: str, sections: dict[str, Any]) -> Case:
     """The permutation of 64 hosts with something switched on: compare with `permutation-64`."""
-    workload = {"kind": "flows", "pattern": "permutation", "size": "8MiB"}
-
-    def scenario() -> dict[str, Any]:
-        made = _scenario(name, 64, workload)
-        for key, section in sections.items():
-            made[key] = made.get(key, {}) | section
-        return made
-
-    return Case(name, f"64-host permutation with {title}", scenario)
+    workload = {**_PERMUTATION, "size": "8MiB"}
+    return Case(
+        name, f"64-host permutation with {title}", lambda: over(_scenario(name, 64, workload), sections)
+    )
 
 
 def _ring(ranks: int, size: str = "16MiB") -> Case:
-    workload = {"kind": "collective", "op": "all_reduce", "sizes": [size]}
+    workload = {**_COLLECTIVE, "op": "all_reduce", "algorithm": "ring", "sizes": [size]}
     name = f"ring-{ranks}"
     return Case(
         name, f"ring all_reduce of {size} over {ranks} ranks", lambda: _scenario(name, ranks, workload)
@@ -110,22 +304,49 @@ def _ring(ranks: int, size: str = "16MiB") -> Case:
 
 
 def _all_to_all(ranks: int, size: str = "16MiB", **more: int) -> Case:
-    workload = {"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": [size], **more}
+    workload = {**_COLLECTIVE, "op": "all_to_all", "algorithm": "direct", "sizes": [size], **more}
     name = f"all-to-all-{ranks}"
     return Case(
         name, f"direct all_to_all of {size} over {ranks} ranks", lambda: _scenario(name, ranks, workload)
     )
 
 
+_HASHED: Final[dict[str, Any]] = _EVERY_KEY["routing"]
+_BY_FLOWLET: Final = {"gap": "128us", "entries": 4096}
+
 ROUTINGS: Final[dict[str, dict[str, Any]]] = {
-    "ecmp": {"policy": "ecmp"},
-    "crc32": {"policy": "e_ecmp", "hash": "crc32"},
-    "path-pinning": {"policy": "path_pinning"},
-    "flowlet": {"policy": "flowlet"},
-    "spray": {"policy": "spray"},
-    "adaptive": {"policy": "adaptive"},
-    "adaptive-packet": {"policy": "adaptive", "granularity": "packet"},
-    "traffic-engineering": {"policy": "traffic_engineering", "interval": "50us"},
+    "ecmp": {
+        **_HASHED,
+        "policy": "ecmp",
+        "fields": ["src", "dst", "protocol", "udp_source", "udp_destination"],
+    },
+    "crc32": {**_HASHED, "policy": "e_ecmp", "hash": "crc32"},
+    "path-pinning": {**_HASHED, "policy": "path_pinning"},
+    "flowlet": {**_HASHED, **_BY_FLOWLET, "policy": "flowlet"},
+    "spray": {**_HASHED, "policy": "spray", "order": "round_robin", "allow_reordering": False},
+    "adaptive": {
+        **_HASHED,
+        **_BY_FLOWLET,
+        "policy": "adaptive",
+        "granularity": "flowlet",
+        "allow_reordering": False,
+    },
+    "adaptive-packet": {
+        **_HASHED,
+        **_BY_FLOWLET,
+        "policy": "adaptive",
+        "granularity": "packet",
+        "allow_reordering": False,
+    },
+    "traffic-engineering": {
+        **_HASHED,
+        "policy": "traffic_engineering",
+        "interval": "50us",
+        "entries": 1024,
+        "threshold": "10G",
+        "fill": 1,
+        "hysteresis": "1/20",
+    },
 }
 """What is measured against `permutation-64`, which routes by the default, `e_ecmp`."""
 
@@ -135,26 +356,28 @@ def _routing(name: str) -> Case:
     case = f"routing-{name}"
 
     def scenario() -> dict[str, Any]:
-        made = _scenario(case, 64, {"kind": "flows", "pattern": "permutation", "size": "8MiB"})
-        made["transport"]["recovery"] = {
-            "scheme": "go_back_n",
-            "placement": "out_of_order",
-            "window": "16MiB",
-            "reorder": 4096,
-        }
-        made["control"] = {"management_delay": "5us"}
-        return {**made, "routing": ROUTINGS[name]}
+        made = _scenario(case, 64, {**_PERMUTATION, "size": "8MiB"})
+        window = {"placement": "out_of_order", "window": "16MiB", "reorder": 4096}
+        made = over(made, {"transport": {"recovery": window}, "control": {"management_delay": "5us"}})
+        return {**made, "routing": deepcopy(ROUTINGS[name])}
 
     return Case(case, f"64-host permutation of 8MiB, routing {name.replace('-', ' ')}", scenario)
 
 
 def _one_flow() -> dict[str, Any]:
-    flow = {"src": 0, "dst": 8, "size": "512MiB"}
-    return _scenario("one-flow", 16, {"kind": "flows", "pattern": "list", "flows": [flow]})
+    flow = {"src": 0, "dst": 8, "size": "512MiB", "start": 0, "priority": "auto"}
+    return _scenario("one-flow", 16, {**_FLOWS, "pattern": "list", "flows": [flow]})
 
 
 def _incast() -> dict[str, Any]:
-    workload = {"kind": "flows", "pattern": "incast", "fan_in": 16, "size": "16MiB"}
+    workload = {
+        **_FLOWS,
+        "pattern": "incast",
+        "racks": "any",
+        "fan_in": 16,
+        "destination": 0,
+        "size": "16MiB",
+    }
     return _scenario("incast-16", 64, workload)
 
 
@@ -176,25 +399,35 @@ QUICKSTART: Final[dict[str, Any]] = {
 
 
 def _quickstart() -> dict[str, Any]:
-    workload = {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB", "2MiB", "4MiB", "8MiB"]}
-    return {
-        "name": "quickstart",
-        **QUICKSTART,
-        "jobs": [{"name": "bench", "ranks": "all", "workload": workload}],
-        "faults": [{"at": "300us", "kind": "link_down", "target": "rtsw-0:ctsw-3", "for": "200us"}],
-    }
+    sizes = ["1MiB", "2MiB", "4MiB", "8MiB"]
+    made = _scenario(
+        "quickstart", 64, {**_COLLECTIVE, "op": "all_reduce", "algorithm": "ring", "sizes": sizes}
+    )
+    made["topology"] = _ai_zone(4, 2, 8)
+    made["faults"] = [{"at": "300us", "kind": "link_down", "target": "rtsw-0:ctsw-3", "for": "200us"}]
+    latency = {"switch": {"latency": "300ns"}, "nic": {"latency": "300ns"}}
+    return over(over(made, latency), QUICKSTART)
 
 
 def _bonded() -> dict[str, Any]:
-    made = _scenario("bond-64", 64, {"kind": "flows", "pattern": "permutation", "size": "8MiB"})
+    made = _scenario("bond-64", 64, {**_PERMUTATION, "size": "8MiB"})
     made["topology"] = {
         "kind": "dcn_plus",
         "pods": 1,
         "segments_per_pod": 8,
         "hosts_per_segment": 8,
         "gpus_per_host": 1,
+        "nic_ports": 2,
         "aggs_per_pod": 8,
         "links_per_tor_agg": 1,
+        "cores": 128,
+        "core_uplinks_per_agg": 64,
+        "tor_oversubscription": 1,
+        "agg_oversubscription": 1,
+        "link": "200G",
+        "nic_delay": "500ns",
+        "agg_delay": "500ns",
+        "core_delay": "500ns",
     }
     return made
 
@@ -232,36 +465,66 @@ CASES: Final[dict[str, Case]] = {
 """By name, in the order in which they are run."""
 
 
-_STATIC: Final = {"priorities": [3], "xoff": "500KB", "xon": "400KB"}
+_STATIC: Final = {
+    "priorities": [3],
+    "switches": [],
+    "alpha": "1/8",
+    "xoff": "500KB",
+    "xon": "400KB",
+    "xon_offset": "auto",
+    "reserve": "4KiB",
+    "headroom": "auto",
+}
+_DCQCN: Final = {
+    "gain_bits": 8,
+    "alpha_timer": "55us",
+    "increase_timer": "55us",
+    "byte_counter": "10MB",
+    "fast_recovery": 5,
+    "least": "10M",
+}
+_BY_DELAY: Final = {"target": "25us", "beta_thousandths": 800, "most_decrease_thousandths": 500}
+_HPCC: Final = {
+    "base_rtt": "auto",
+    "eta": "19/20",
+    "max_stage": 5,
+    "flows": 100,
+    "additive": "auto",
+    "int": "42B",
+}
+
+
+def _control(algorithm: str, knobs: dict[str, Any]) -> dict[str, Any]:
+    return {"transport": {"congestion_control": {"algorithm": algorithm, **knobs}}}
+
+
+_MARKING: Final = {"switch": {"ecn": {"enabled": True}}}
+_WEIGHTED: Final = {"policy": "weighted", "strict": [6], "weights": [1, 1, 1, 1, 1, 1, 1, 1]}
 
 
 FEATURES: Final[dict[str, Case]] = {
     case.name: case
     for case in (
         _with("with-receive", "a way to memory of 63GB/s", {"nic": {"receive": {"enabled": True}}}),
-        _with("with-arbiter", "weighted arbiters", {"nic": {"arbiter": {"policy": "weighted"}}}),
-        _with("with-hpcc", "HPCC", {"transport": {"congestion_control": {"algorithm": "hpcc"}}}),
+        _with("with-arbiter", "weighted arbiters", {"nic": {"arbiter": _WEIGHTED}}),
+        _with("with-hpcc", "HPCC", _control("hpcc", _HPCC)),
         _with(
             "with-dcqcn",
             "DCQCN",
-            {
-                "switch": {"ecn": {"enabled": True}},
-                "transport": {
-                    "congestion_control": {"algorithm": "dcqcn", "additive": "400M", "hyper": "4G"}
-                },
-            },
+            _MARKING | _control("dcqcn", {**_DCQCN, "additive": "400M", "hyper": "4G"}),
         ),
-        _with("with-ecn", "RED marking", {"switch": {"ecn": {"enabled": True}}}),
+        _with("with-ecn", "RED marking", _MARKING),
         _with("with-watchdog", "PFC watchdogs", {"switch": {"pfc": {"watchdog": {"enabled": True}}}}),
         _with(
             "with-hybrid",
             "round trip and ECN together",
-            {
-                "switch": {"ecn": {"enabled": True}},
-                "transport": {"congestion_control": {"algorithm": "hybrid"}},
-            },
+            _MARKING | _control("hybrid", {**_DCQCN, **_BY_DELAY, "additive": "40M", "hyper": "400M"}),
         ),
-        _with("with-swift", "Swift", {"transport": {"congestion_control": {"algorithm": "swift"}}}),
+        _with(
+            "with-swift",
+            "Swift",
+            _control("swift", {**_BY_DELAY, "additive_thousandths": 1000, "window": "1MB"}),
+        ),
         _with("with-credits", "credits in place of PFC", {"link": {"flow_control": "credits"}}),
         _with(
             "with-profiles",

@@ -137,9 +137,9 @@ class _Shown(Observer):
         self.operations = progress.operations
         self._terminal.progressed(progress)
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Pass it on."""
-        self._terminal.sampled(sample, digests)
+        self._terminal.sampled(sample, mixes)
 
     def noted(self, line: str) -> None:
         """Pass it on."""

@@ -115,7 +115,7 @@ class Terminal(Observer):
             done = min(progress.delivered_bytes, self._planned_bytes)
             self._bar.update(self._bar.task_ids[0], completed=done, virtual_ps=progress.virtual_ps)
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Nothing is shown of single samples."""
 
     def noted(self, line: str) -> None:

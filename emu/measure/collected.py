@@ -34,7 +34,8 @@ class DeviceRecord:
     """What one device counted and reported. `counters` are the values of `series`, in the same order."""
 
     number: int
-    digest: int
+    mixes: Sequence[int]
+    """Of what concerns no port, then by port: `Device.mixes`."""
     executed: int
     frames_received: int
     data_frames_received: int

@@ -1,9 +1,11 @@
 """The digest of a run: one number that says whether two runs gave the same answer.
 
-Every device keeps a 63-bit mix of the events it executed, in order. The digest of a run is SHA-256 over, in
-device order: the device's number, its mix, its final counters, its end states (sequence numbers of queue
-pairs, results of jobs) and the rows it reports. One picosecond, one PSN or one ECN bit that changes anywhere
-changes it; how the devices were spread over workers, slices and windows does not.
+Every port of every device keeps a 62-bit mix of what the model did there, in order, and every device one of
+what concerns no port (`actors.kernel.mixing`). The digest of a run is SHA-256 over, in device order: the
+number of the device, its mixes with their places, its final counters, its end states (sequence numbers of
+queue pairs, results of jobs) and the rows it reports. One picosecond, one PSN or one ECN bit that changes
+anywhere changes it; how the devices were spread over workers, slices and windows, and in which events the
+engine did the work, does not.
 
 What is fed to the hash is unambiguous: every integer is eight bytes, every list is preceded by its length,
 and every name by the length of its UTF-8 text.
@@ -18,7 +20,7 @@ from typing import Final
 
 from emu.measure.collected import DeviceRecord
 
-FORMAT: Final = b"emu digest 1\n"
+FORMAT: Final = b"emu digest 2\n"
 """Hashed first, so that another way of hashing never looks like another answer."""
 
 
@@ -26,7 +28,8 @@ def run_digest(devices: Iterable[DeviceRecord]) -> str:
     """The run's digest in hexadecimal; `devices` are all devices of the run, in any order."""
     hashed = hashlib.sha256(FORMAT)
     for record in sorted(devices, key=lambda record: record.number):
-        hashed.update(_integers((record.number, record.digest)))
+        hashed.update(_integers((record.number,)))
+        hashed.update(_integers([part for at in enumerate(record.mixes) if at[1] for part in at]))
         hashed.update(_integers(record.counters))
         hashed.update(_integers(record.end_states))
         hashed.update(_integers((len(record.results),)))

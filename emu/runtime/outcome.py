@@ -6,7 +6,7 @@ ran in one process or on a cluster. Times are virtual and in ps unless a name sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -140,8 +140,8 @@ class Observer:
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """A live run was changed: fault `fault` was injected or cleared. `scenario` is what it is now."""
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        """Every worker passed a sampling point; `digests` are the mixes of the devices there, by number.
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        """Every worker passed a sampling point; `mixes` are those of the devices there, by number.
 
         Each sampling point is heard of once, in order, also where the run goes back to a snapshot.
         """

@@ -16,7 +16,7 @@ class Share(NamedTuple):
 
     time_ps: int
     counters: dict[int, tuple[int, ...]]
-    digests: dict[int, int]
+    mixes: dict[int, tuple[int, ...]]
 
 
 class Sampler:
@@ -27,6 +27,7 @@ class Sampler:
         self._shares: deque[Share] = deque()
         self._executed: dict[int, int] = {}
         self._last: dict[int, tuple[int, ...]] = {}
+        self._mixes: dict[int, tuple[int, ...]] = {}
         """What was read of each device after so many events; idle devices are not read again."""
 
     def act(self, sync: SyncPoint) -> None:
@@ -37,9 +38,9 @@ class Sampler:
                 number, executed = device.number, device.executed
                 if self._executed.get(number) != executed:
                     self._last[number] = tuple(device.counters())
+                    self._mixes[number] = tuple([int(mix) for mix in device.mixes])
                     self._executed[number] = executed if device.steady() else -1
-            counters = dict(self._last)
-            self._shares.append(Share(sync.time_ps, counters, {one.number: one.digest for one in devices}))
+            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes)))
 
     def drain(self) -> list[Share]:
         """The shares taken since the last call; also from another thread."""
@@ -85,7 +86,7 @@ class Merger:
         del self._waiting[share.time_ps]
         self._told_ps = share.time_ps
         counters = {number: values for one in shares for number, values in one.counters.items()}
-        digests = {number: mix for one in shares for number, mix in one.digests.items()}
+        mixes = {number: table for one in shares for number, table in one.mixes.items()}
         self._observer.sampled(
-            Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(digests.items()))
+            Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(mixes.items()))
         )

@@ -385,7 +385,7 @@ class Fabric:
     def digest(self) -> list[list[int]]:
         """Everything that the run's digest covers, by device."""
         return [
-            [device.number, device.digest, device.executed, *device.counters(), *device.end_states()]
+            [device.number, *device.mixes, device.executed, *device.counters(), *device.end_states()]
             for device in self.devices()
         ]
 

@@ -46,20 +46,20 @@ def path_of(heading: str, key: str) -> str:
     return f"{plain.replace('[]', '[0]')}.{key}"
 
 
-def events_of(overrides: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    """The mix of every device's events."""
+def events_of(overrides: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """The mixes of every device."""
     return _events(tuple(sorted(overrides.items(), key=lambda item: (item[0].count("."), item[0]))))
 
 
-def _events(overrides: tuple[tuple[str, Any], ...]) -> tuple[tuple[int, int], ...]:
+def _events(overrides: tuple[tuple[str, Any], ...]) -> tuple[tuple[int, ...], ...]:
     key = repr(overrides)
     if key not in _KNOWN:
         result = api.run(dict(BASE), overrides=dict(overrides), local=True)
-        _KNOWN[key] = tuple((device.number, device.digest) for device in result.outcome.devices)
+        _KNOWN[key] = tuple((device.number, *device.mixes) for device in result.outcome.devices)
     return _KNOWN[key]
 
 
-_KNOWN: dict[str, tuple[tuple[int, int], ...]] = {}
+_KNOWN: dict[str, tuple[tuple[int, ...], ...]] = {}
 
 
 def changed(heading: str, key: str) -> bool:

@@ -50,7 +50,7 @@ def test_the_order_of_posting_and_building_does_not_matter(seed: int) -> None:
     assert one.digest() == other.digest()
 
 
-def one_transfer(at_ps: int = 1_000, first_psn: int = 5, congested: int = -1) -> list[list[int]]:
+def one_transfer(at_ps: int = 1_000, first_psn: int = 5, congested: int = -1) -> list[tuple[list[int], int]]:
     """Ten packets over a wire; the packet with the number `congested` is marked on its way."""
     fabric = Fabric(scenario(graph([("nic-0", "nic-1")])), [(0, 1)])
     fabric.set_first_psn(0, first_psn)
@@ -63,7 +63,7 @@ def one_transfer(at_ps: int = 1_000, first_psn: int = 5, congested: int = -1) ->
     fabric.tap("nic-0", 0, mark)
     fabric.post(at_ps, 0, 10 * 4096)
     fabric.run()
-    return [[device.digest, device.executed] for device in fabric.devices()]
+    return [(list(device.mixes), device.executed) for device in fabric.devices()]
 
 
 def test_one_picosecond_one_packet_number_and_one_ecn_bit_each_change_the_digest() -> None:

@@ -52,8 +52,9 @@ class Recorder(Program):
     def on_copied(self, host: Host, message: Message, now: int) -> None:
         self.told.append((now, "copied", message.a))
 
-    def on_timer(self, host: Host, subject: int, now: int) -> None:
+    def on_timer(self, host: Host, subject: int, now: int) -> bool:
         self.told.append((now, "timer", subject))
+        return True
 
 
 def fabric(proxy_cost_ps: int, *programs: Recorder) -> tuple[Kernel, Host, dict[int, Listener]]:

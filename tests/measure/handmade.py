@@ -63,7 +63,7 @@ def record(
     """What one device, given by name, handed over."""
     return DeviceRecord(
         number=topology.node_named(name).number,
-        digest=17,
+        mixes=(17,),
         executed=10,
         frames_received=4,
         data_frames_received=3,

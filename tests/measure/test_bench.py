@@ -1,8 +1,10 @@
 """Are the bench cases those that the figures are stated for, and are failures told?"""
 
+from collections.abc import Iterator
+
 import pytest
 
-from emu.cli.bench_cases import CASES, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.cli.bench_cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
 from emu.cli.bench_command import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
@@ -10,6 +12,7 @@ from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.routing import POLICIES
+from emu.scenario.yaml.dump import to_mapping
 
 HOSTS = {
     "one-flow": 16,
@@ -74,6 +77,35 @@ def test_fabric_is_the_one_that_simulators_were_compared_on(name: str) -> None:
     }
     assert (scenario.transport.mtu_bytes, scenario.transport.ack_every) == (4096, 1)
     assert (scenario.switch.latency_ps, scenario.nic.latency_ps, scenario.host.proxy_cost_ps) == (0, 0, 0)
+
+
+def keys(value: object, path: str = "") -> Iterator[str]:
+    """The place of every key of a mapping, and of those in its lists."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield f"{path}.{key}"
+            yield from keys(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for at, item in enumerate(value):
+            yield from keys(item, f"{path}[{at}]")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_figure_depends_on_a_default(name: str) -> None:
+    """Every key of the effective scenario is written in the case: nothing is left for a default to decide."""
+    case = EVERY[name].scenario()
+    written = set(keys(case))
+    effective = to_mapping(load_mapping(case).scenario)
+    assert [key for key in keys(effective) if key not in written] == []
+    assert "default" not in [job["workload"].get("algorithm") for job in case["jobs"]]
+
+
+def test_a_case_is_made_anew_each_time() -> None:
+    spoilt = CASES["lossy-go-back-n-64"].scenario()
+    spoilt["transport"]["recovery"]["window"] = "1KB"
+    spoilt["nic"]["dscp"][3] = 1
+    assert CASES["permutation-64"].scenario()["transport"]["recovery"]["window"] == "1MB"
+    assert CASES["permutation-64"].scenario()["nic"]["dscp"] == {}
 
 
 def test_rates_are_per_cpu_second() -> None:

@@ -112,10 +112,10 @@ def losses(at_end: int, *sampled: tuple[int, int]) -> LinkLosses:
     """Losses of rtsw-0:ctsw-0, counted by rtsw-0 at the end and at sampled times."""
     topology = fabric()
     leaf = topology.node_named("rtsw-0").number
-    last = DeviceRecord(leaf, 0, 0, 0, 0, series=[LOST], counters=[at_end])
+    last = DeviceRecord(leaf, (), 0, 0, 0, series=[LOST], counters=[at_end])
     samples = [Sample(at_ps, {leaf: [lost]}) for at_ps, lost in sampled]
     spine = topology.node_named("ctsw-0").number
-    other = DeviceRecord(spine, 0, 0, 0, 0, series=[], counters=[])
+    other = DeviceRecord(spine, (), 0, 0, 0, series=[], counters=[])
     return LinkLosses(topology, [last, other], samples)
 
 

@@ -1,4 +1,4 @@
-"""Does a comparison name the first device and sync point where two runs part?"""
+"""Does a comparison name the first device, port and sync point where two runs part?"""
 
 import json
 from pathlib import Path
@@ -17,7 +17,12 @@ DEVICES = ((4, "rtsw-0"), (9, "nic-0-0"), (12, "nic-1-0"))
 
 
 def run(digest: str, *points: tuple[int, list[int]]) -> Run:
-    return Run(Path("run"), summary([], digest=digest), DEVICES, tuple(Mixes(*point) for point in points))
+    """A run of three devices; what each did at its port 2 was mixed to these numbers at sync points."""
+    mixed = [
+        Mixes(at_ps, {(number, 3): mix for (number, _), mix in zip(DEVICES, mixes, strict=True)})
+        for at_ps, mixes in points
+    ]
+    return Run(Path("run"), summary([], digest=digest), DEVICES, tuple(mixed))
 
 
 def test_equal_digests_do_not_part() -> None:
@@ -31,18 +36,41 @@ def test_runs_without_a_digest_are_not_called_equal() -> None:
 def test_first_device_that_differs_is_named_with_its_sync_points() -> None:
     one = run("a", (100, [1, 2, 3]), (200, [4, 5, 6]), (300, [7, 8, 9]))
     other = run("b", (100, [1, 2, 3]), (200, [4, 50, 60]), (300, [70, 80, 90]))
-    assert parting(one, other) == ("nic-0-0", 1, 100, 200)
+    assert parting(one, other) == ("nic-0-0", 2, 1, 100, 200)
 
 
 def test_sync_points_that_only_one_run_has_are_passed_over() -> None:
     one = run("a", (100, [1, 2, 3]), (150, [0, 0, 0]), (200, [4, 5, 6]))
     other = run("b", (100, [1, 2, 3]), (200, [4, 5, 60]))
-    assert parting(one, other) == ("nic-1-0", 0, 100, 200)
+    assert parting(one, other) == ("nic-1-0", 2, 0, 100, 200)
+
+
+def test_first_port_of_a_device_is_named_and_what_concerns_none_comes_before_it() -> None:
+    def at(digest: str, *changed: dict[tuple[int, int], int]) -> Run:
+        points = tuple(Mixes(100 * (one + 1), mixed) for one, mixed in enumerate(changed))
+        return Run(Path("run"), summary([], digest=digest), DEVICES, points)
+
+    one = at("a", {(9, 1): 5, (9, 4): 6}, {(9, 0): 7, (9, 4): 8, (12, 1): 9})
+    assert parting(one, at("b", {(9, 1): 5, (9, 4): 6}, {(9, 0): 7, (9, 4): 9})) == (
+        "nic-0-0",
+        3,
+        1,
+        100,
+        200,
+    )
+    assert parting(one, at("b", {(9, 1): 5, (9, 4): 6}, {(9, 4): 9})) == ("nic-0-0", None, 1, 100, 200)
+    assert parting(one, at("b", {(9, 1): 5})) == ("nic-0-0", 3, 0, 0, 100)
+
+
+def test_sync_points_of_one_run_alone_do_not_hide_what_changed_there() -> None:
+    one = run("a", (100, [1, 2, 3]), (150, [4, 5, 6]), (200, [4, 5, 6]))
+    assert parting(one, run("b", (100, [1, 2, 3]), (200, [4, 5, 6]))) == (None, None, 0, 200, None)
+    assert parting(one, run("b", (100, [1, 2, 3]), (200, [1, 5, 6]))) == ("rtsw-0", 2, 0, 100, 200)
 
 
 def test_parting_after_the_last_sync_point_of_both_is_said_to_be_there() -> None:
     found = parting(run("a", (100, [1, 2, 3])), run("b", (100, [1, 2, 3])))
-    assert found == (None, 0, 100, None)
+    assert found == (None, None, 0, 100, None)
 
 
 def test_main_numbers_stand_side_by_side() -> None:
@@ -60,7 +88,7 @@ def test_run_directories_are_compared(tmp_path: Path) -> None:
     write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
     lines = parting_lines(load_run(tmp_path / "a"), load_run(tmp_path / "b"))
     assert lines[0] == "the runs part"
-    assert lines[-1] == "first to differ: rtsw-0, between the sync points 100ps and 200ps"
+    assert lines[-1] == "first to differ: rtsw-0 port 2, between the sync points 100ps and 200ps"
 
 
 def test_scenarios_that_differ_are_shown(tmp_path: Path) -> None:
@@ -90,7 +118,7 @@ def test_command_tells_by_its_exit_status(tmp_path: Path, capsys: pytest.Capture
     assert main(["compare", one, one]) == 0
     assert capsys.readouterr().out.startswith("same answer: digest " + "a" * 64)
     assert main(["compare", one, other]) == 1
-    assert "first to differ: rtsw-0" in capsys.readouterr().out
+    assert "first to differ: rtsw-0 port 2" in capsys.readouterr().out
     assert main(["compare", one, str(tmp_path / "none")]) == 2
 
 
@@ -99,5 +127,5 @@ def test_command_prints_json_and_nothing_else(tmp_path: Path, capsys: pytest.Cap
     write_run(RunDirectory.create("handmade", tmp_path / "b"), "b" * 64, second_mix=22)
     assert main(["compare", "--json", str(tmp_path / "a"), str(tmp_path / "b" / "summary.json")]) == 1
     told = json.loads(capsys.readouterr().out)
-    assert (told["same"], told["parting"]["device"]) == (False, None)
+    assert (told["same"], told["parting"]["device"], told["parting"]["port"]) == (False, None, None)
     assert told["numbers"]["virtual time"] == [10**9, 10**9]

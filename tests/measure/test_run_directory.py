@@ -28,8 +28,12 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
     leaf, controller = (found.number for found in records)
     with directory:
         directory.begin("name: handmade\n", topology, seed=5)
-        directory.sample(Sample(100, {leaf: [10, 0], controller: []}), {leaf: 11, controller: 12})
-        directory.sample(Sample(200, {leaf: [84, 2], controller: []}), {leaf: second_mix, controller: 12})
+        directory.sample(
+            Sample(100, {leaf: [10, 0], controller: []}), {leaf: (0, 0, 0, 11), controller: (12,)}
+        )
+        directory.sample(
+            Sample(200, {leaf: [84, 2], controller: []}), {leaf: (0, 0, 0, second_mix), controller: (12,)}
+        )
         directory.write_results(one, topology, records, {})
     return one
 

@@ -10,10 +10,11 @@ from actors.kernel.device import Series
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.run_directory.samples import (
+    Mixes,
+    MixWriter,
     SampleReader,
     SampleWriter,
     digest_header,
-    digest_line,
     read_digests,
     series_line,
 )
@@ -60,8 +61,20 @@ def test_file_that_broke_off_says_so(tmp_path: Path) -> None:
 
 def test_digests_read_back(tmp_path: Path) -> None:
     path = tmp_path / "digests.jsonl"
-    path.write_text(digest_header([(4, "rtsw-0"), (9, "nic-0-0")]) + digest_line(100, [7, 2**62]))
-    assert read_digests(path) == ([(4, "rtsw-0"), (9, "nic-0-0")], [(100, [7, 2**62])])
+    writer = MixWriter()
+    lines = [
+        writer.text(at_ps, {4: mixes, 9: (2**62 - 1,)}) for at_ps, mixes in ((100, (7,)), (200, (7, 0, 8)))
+    ]
+    path.write_text(digest_header([(4, "rtsw-0"), (9, "nic-0-0")]) + "".join(lines))
+    devices, points = read_digests(path)
+    assert devices == [(4, "rtsw-0"), (9, "nic-0-0")]
+    assert points == [Mixes(100, {(4, 0): 7, (9, 0): 2**62 - 1}), Mixes(200, {(4, 2): 8})]
+
+
+def test_mixes_go_on_behind_a_line_that_was_written_before() -> None:
+    writer = MixWriter()
+    writer.resume({"4": [0, 7, 2, 8]})
+    assert writer.text(300, {4: (7, 0, 9)}) == '{"virtual_ps":300,"mixed":{"4":[2,9]}}\n'
 
 
 @pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n", '{"devices":[]}\n{"x":1}\n'])

@@ -57,7 +57,7 @@ def judged(
 ) -> Verdict:
     one = SeriesExpectation.model_validate(keys)
     lines = [{"virtual_ps": at * US, "changed": {str(LEAF): flat}} for at, flat in HISTORY]
-    record = DeviceRecord(LEAF, 0, 1, 0, 0, LAYOUT, ENDED)
+    record = DeviceRecord(LEAF, (), 1, 0, 0, LAYOUT, ENDED)
     (verdict,) = judge_series(
         [one], lambda: lines, [record], TOPOLOGY, State(jobs or {}), faults, 1000 * US, 100 * US
     )

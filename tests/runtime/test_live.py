@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ class Operator(api.Observer):
         self._stream = Stream(seed, 1, 7)
         self._samples = 0
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        del sample, digests
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        del sample, mixes
         self._samples += 1
         if self._samples > 12 and len(self.made) >= 4:
             self._steering.end()
@@ -103,8 +103,8 @@ class Vandal(Operator):
         self._workers = workers
         self._heard_of_them = 0
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        super().sampled(sample, digests)
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        super().sampled(sample, mixes)
         self.heard_ps.append(sample.virtual_ps)
         self._heard_of_them += 1
         if self._heard_of_them == 4 and self._kills_left:
@@ -152,8 +152,8 @@ class Clearer(api.Observer):
         self._recurring = recurring
         self._samples = 0
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        del sample, digests
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        del sample, mixes
         self._samples += 1
         if self._samples == 2:
             self._steering.inject(self._recurring)

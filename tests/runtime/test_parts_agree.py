@@ -59,7 +59,7 @@ def test_sync_points_change_nothing_and_lie_where_they_lay(seed: int) -> None:
     cut = finished_run(network, min(network.devices, 4), seed, grid)
     assert plain.digest() == whole.digest() == cut.digest()
     assert len(whole.samples) > 5
-    by_time: dict[int, dict[int, int]] = {}
+    by_time: dict[int, dict[int, tuple[int, ...]]] = {}
     for time_ps, part, mixes in cut.samples:
         devices = cut.participants[part].partition.devices
         by_time.setdefault(time_ps, {}).update(

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Notes(Observer):
 
     def __init__(self, act: Any = None) -> None:
         self.workers: tuple[WorkerRecord, ...] = ()
-        self.samples: list[tuple[Sample, dict[int, int]]] = []
+        self.samples: list[tuple[Sample, dict[int, Sequence[int]]]] = []
         self.progress: list[Progress] = []
         self.metrics: list[str] = []
         self.act = act
@@ -56,8 +56,8 @@ class Notes(Observer):
         if act is not None:
             act(self)
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        self.samples.append((sample, dict(digests)))
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        self.samples.append((sample, dict(mixes)))
 
 
 def run(

@@ -4,7 +4,7 @@ In each run something is still being counted when it stalls: pauses told again, 
 sent again. What it waits for is named, and the exit status is 3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +92,8 @@ class Progress(api.Observer):
     def __init__(self) -> None:
         self.samples: list[Sample] = []
 
-    def sampled(self, sample: Sample, digests: Mapping[int, int]) -> None:
-        del digests
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        del mixes
         self.samples.append(sample)
 
     def total(self, at: int, metric: str, devices: tuple[DeviceRecord, ...]) -> int:

@@ -99,13 +99,14 @@ class Toy(Device):
         self.progress += 1
         self.act()
 
-    def on_timer(self, kind: int, port: int, subject: int) -> None:
+    def on_timer(self, kind: int, port: int, subject: int) -> bool:
         if kind == WATCHDOG:
             self.push_timer(self.queue.now_ps + 100_000_000_000, WATCHDOG, 0, 0)
-            return
+            return False
         if kind == JOB and subject == 1 and self.lives:
             self.push_timer(self.queue.now_ps + 700_000_000_000, JOB, 0, 1)
         self.act()
+        return True
 
     def act(self) -> None:
         if not self.number:
@@ -237,7 +238,7 @@ class ToyRun:
         crossings = crossings_of(network, home)
         lookahead = close_lookaheads(parts, crossings)
         self.seed = seed
-        self.samples: list[tuple[int, int, tuple[int, ...]]] = []
+        self.samples: list[tuple[int, int, tuple[tuple[int, ...], ...]]] = []
         """(time, part, mixes) of every sampling point."""
         self.syncs: list[tuple[int, SyncPoint]] = []
         self.participants: list[Participant] = []
@@ -252,7 +253,7 @@ class ToyRun:
         def act(sync: SyncPoint) -> None:
             self.syncs.append((part, sync))
             if sync.sample:
-                self.samples.append((sync.time_ps, part, tuple(d.digest for d in partition.devices)))
+                self.samples.append((sync.time_ps, part, tuple(tuple(d.mixes) for d in partition.devices)))
 
         return act
 

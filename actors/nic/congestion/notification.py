@@ -94,15 +94,18 @@ def lost(nic: Nic, pair: QueuePair, now: i64) -> None:
         set_timer(nic, pair, control)
 
 
-def timer_came(nic: Nic, pair: QueuePair, now: i64) -> None:
-    """The timer of a queue pair's control fired; one that was set anew meanwhile is not due."""
+def timer_came(nic: Nic, pair: QueuePair, now: i64) -> bool:
+    """The timer of a queue pair's control fired; one that was set anew meanwhile is not due. Returns whether
+    it is."""
     control = pair.control
     assert control is not None, pair.qpn
     pair.control_timer_ps = 0
-    if control.timer_ps > 0 and control.timer_ps <= now:
+    due: bool = control.timer_ps > 0 and control.timer_ps <= now
+    if due:
         control.timer_ps = 0
         control.on_timer(now)
     set_timer(nic, pair, control)
+    return due
 
 
 def set_timer(nic: Nic, pair: QueuePair, control: CongestionControl) -> None:

@@ -109,12 +109,13 @@ def told_not_ready(nic: Nic, pair: QueuePair, code: i64, now: i64) -> None:
     nic.push_timer(until_ps, RETRANSMIT, RNR_PORT, pair.index)
 
 
-def rnr_over(nic: Nic, pair: QueuePair, now: i64) -> None:
-    """The wait is over: send again from what was refused."""
+def rnr_over(nic: Nic, pair: QueuePair, now: i64) -> bool:
+    """The wait is over: send again from what was refused. Returns whether the queue pair still waited."""
     pair.waits &= ~WAIT_RNR
     if pair.state == ERROR:
-        return
+        return False
     if pair.una_psn < pair.high_psn:
         nic.recovery.on_timeout(nic, pair, now)
     if pair.has_packets():
         nic.activate(pair, now)
+    return True

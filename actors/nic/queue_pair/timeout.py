@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from actors.nic.nic import Nic
 
 
-def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
-    """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue."""
+def timed_out(nic: Nic, pair: QueuePair, now: i64) -> bool:
+    """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue.
+    Returns whether it is."""
     pair.timer_pending = False
     if pair.una_psn == pair.high_psn or pair.state == ERROR:
-        return
+        return False
     overdue: bool = now >= pair.deadline_ps
     if overdue:
         timeout_ps: i64 = nic.timeout_ps
@@ -46,7 +47,7 @@ def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
             nic.local_ack_timeout_err += 1
         if pair.retries > nic.retry_count:
             fail(nic, pair, STATUS_RETRY_EXCEEDED)
-            return
+            return True
         pair.deadline_ps = now + timeout_ps
     pair.timer_pending = True
     nic.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
@@ -54,6 +55,7 @@ def timed_out(nic: Nic, pair: QueuePair, now: i64) -> None:
         lost(nic, pair, now)
         nic.recovery.on_timeout(nic, pair, now)
         nic.activate(pair, now)
+    return overdue
 
 
 def fail(nic: Nic, pair: QueuePair, status: i64) -> None:

@@ -1,10 +1,10 @@
 """Comparison of two runs: the same answer, or where they part.
 
 Two runs of one scenario and seed must have one digest, whatever they ran on. Where they do not, the mixes of
-every device at every sampled sync point say which device was the first to do something else: at the first
-sync point where any mix differs, every device that differs went its own way since the sync point before, and
-the one with the lowest number is named (the others are counted). A finer answer needs a smaller
-`run.sample_every`.
+every port of every device at every sampled sync point say where something else happened first: at the first
+sync point where any mix differs, whatever differs went its own way since the sync point before, and the
+device with the lowest number is named with the first of its ports (the other devices are counted). A finer
+answer needs a smaller `run.sample_every`.
 
 Runs of different scenarios are compared too: by their main numbers, side by side.
 """
@@ -40,9 +40,11 @@ class Run:
 
 
 class Parting(NamedTuple):
-    """Where two runs part. `device` is None where no sampled sync point shows it."""
+    """Where two runs part. `device` is None where no sampled sync point shows it, `port` where what differs
+    concerns no port."""
 
     device: str | None
+    port: int | None
     others: int
     """How many devices differ besides."""
     after_ps: int
@@ -75,19 +77,38 @@ def parting(one: Run, other: Run) -> Parting | None:
         return None
     agreed_ps = 0
     if one.devices == other.devices:
-        theirs = {point.virtual_ps: point.mixes for point in other.points}
-        for point in one.points:
-            mixes = theirs.get(point.virtual_ps)
-            if mixes is None:
-                continue
-            different = [
-                at for at, (mine, its) in enumerate(zip(point.mixes, mixes, strict=True)) if mine != its
-            ]
+        for virtual_ps, different in _differences(one.points, other.points):
             if different:
-                name = one.devices[different[0]][1]
-                return Parting(name, len(different) - 1, agreed_ps, point.virtual_ps)
-            agreed_ps = point.virtual_ps
-    return Parting(None, 0, agreed_ps, None)
+                device, place = different[0]
+                others = len(dict.fromkeys([number for number, _ in different])) - 1
+                port = place - 1 if place else None
+                return Parting(dict(one.devices)[device], port, others, agreed_ps, virtual_ps)
+            agreed_ps = virtual_ps
+    return Parting(None, None, 0, agreed_ps, None)
+
+
+def _differences(
+    ours: Sequence[Mixes], theirs: Sequence[Mixes]
+) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+    """Each sync point that both have, and where mixes differ there: device and place, in order. Until one
+    differs only what changed since the one before can."""
+    mine: dict[tuple[int, int], int] = {}
+    its: dict[tuple[int, int], int] = {}
+    changed: dict[tuple[int, int], None] = {}
+    behind = iter(theirs)
+    ahead = next(behind, None)
+    for point in ours:
+        mine.update(point.mixed)
+        changed.update(dict.fromkeys(point.mixed))
+        reached_ps = -1
+        while ahead is not None and ahead.virtual_ps <= point.virtual_ps:
+            its.update(ahead.mixed)
+            changed.update(dict.fromkeys(ahead.mixed))
+            reached_ps = ahead.virtual_ps
+            ahead = next(behind, None)
+        if reached_ps == point.virtual_ps:
+            yield point.virtual_ps, sorted(at for at in changed if mine.get(at, 0) != its.get(at, 0))
+            changed.clear()
 
 
 def scenario_difference(one: Run, other: Run) -> list[str]:
@@ -186,8 +207,9 @@ def parting_lines(one: Run, other: Run) -> list[str]:
             lines.append(f"  and {len(difference) - len(shown)} more lines")
     if found.device is not None and found.at_ps is not None:
         others = f", and {found.others} more devices" if found.others else ""
+        where = found.device if found.port is None else f"{found.device} port {found.port}"
         lines.append(
-            f"first to differ: {found.device}, between the sync points {about_time(found.after_ps)} and "
+            f"first to differ: {where}, between the sync points {about_time(found.after_ps)} and "
             f"{about_time(found.at_ps)}{others}"
         )
     elif not one.points or not other.points:

@@ -35,7 +35,7 @@ from actors.fabric.model import Topology
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
 from emu.measure.run_directory.device_state import shown_lines
-from emu.measure.run_directory.samples import SampleWriter, digest_header, digest_line, line, series_line
+from emu.measure.run_directory.samples import MixWriter, SampleWriter, digest_header, line, series_line
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.tables import collectives_csv, flows_csv, ports_csv
 
@@ -156,6 +156,7 @@ class RunDirectory:
         """Whether it held an earlier run."""
         self._lines: dict[str, FileIO] = {}
         self._samples = SampleWriter()
+        self._mixes = MixWriter()
         self._held = -1
         self.resumed = False
         """Whether it is of a run that is gone on with."""
@@ -232,8 +233,10 @@ class RunDirectory:
             if "kind" not in record and record.get("virtual_ps", 0) > until_ps:
                 break
             if "changed" in record:
-                self._samples.resume(record)
+                self._samples.resume(record["changed"])
                 self.earlier.append(record)
+            if "mixed" in record:
+                self._mixes.resume(record["mixed"])
             end += len(text)
         file.truncate(end)
         file.seek(end)
@@ -311,12 +314,13 @@ class RunDirectory:
             self._append("journal.jsonl", text, ends=kind == "end")
         os.fsync(self._lines["journal.jsonl"].fileno())
 
-    def sample(self, sample: Sample, digests: Mapping[int, int]) -> None:
+    def sample(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Append the counters and the mixes of all devices at one sync point."""
-        numbers = sorted(digests)
         if "digests.jsonl" not in self._lines:
-            self._append("digests.jsonl", digest_header((number, self._names[number]) for number in numbers))
-        self._append("digests.jsonl", digest_line(sample.virtual_ps, [digests[one] for one in numbers]))
+            self._append(
+                "digests.jsonl", digest_header((number, self._names[number]) for number in sorted(mixes))
+            )
+        self._append("digests.jsonl", self._mixes.text(sample.virtual_ps, mixes))
         self._append("samples.jsonl", self._samples.text(sample))
 
     def aims(self) -> dict[tuple[int, int], str]:

@@ -10,14 +10,17 @@ the file grows with what happens and not with the fabric. The last line says wha
 each a list of [metric, port, priority, reason], and `devices`, which maps a device's number to its layout. It
 is missing where a run broke off.
 
-`digests.jsonl`: one line for each sync point, `virtual_ps` and `mixes`, the mix of every device in device
-order (the first line says which devices). This is what `emu compare` finds the parting of two runs by.
+`digests.jsonl`: one line for each sync point, `virtual_ps` and, under `mixed`, for each device of which a mix
+changed since the line before, a flat list of place and new mix in turn: place 0 is what concerns no port,
+place p + 1 is port p (`actors.kernel.mixing`). The first line names the devices. This is what `emu compare`
+finds the parting of two runs by.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
@@ -42,41 +45,50 @@ def series_line(devices: Mapping[int, Sequence[Series]]) -> str:
     return line({"layouts": list(layouts), "devices": layout_of})
 
 
-class SampleWriter:
-    """Turns samples into lines of `samples.jsonl`."""
+class ChangeWriter:
+    """Finds what changed in tables of numbers, one for each device, since they were seen before."""
 
     def __init__(self) -> None:
         self._last: dict[int, Sequence[int]] = {}
         self._resumed: dict[int, dict[int, int]] = {}
         """Of devices that were not heard of since `resume`: the values by place."""
 
-    def resume(self, record: Mapping[str, Any]) -> None:
-        """Go on behind a line that was written before: `record` is what it says."""
-        add_changes(self._resumed, record)
+    def resume(self, changed: Mapping[str, Sequence[int]]) -> None:
+        """Go on behind changes that were written down before."""
+        add_changes(self._resumed, changed)
 
-    def text(self, sample: Sample) -> str:
-        """The line of one sample: what changed since the one before."""
+    def changes(self, tables: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+        """Place and new value in turn, by device. A table may have grown, by places that were 0."""
         changed: dict[int, list[int]] = {}
-        for number, values in sorted(sample.counters.items()):
+        for number, values in sorted(tables.items()):
             last = self._last.get(number)
+            if last is values:
+                continue
             if last is None:
-                last = [0] * len(values)
-                for place, value in self._resumed.pop(number, {}).items():
-                    last[place] = value
-            assert len(last) == len(values), (number, len(last), len(values))
+                resumed = self._resumed.pop(number, {})
+                last = [resumed.get(place, 0) for place in range(len(values))]
+            assert len(last) <= len(values), (number, len(last), len(values))
             flat: list[int] = []
-            for place, (before, value) in enumerate(zip(last, values, strict=True)):
+            for place, (before, value) in enumerate(zip_longest(last, values, fillvalue=0)):
                 if before != value:
                     flat += (place, value)
             if flat:
                 changed[number] = flat
-                self._last[number] = values
-        return line({"virtual_ps": sample.virtual_ps, "changed": changed})
+            self._last[number] = values
+        return changed
 
 
-def add_changes(values: dict[int, dict[int, int]], record: Mapping[str, Any]) -> None:
-    """Bring values, by device and place, to where a line of `samples.jsonl` leaves them."""
-    for number, flat in record["changed"].items():
+class SampleWriter(ChangeWriter):
+    """Turns samples into lines of `samples.jsonl`."""
+
+    def text(self, sample: Sample) -> str:
+        """The line of one sample: what changed since the one before."""
+        return line({"virtual_ps": sample.virtual_ps, "changed": self.changes(sample.counters)})
+
+
+def add_changes(values: dict[int, dict[int, int]], changed: Mapping[str, Sequence[int]]) -> None:
+    """Bring values, by device and place, to where the changes of one line leave them."""
+    for number, flat in changed.items():
         values.setdefault(int(number), {}).update(zip(flat[::2], flat[1::2], strict=True))
 
 
@@ -91,7 +103,7 @@ def sample_before(
     for record in records:
         if record["virtual_ps"] > at_ps:
             break
-        add_changes(values, record)
+        add_changes(values, record["changed"])
         last_ps = record["virtual_ps"]
     if last_ps < 0:
         return None
@@ -159,10 +171,10 @@ class SampleSpool:
 
 
 class Mixes(NamedTuple):
-    """The mix of every device at one sync point."""
+    """What was mixed up to one sync point since the one before: by device and place, the mix there."""
 
     virtual_ps: int
-    mixes: list[int]
+    mixed: dict[tuple[int, int], int]
 
 
 def digest_header(devices: Iterable[tuple[int, str]]) -> str:
@@ -170,9 +182,12 @@ def digest_header(devices: Iterable[tuple[int, str]]) -> str:
     return line({"devices": [[number, name] for number, name in devices]})
 
 
-def digest_line(virtual_ps: int, mixes: Sequence[int]) -> str:
-    """The line of one sync point."""
-    return line({"virtual_ps": virtual_ps, "mixes": list(mixes)})
+class MixWriter(ChangeWriter):
+    """Turns the mixes of sync points into lines of `digests.jsonl`."""
+
+    def text(self, virtual_ps: int, mixes: Mapping[int, Sequence[int]]) -> str:
+        """The line of one sync point; `mixes` are the tables of every device, by its number."""
+        return line({"virtual_ps": virtual_ps, "mixed": self.changes(mixes)})
 
 
 def read_digests(path: Path) -> tuple[list[tuple[int, str]], list[Mixes]]:
@@ -180,7 +195,17 @@ def read_digests(path: Path) -> tuple[list[tuple[int, str]], list[Mixes]]:
     try:
         with path.open(encoding="ascii") as lines:
             devices = [(int(number), str(name)) for number, name in json.loads(lines.readline())["devices"]]
-            points = [Mixes(record["virtual_ps"], record["mixes"]) for record in map(json.loads, lines)]
-    except (ValueError, KeyError, TypeError) as error:
+            points = [
+                Mixes(record["virtual_ps"], _by_place(record["mixed"])) for record in map(json.loads, lines)
+            ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: not the digests of a run: {error}") from error
     return devices, points
+
+
+def _by_place(mixed: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
+    return {
+        (int(number), place): mix
+        for number, flat in mixed.items()
+        for place, mix in zip(flat[::2], flat[1::2], strict=True)
+    }

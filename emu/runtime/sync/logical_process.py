@@ -137,17 +137,12 @@ def counters_of(partition: Partition) -> dict[int, tuple[int, ...]]:
     return {device.number: tuple(device.counters()) for device in partition.devices}
 
 
-def digests_of(partition: Partition) -> dict[int, int]:
-    """What every device of a partition has mixed so far, by number."""
-    return {device.number: device.digest for device in partition.devices}
-
-
 def records_of(partition: Partition) -> list[DeviceRecord]:
     """What every device of a partition leaves behind, in device order."""
     return [
         DeviceRecord(
             number=device.number,
-            digest=device.digest,
+            mixes=tuple([int(mix) for mix in device.mixes]),
             executed=device.executed,
             frames_received=device.frames_received,
             data_frames_received=device.data_frames_received,

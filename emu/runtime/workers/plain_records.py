@@ -15,7 +15,7 @@ class PlainRecord(NamedTuple):
     """A `DeviceRecord` whose series are tuples: metric, port, priority, reason."""
 
     number: int
-    digest: int
+    mixes: tuple[int, ...]
     executed: int
     frames_received: int
     data_frames_received: int
@@ -30,7 +30,7 @@ def to_plain(record: DeviceRecord) -> PlainRecord:
     """A record as it travels."""
     return PlainRecord(
         record.number,
-        record.digest,
+        tuple(record.mixes),
         record.executed,
         record.frames_received,
         record.data_frames_received,
@@ -46,7 +46,7 @@ def from_plain(plain: PlainRecord) -> DeviceRecord:
     """The record that travelled."""
     return DeviceRecord(
         number=plain.number,
-        digest=plain.digest,
+        mixes=plain.mixes,
         executed=plain.executed,
         frames_received=plain.frames_received,
         data_frames_received=plain.data_frames_received,
