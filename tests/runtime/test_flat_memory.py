@@ -9,7 +9,7 @@ from actors.kernel.units import PS_PER_S
 from emu import api
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import Progress
-from emu.runtime.pages.metrics_page import resident_bytes
+from emu.runtime.pages.engine_page import resident_bytes
 from tests.scenarios_run.small import ROOT
 
 SCENARIO = ROOT / "scenarios" / "permutation.yaml"

@@ -13,34 +13,28 @@ it away (`emu.runtime.pages.server`). So `publish` waits until the answer is out
 scrape costs about two slices, and not one for each call.
 
 The series of devices are written from prebuilt lines (`emu.measure.prometheus.exposition`); the worker's own
-few by prometheus-client.
+few by prometheus-client (`emu.runtime.pages.engine_page`).
 
 Not here: OpenMetrics.
 """
 
 from __future__ import annotations
 
-import resource
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from librt.strings import BytesWriter
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric as ClientMetric
-from prometheus_client.registry import Collector
 
 from actors.kernel.device import Series
 from actors.kernel.tally import Tally
-from actors.kernel.units import PS_PER_S
 from emu.measure.prometheus.exposition import Exposition, StateText
-from emu.measure.series.metric import Kind, Metric, Unit
-from emu.measure.series.metrics import ENGINE_METRICS, METRIC_OF
 from emu.runtime.pages.server import Discovery, PageServer
 from emu.runtime.pages.state_series import Rows
 from emu.scenario.sections.switch import PfcSection
+
+if TYPE_CHECKING:
+    from emu.runtime.pages.engine_page import EnginePage
 
 WAIT_S: Final = 0.08
 """How long a scrape waits for a fresh snapshot."""
@@ -92,8 +86,8 @@ class Exporter:
         self._state = StateText()
         self._generation = 0
         self._unanswered = 0
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_EngineCollector(self._latest, info or {}))
+        self._info = info or {}
+        self._own: EnginePage | None = None
         self._server: PageServer | None = None
 
     def start(self) -> str:
@@ -120,6 +114,7 @@ class Exporter:
             self._generation += 1
             self.wanted = False
             if self._unanswered:
+                self._own_series()  # an import in the answering thread would wait for a slice at every file
                 self._condition.notify_all()
                 self._condition.wait_for(lambda: self._unanswered == 0, COURTESY_S)
 
@@ -134,11 +129,21 @@ class Exporter:
         with self._writing:
             page = self._page
             page.truncate(0)
+            counts: dict[str, int] = {}
             if snapshot is not None:
+                counts = {**snapshot.engine, "virtual_ps": snapshot.virtual_ps}
                 self._shown().write(page, snapshot.tally)
                 page.write(self._state.render(snapshot.state))
-            page.write(generate_latest(self._registry))
+            page.write(self._own_series().text(counts))
             return page.getvalue()
+
+    def _own_series(self) -> EnginePage:
+        """The worker's own few series, ready to be rendered. prometheus-client takes long to import."""
+        if self._own is None:
+            from emu.runtime.pages.engine_page import EnginePage  # noqa: PLC0415 - most runs nobody scrapes
+
+            self._own = EnginePage(self._info)
+        return self._own
 
     def _shown(self) -> Exposition:
         """The series, ready to be rendered."""
@@ -157,50 +162,3 @@ class Exporter:
         """Stop serving. May be called again, and without `start`."""
         if self._server is not None:
             self._server.close()
-
-    def _latest(self) -> Snapshot | None:
-        return self._snapshot
-
-
-class _EngineCollector(Collector):
-    """The worker's own series, for prometheus-client."""
-
-    def __init__(self, latest: Callable[[], Snapshot | None], info: Mapping[str, Mapping[str, str]]) -> None:
-        self._latest = latest
-        self._info = {key: dict(labels) for key, labels in info.items()}
-
-    def collect(self) -> Iterator[ClientMetric]:
-        """Every family, now."""
-        snapshot = self._latest()
-        for metric in ENGINE_METRICS:
-            value: int | None = None
-            if metric.key == "resident_bytes":
-                value = resident_bytes()
-            elif snapshot is not None and metric.key == "virtual_ps":
-                value = snapshot.virtual_ps
-            elif snapshot is not None:
-                value = snapshot.engine.get(metric.key)
-            if value is not None:
-                yield _family(metric, value)
-        for key, labels in self._info.items():
-            metric = METRIC_OF[key]
-            assert tuple(labels) == metric.labels, (key, tuple(labels), metric.labels)
-            info = GaugeMetricFamily(metric.name, metric.help, labels=metric.labels)
-            info.add_metric(list(labels.values()), 1)
-            yield info
-
-
-def _family(metric: Metric, value: int) -> ClientMetric:
-    number = value / PS_PER_S if metric.unit is Unit.PS else value
-    if metric.kind is Kind.COUNTER:
-        return CounterMetricFamily(metric.name, metric.help, value=number)
-    return GaugeMetricFamily(metric.name, metric.help, value=number)
-
-
-def resident_bytes() -> int:
-    """The resident memory of this process, now."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return pages * resource.getpagesize()
