@@ -9,7 +9,6 @@ import pytest
 
 from emu.diagnose import diagnose_directory
 from emu.diagnosis.baseline import harms
-from emu.diagnosis.finding import CAUSES
 from emu.measure.summary.summary import Reference
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
@@ -139,8 +138,3 @@ def test_ports_that_are_loaded_less_evenly_than_in_a_good_run_are_a_cause(tmp_pa
     assert named(found) == [("imbalance", "rtsw-1")]
     assert "of 2 equal ports the one towards ctsw-" in found[0].sentence
     assert "carried 2.00 times the mean, and 1.00 times where all is well" in found[0].sentence
-
-
-def test_every_cause_is_on_the_page() -> None:
-    page = (Path(__file__).parents[2] / "docs/diagnosis.md").read_text("utf-8")
-    assert [cause for cause in CAUSES if f"`{cause}`" not in page] == []

@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.control.traffic_engineering import Change, Demand, PathFinder, Placement
 from actors.fabric.model import Topology
-from actors.kernel.event import COLLECTION, MESSAGE, Message, pack_key
+from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
@@ -212,6 +212,11 @@ def test_a_change_names_a_leaf_an_ingress_a_prefix_and_a_port() -> None:
     assert answer.changes == [Change(topology().node_named("rtsw-1").number, 3, 0, 4)]
 
 
-def test_collections_are_upkeep() -> None:
-    """A stalled run is told although the controller asks for ever."""
-    assert COLLECTION >= 12
+def test_a_run_that_stands_still_is_told_although_the_controller_asks_for_ever() -> None:
+    knobs = {"policy": "traffic_engineering", "interval": "40us"}
+    cut = {"kind": "link_down", "target": "nic-0-0:rtsw-0", "at": "50us"}
+    patient = {"transport": {"timeout": 0}, "run": {"stall_after": "1ms", "max_time": "20ms"}}
+    summary = api.run({**RING, "routing": knobs, "faults": [cut], **patient}, local=True).summary
+    # Nobody sends again: soon after the cut nothing but the controller's questions and their answers is left.
+    assert summary.ending == "stalled"
+    assert 10**9 < summary.virtual_ps < 3 * 10**9

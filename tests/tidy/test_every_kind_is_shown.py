@@ -1,4 +1,4 @@
-"""Does every kind that a scenario can name have a scenario that shows it and a page that explains it?"""
+"""Does every kind that a scenario can name have a scenario that shows it?"""
 
 from collections.abc import Callable, Iterator
 
@@ -13,7 +13,6 @@ from emu.scenario.sections.section import OneOf
 from emu.scenario.sections.topology import TOPOLOGIES
 from tests.tidy.tracked import ROOT
 
-PAGES = [path for path in (ROOT / "docs").glob("*.md") if path.name != "scenario.md"]
 SCENARIOS = [load(path).scenario for path in sorted((ROOT / "scenarios").glob("*.yaml"))]
 SOURCES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").glob("*.yaml")))
 
@@ -32,10 +31,3 @@ def test_every_kind_has_a_scenario(what: str) -> None:
     # A file's fabric and a table of flows are put in place as the scenario is read.
     lacking = [kind for kind in table.table if kind not in shown and f"kind: {kind}" not in SOURCES]
     assert lacking == []
-
-
-@pytest.mark.parametrize("what", KINDS)
-def test_every_kind_has_a_page(what: str) -> None:
-    table, _ = KINDS[what]
-    text = "".join(path.read_text(encoding="utf-8") for path in PAGES)
-    assert [kind for kind in table.table if kind not in text] == []

@@ -6,9 +6,7 @@ from pathlib import Path
 from emu.cli.topo_views import round_trip
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
-from emu.scenario.sections.topology import TOPOLOGIES
 from emu.topology.drawing.text import describe, outline, to_text
-from emu.topology.generators.table import GENERATORS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")
@@ -19,12 +17,6 @@ def block(language: str) -> str:
     (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     assert isinstance(found, str)
     return found
-
-
-def test_the_page_lists_every_kind() -> None:
-    table = PAGE.partition("\n\n```")[0].partition("|---")[2]
-    kinds = re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)
-    assert kinds == list(TOPOLOGIES.table) == [*GENERATORS, "file"]
 
 
 def test_the_figures_on_the_page_are_those_of_its_fabric() -> None:
