@@ -15,6 +15,8 @@ from emu.errors import RuntimeFailure
 LONGEST: Final = 300
 """Characters of what Ray says that are passed on."""
 USED: Final = re.compile(r"was ([\d.]+[KMGT]?B) used / ([\d.]+[KMGT]?B) limit")
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""With which Ray writes tracebacks."""
 SHORT_OF_MEMORY: Final = "running low on memory"
 MEMORY: Final = (
     "accepted: fewer --workers, a smaller scenario, more memory, or a higher RAY_memory_usage_threshold"
@@ -58,7 +60,7 @@ def fault_of(worker: int, error: Exception) -> WorkerFault:
     """What a `RayTaskError` tells, as an error of ours."""
     cause = getattr(error, "cause", None) or error
     line = (str(cause).strip() or "no reason given").splitlines()[-1][:LONGEST]
-    details = str(getattr(error, "traceback_str", "") or error)
+    details = COLOUR.sub("", str(getattr(error, "traceback_str", "") or error))
     return WorkerFault(worker, f"{type(cause).__name__}: {line}", details)
 
 

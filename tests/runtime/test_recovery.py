@@ -125,6 +125,7 @@ def check(outcome: Outcome, vandal: Vandal) -> None:
     assert vandal.progress == sorted(vandal.progress)
 
 
+@pytest.mark.provokes("a worker is killed")
 def test_kills_at_drawn_points_change_nothing() -> None:
     end_ps = quiet()[0].virtual_ps
     draw = Stream(41, 1, 1)
@@ -140,6 +141,19 @@ def test_kills_at_drawn_points_change_nothing() -> None:
         assert all(" died: " in line and "; the run goes back to " in line for line in vandal.notes)
         assert max(vandal.recovered_s) < RECOVERED_WITHIN_S
         done += kills
+
+
+@pytest.mark.provokes("every worker is killed at once")
+def test_a_kill_of_every_worker_at_once_changes_nothing() -> None:
+    def kill_all(me: Vandal) -> None:
+        for worker in me.workers:
+            os.kill(worker.pid, signal.SIGKILL)
+
+    vandal = Vandal(kill_all, [quiet()[0].virtual_ps // 3])
+    outcome = disturbed(vandal)
+    check(outcome, vandal)
+    assert outcome.engine.recoveries == len(vandal.notes) == 1
+    assert not {*vandal.pids[0]} & {*vandal.pids[1]}
 
 
 def test_a_worker_that_stands_still_for_ten_seconds_changes_nothing() -> None:
@@ -187,6 +201,7 @@ def test_a_kill_while_the_run_goes_back_changes_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize("worker", range(WORKERS if SOAK else 1))
+@pytest.mark.provokes("a worker stands still for longer than `--liveness`")
 def test_a_worker_that_stands_still_for_good_is_ended_and_replaced(worker: int) -> None:
     vandal = Vandal(lambda me: os.kill(me.workers[worker].pid, signal.SIGSTOP), [quiet()[0].virtual_ps // 3])
     outcome = disturbed(vandal, liveness_s=3.0)
@@ -210,6 +225,7 @@ def is_alive(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.provokes("there is no room for a snapshot")
 def test_a_snapshot_for_which_there_is_no_room_is_told_once_and_the_one_before_still_counts(
     tmp_path: Path,
 ) -> None:
@@ -284,6 +300,7 @@ def counters(address: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("sockets", ["auto", "tcp"])
+@pytest.mark.provokes("a connection between workers breaks")
 def test_a_connection_that_is_cut_changes_nothing(sockets: str) -> None:
     vandal = Vandal(lambda me: cut(me.workers[0]), [quiet()[0].virtual_ps // 3])
     outcome = disturbed(vandal, sockets=sockets)

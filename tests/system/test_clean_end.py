@@ -38,6 +38,8 @@ def left_of(place: Path) -> list[str]:
     return found
 
 
+@pytest.mark.provokes("SIGINT (Ctrl-C) or SIGTERM reaches `emu`")
+@pytest.mark.provokes("`emu` itself is killed")
 @pytest.mark.parametrize("turn", range(RUNS))
 def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None:
     draw = Stream(turn, 1, 4)

@@ -246,6 +246,7 @@ def test_resume_that_cannot_be_is_refused_in_one_line(
     assert said.startswith(f"emu: {line}")
 
 
+@pytest.mark.provokes("another run writes into `--out`")
 def test_a_directory_in_which_a_run_writes_is_not_taken(place: Path) -> None:
     with RunDirectory.create("warm", place / "held"), pytest.raises(UsageError, match="is writing here"):
         RunDirectory.create("warm", place / "held")

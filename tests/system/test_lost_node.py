@@ -8,6 +8,7 @@ from tests.system.ray_program import found_by
 
 
 @pytest.mark.ray
+@pytest.mark.provokes("a node of the cluster is lost")
 def test_run_whose_nodes_are_lost_one_after_the_other_gives_the_answer_of_a_quiet_one() -> None:
     found = found_by("tests.system.lost_node")
     assert (found["ending"], found["message"], found["recoveries"]) == ("finished", "", 2)
