@@ -1,4 +1,4 @@
-"""`emu doctor --bench`: what do workers cost on this machine?
+"""`emu doctor --bench`: the price of workers on this machine.
 
 Runs on Ray, small and always the same, in one session. Two pairs of hosts, each below a leaf of its own:
 

@@ -1,4 +1,4 @@
-"""What does the person in front of a live run see?
+"""What the person in front of a live run sees.
 
 On a terminal one status line: how far virtual time is and how fast it goes, what was delivered lately, what
 each job did last, and how many faults there are. Above it, and alone where output is a pipe or a file, a

@@ -1,4 +1,4 @@
-"""What does `emu` do with a command line, and how does it end?
+"""The `emu` command: from a command line to a subcommand and an exit status.
 
 Subcommands are a table of names and one-line helps, so that `emu --help` imports none of them; each is a
 click command called `command` in its own module. Exit status: 0 all expectations hold; 1 an expectation
@@ -44,7 +44,7 @@ COMMANDS: Final = {
     "bench": "Measure packet-hops per CPU second on fixed cases.",
     "doctor": "Check what a run needs on this machine.",
 }
-"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.NAME_command`."""
+"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.commands.NAME`."""
 
 INTERRUPTED_STATUS: Final = 130
 BROKEN_PIPE_STATUS: Final = 141
@@ -62,7 +62,7 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: object = import_module(f"emu.cli.{cmd_name}_command").command
+        found: object = import_module(f"emu.cli.commands.{cmd_name}").command
         assert isinstance(found, click.Command), found
         return found
 

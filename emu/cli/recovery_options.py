@@ -1,4 +1,4 @@
-"""Which options of `emu run` say how a run survives the loss of a worker, and what is kept of it?"""
+"""Options on recovery: how a run survives the loss of a worker, and what it keeps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 from actors.kernel.units import PS_PER_S
-from emu.cli.scenario_options import Command
-from emu.cli.times import positive_time_ps
+from emu.cli.scenario_options import Command, positive_time_ps
 from emu.errors import UsageError
 
 OFF: Final = "off"

@@ -1,4 +1,7 @@
-"""Which arguments do commands share that read a scenario?"""
+"""Arguments that commands share that read a scenario.
+
+A time is read as in a scenario, and what is wrong with it is told with its option.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import parse_override
 from emu.shipped import is_name, scenario_files, scenario_path
 from emu.spelling import did_you_mean
+from emu.units import parse_time
 
 Command = Callable[..., Any]
 
@@ -50,3 +54,14 @@ def no_such_scenario(given: str) -> UsageError:
 
 forcing = click.option("--force", is_flag=True, help="Replace the results of an earlier run in --out.")
 """The option of every command that keeps a run in a directory."""
+
+
+def positive_time_ps(option: str, text: str) -> int:
+    """A time above zero. Raises UsageError."""
+    try:
+        time_ps = parse_time(text)
+    except UsageError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
+    if time_ps <= 0:
+        raise UsageError(f"{option} {text}: must be more than 0")
+    return time_ps

@@ -1,4 +1,4 @@
-"""What does a user see while a run goes on, and when it is over?
+"""What a user sees while a run goes on, and when it is over.
 
 On a terminal: a bar in virtual time with the time left, and above it the rows of nccl-tests as they finish.
 Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable. Text

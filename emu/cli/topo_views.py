@@ -1,4 +1,4 @@
-"""What can `emu topo` show beside the fabric itself: paths, placement, buffers, everything as JSON.
+"""Views of `emu topo` beside the fabric itself: paths, placement, buffers, JSON.
 
 A view is a plain value that JSON can hold, and its text. Only what a view needs is imported.
 """

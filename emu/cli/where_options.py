@@ -1,4 +1,4 @@
-"""Which options say where a run is carried out: in this process, on Ray here, or on a cluster?
+"""Options on where a run is carried out: in this process, on Ray here, or on a cluster.
 
 Every command that runs anything takes the same ones, and refuses the same combinations.
 """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import emu
-from emu.cli import doctor_command
+from emu.cli.commands import doctor as doctor_command
 from emu.cli.main import COMMANDS, main
 from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load_text
@@ -72,8 +72,8 @@ def test_a_mistyped_command_comes_with_the_nearest_one(capsys: Captured) -> None
     ("words", "line"),
     [
         (
-            ["run", TINY, "--worker=3"],
-            "No such option '--worker'. Did you mean '--workers'?; see `emu run --help`",
+            ["run", TINY, "--placment=node"],
+            "No such option '--placment'. Did you mean '--placement'?; see `emu run --help`",
         ),
         (["run", TINY, "--set"], "Option '--set' requires an argument; see `emu --help`"),
         (

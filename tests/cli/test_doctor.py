@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli import doctor_command as doctor
+from emu.cli.commands import doctor
 from emu.cli.main import main
 
 

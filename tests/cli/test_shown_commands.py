@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+from emu.cli.commands.sweep import _paths
 from emu.cli.main import cli
 from emu.cli.scenario_options import load_scenario
-from emu.cli.sweep_command import _paths
 from emu.scenario.load import load
 from emu.scenario.sweep import combinations, overrides_of, parse_axis
 from emu.shipped import scenario_path

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from ray.scripts.scripts import start
 
-from emu.cli.run_command import command
+from emu.cli.commands.run import command
 from tests.scenarios_run.small import ROOT
 
 DEPLOY = ROOT / "deploy"

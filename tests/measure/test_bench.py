@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from emu.cli.bench_cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
-from emu.cli.bench_command import only_digest, run_once
+from emu.cli.bench.cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, Measured, loop_rounds_per_s
+from emu.cli.commands.bench import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
 from emu.scenario.load import load_mapping

@@ -17,9 +17,9 @@ import emu
 import emu.api
 from actors.kernel.tally import tally_of
 from emu.api import Result
-from emu.cli.bench_case import measured
-from emu.cli.bench_cases import CASES
-from emu.cli.bench_command import run_once
+from emu.cli.bench.cases import CASES
+from emu.cli.bench.one_run import measured
+from emu.cli.commands.bench import run_once
 from emu.measure.collected import Counts
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting

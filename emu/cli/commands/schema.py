@@ -1,4 +1,4 @@
-"""`emu schema`: what may stand in a scenario, and what stands in a summary?"""
+"""`emu schema`: JSON Schema of a scenario, and of a summary."""
 
 from __future__ import annotations
 

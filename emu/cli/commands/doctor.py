@@ -1,4 +1,4 @@
-"""`emu doctor`: does this machine have what a run needs?
+"""`emu doctor`: whether this machine has what a run needs.
 
 Each check is one line: ok, note (a run works, with less speed or fewer features) or fail (a run will not
 work), and what to do. Exit status 0 unless something fails; then 4.

@@ -1,4 +1,4 @@
-"""`emu docs`: what does a page of the documentation say?"""
+"""`emu docs`: a page of the documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`emu new`: how does one begin a scenario of one's own?"""
+"""`emu new`: a scenario of one's own, copied from a shipped one."""
 
 from __future__ import annotations
 

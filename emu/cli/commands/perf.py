@@ -19,7 +19,7 @@ from actors.fabric.model import Topology
 from actors.ncclx.collectives import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.bench_cases import QUICKSTART
+from emu.cli.bench.cases import QUICKSTART
 from emu.cli.scenario_options import forcing, overriding
 from emu.cli.where_options import placed_here
 from emu.errors import UsageError

@@ -1,4 +1,4 @@
-"""One run of a bench case, a process of its own: `python -m emu.cli.bench_case NAME WORKERS [MORE]`.
+"""One run of a bench case, a process of its own: `python -m emu.cli.bench.one_run NAME WORKERS [MORE]`.
 
 MORE is `snapshots` or `scrapes`. 0 workers is `--local` in one part. The last line of standard output is a
 `Measured` as JSON. Nobody looks at the run while it goes on: no metrics, no progress, no run directory; with
@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from typing import Final
 
 import emu
-from emu.cli.bench_cases import EVERY, Measured
-from emu.cli.bench_scrapes import scraped
+from emu.cli.bench.cases import EVERY, Measured
+from emu.cli.bench.scrapes import scraped
 from emu.errors import EmuError, RuntimeFailure
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario

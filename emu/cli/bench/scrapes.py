@@ -1,4 +1,4 @@
-"""What does it cost to be scraped? `emu bench --scrapes`.
+"""The price of being scraped: `emu bench --scrapes`.
 
 Two figures. How long a page of 10,000 series takes to render, from counters that are all used: the median
 over many. And the CPU seconds of a run that is scraped twice a second by another process, over those of the
@@ -17,7 +17,7 @@ from typing import Final
 
 from actors.kernel.device import Series
 from actors.kernel.tally import tally_of
-from emu.cli.bench_cases import CASES
+from emu.cli.bench.cases import CASES
 from emu.measure.prometheus.exposition import Exposition
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.scenario.load import load_mapping

@@ -1,4 +1,4 @@
-"""Which runs measure the speed of the engine?
+"""The runs that measure the speed of the engine.
 
 Fixed cases, so that a figure means the same next year: the leaf-spine on which independent simulators of
 lossless RoCE were measured side by side (8 hosts a leaf, 8 spines, every link 400G and 500 ns, MTU 4,096, an

@@ -1,4 +1,4 @@
-"""`emu validate`: is a scenario right, without running it?"""
+"""`emu validate`: check a scenario without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`emu bench`: how fast is the engine on this machine?
+"""`emu bench`: the speed of the engine on this machine.
 
 Every run is a process of its own, so that memory and the state of the collector are its own too; before each,
 the fixed loop is timed here. With `--workers N`, runs with one worker and with N take turns, and what counts
@@ -18,8 +18,8 @@ from typing import Any, Final
 import click
 
 import emu
-from emu.cli.bench_cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
-from emu.cli.bench_scrapes import rendering_s
+from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
+from emu.cli.bench.scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.figures import about_size
 
@@ -121,7 +121,7 @@ def _row(cells: Sequence[str], columns: Sequence[tuple[str, int]]) -> str:
 
 def run_once(case: Case, workers: int, *more: str) -> Measured:
     """One run in a process of its own; 0 workers is `--local`. RuntimeFailure if it fails."""
-    command_line = [sys.executable, "-m", "emu.cli.bench_case", case.name, str(workers), *more]
+    command_line = [sys.executable, "-m", "emu.cli.bench.one_run", case.name, str(workers), *more]
     done = subprocess.run(  # noqa: S603 - this interpreter, a module of this package, a name of the table
         command_line, capture_output=True, text=True, check=False, timeout=LIMIT_S
     )

@@ -1,4 +1,4 @@
-"""`emu compare`: do two runs give the same answer, and where do they part?"""
+"""`emu compare`: whether two runs give the same answer, and where they part."""
 
 from __future__ import annotations
 

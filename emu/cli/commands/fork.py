@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import click
 
-from emu.cli.run_command import show_run
-from emu.cli.scenario_options import forcing
-from emu.cli.times import positive_time_ps
+from emu.cli.commands.run import show_run
+from emu.cli.scenario_options import forcing, positive_time_ps
 from emu.cli.where_options import placed
 from emu.resume import fork
 from emu.runtime.outcome import RunOptions

@@ -1,4 +1,4 @@
-"""`emu diagnose`: what did a run suffer from?"""
+"""`emu diagnose`: what a run suffered from."""
 
 from __future__ import annotations
 

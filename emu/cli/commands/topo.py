@@ -1,4 +1,4 @@
-"""`emu topo`: what does a scenario's fabric look like, which ways lead through it, and who would host it?"""
+"""`emu topo`: the fabric of a scenario, its paths, and the workers that would host it."""
 
 from __future__ import annotations
 

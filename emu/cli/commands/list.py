@@ -1,4 +1,4 @@
-"""`emu list`: which scenarios are there?"""
+"""`emu list`: the scenarios there are."""
 
 from __future__ import annotations
 

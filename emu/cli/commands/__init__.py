@@ -1,0 +1,1 @@
+"""The subcommands of `emu`, one file each, imported when asked for."""
