@@ -10,7 +10,7 @@ Runs on Ray, small and always the same, in one session. Two pairs of hosts, each
 The price of a worker is that of the first run of two; the others are medians of what follows, one worker and
 two in turn, since a worker's first run passes a good part of its time on getting memory and code into its
 caches. The windows come last, when Ray has started all of its own: over Unix sockets, as between workers of
-one host; over TCP, as between hosts, but on loopback; and over TCP through trio's streams, the reference.
+one host, and over TCP, as between hosts, but on loopback.
 
 Prices that come out below nothing (two workers on one core, a machine that does other things) are shown as 0.
 `docs/scale.md` computes with them.
@@ -37,7 +37,7 @@ PAIRS: Final = {
     "crossing": ((0, 2), (1, 3), (2, 0), (3, 1)),
 }
 LINKS: Final = {"quiet": "20G", "crossing": "400G"}
-SOCKETS: Final = {"auto": "Unix sockets", "tcp": "TCP", "streams": "TCP through trio"}
+SOCKETS: Final = {"auto": "Unix sockets", "tcp": "TCP"}
 """What moves a window: values of `RunOptions.sockets`, and how they are called."""
 
 

@@ -13,7 +13,7 @@ Over TCP every body is sealed as well (`emu.runtime.workers.seal`).
 
 trio runs all of this. Then the connections are handed to what moves the windows: to the thread that
 simulates (`SocketExchange`), with the seals of those over TCP. Its reference is `StreamExchange`, where trio
-reads and writes on behalf of that thread: plainer, and three times as dear (`docs/scale.md`).
+reads and writes on behalf of that thread: plainer, and much dearer (`docs/scale.md`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import os
 import queue
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -279,6 +280,7 @@ class StreamExchange:
         """How many bodies of each peer trio has read, and the other thread has taken."""
         self._asked = 0
         self._written = 0
+        self._wrote = threading.Event()
         for peer, stream in sorted(streams.items()):
             sender, receiver = trio.open_memory_channel[bytes](1 << 16)
             self._outboxes[peer] = sender
@@ -306,8 +308,9 @@ class StreamExchange:
     def flush(self, timeout_s: float) -> None:
         """Wait until everything was handed to the streams, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
-        while self._written < self._asked and time.monotonic() < deadline_s:
-            time.sleep(0.002)
+        while self._written < self._asked and (left_s := deadline_s - time.monotonic()) > 0:
+            self._wrote.wait(left_s)
+            self._wrote.clear()
 
     def close(self) -> None:
         """Close every connection. May be called again."""
@@ -321,6 +324,7 @@ class StreamExchange:
             async for body in bodies:
                 await stream.send_all(body)
                 self._written += 1
+                self._wrote.set()
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             self._inbox.put((peer, PeerGone(peer, _reason(error))))
 
