@@ -1,5 +1,6 @@
 """Do the steps of the Dockerfile make an image in which a plain user runs emu with workers?"""
 
+import faulthandler
 import json
 import os
 import shutil
@@ -22,6 +23,8 @@ MISSING = [
     )
     if not there
 ]
+BUILT_WITHIN_S = 3000
+"""Packages are fetched, and the packet path is compiled as for users."""
 
 
 def test_steps_of_a_dockerfile_are_read_as_docker_reads_them() -> None:
@@ -46,13 +49,14 @@ def image() -> Iterator[Stage]:
     """The image, built by all steps of the Dockerfile from this checkout: gigabytes, so not in /tmp."""
     if MISSING:
         pytest.skip(f"needs {', '.join(MISSING)}")
+    faulthandler.cancel_dump_traceback_later()  # meant for tests that hang; the limit of the mark stays
     with tempfile.TemporaryDirectory(prefix="emu-image-", dir="/var/tmp") as place:
         Path(place).chmod(0o755)
         yield Builder(ROOT, Path(place)).build()
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(BUILT_WITHIN_S)
 def test_plain_user_runs_emu_with_two_workers_in_the_image(image: Stage) -> None:
     assert (image.user, image.directory) == ("ray", "/home/ray")
     assert image.run("id", "--user").stdout == "1000\n"
@@ -70,7 +74,7 @@ def test_plain_user_runs_emu_with_two_workers_in_the_image(image: Stage) -> None
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(BUILT_WITHIN_S)
 def test_operator_of_kuberay_finds_wget_ray_and_emu_in_a_login_shell(image: Stage) -> None:
     for line in ("wget --version", "ray --version", "emu list"):
         done = image.run("/bin/bash", "-l", "-c", line, PATH=PATH)
