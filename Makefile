@@ -12,13 +12,17 @@ USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,$(shell \
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
+NEEDS_PYTHON = test -n "$(PYTHON)" || { echo "make: needs Python >= 3.11 with venv and pip" \
+	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
+
 .DEFAULT_GOAL := help
 .PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: setup ## run the quickstart (or SCENARIO=..., with ARGS=...)
+run: $(VENV)/runnable ## run the quickstart (or SCENARIO=..., with ARGS=...)
+	@$(BIN)/python -m actors.compiled.build --background
 	@$(BIN)/emu run $(SCENARIO) $(ARGS)
 
 test: $(VENV)/installed ## everything that must hold: lint, types, imports, tests
@@ -80,13 +84,11 @@ clean: ## remove everything that was made, the environment included
 	rm -rf $(VENV) build dist *.egg-info emu/_ext .mypy_cache .ruff_cache .pytest_cache .hypothesis profiles
 	find emu actors tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Installed anew when what is installed changed. Build requirements come from the same pinned list, so the
-# package itself is built without isolation.
+# Installed anew when what is installed changed: what a run needs, or what the tests need too.
+$(VENV)/runnable: constraints.txt pyproject.toml setup.py
+	@$(NEEDS_PYTHON)
+	@$(PYTHON) -B -m emu.installing run
+
 $(VENV)/installed: constraints.txt pyproject.toml setup.py
-	@test -n "$(PYTHON)" || { echo "make: needs Python >= 3.11 with venv and pip (Debian: apt install python3-venv python3-pip)"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "set-up: installing the pinned versions into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools wheel mypy
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-		--no-build-isolation --editable '.[dev]'
-	@touch $@
+	@$(NEEDS_PYTHON)
+	@$(PYTHON) -B -m emu.installing dev

@@ -2,6 +2,8 @@
 
     python -m actors.compiled.build
 
+    python -m actors.compiled.build --background
+
 compiles the hot modules (`actors.compiled.hot_modules`) with mypyc, in one group, into `emu/_ext/<key>/`,
 from where `actors.compiled.finder` serves them. The rules:
 
@@ -10,6 +12,8 @@ from where `actors.compiled.finder` serves them. The rules:
 - a build that matches is left alone, so the command can be run after every edit;
 - no compiler, no headers, no mypy or a failed compile is one line and exit status 0: everything runs
   interpreted, with the same answers;
+- in the background it is compiled once at a time, at the lowest priority, by a process that outlives whoever
+  started it and hears no Ctrl-C; each later call prints in a line how far that is;
 - the code is portable within the platform (no `-march`), signed overflow wraps (`-fwrapv`), and assertions
   stay on;
 - the newest few builds are kept (a process that started before an edit may still be loading one), older ones
@@ -17,6 +21,8 @@ from where `actors.compiled.finder` serves them. The rules:
 
 Not covered: cross compiling, and compilers other than gcc and clang.
 """
+
+from __future__ import annotations
 
 import ast
 import fcntl
@@ -32,6 +38,8 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -60,9 +68,19 @@ C_FLAGS: Final = (
 ENTRY_FLAGS: Final = ("-O0",)  # the small file of a module makes one call, once
 ONCE: Final = re.compile(rb"^char CPyDef_\w+_____top_level__\(void\) \{", re.MULTILINE)
 """Where the body of a module begins: a sixth of all code, and run once."""
-DURATION: Final = "once; the packet path takes two minutes"
+UNITS: Final = 4
+"""Of how many C files the group is compiled, side by side. Within one the compiler inlines from module to
+module. One unit of everything takes a third more CPU time, and one core; a unit for each module reads the
+headers a hundred times and inlines nothing."""
+DURATION: Final = "once; the packet path takes a minute or two"
 KEPT_BUILDS: Final = 3
 LOG_NAME: Final = "compile.log"
+BACKGROUND: Final = "--background"
+NICELY: Final = "--nicely"
+NICENESS: Final = 19
+BACKGROUND_LOCK: Final = ".background"
+BACKGROUND_LOG: Final = "background.log"
+INTERPRETED: Final = "continuing interpreted, with the same answers"
 
 
 class CannotCompileError(Exception):
@@ -121,6 +139,7 @@ def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
     """Compile `modules` of the current directory into `target`. Runs in a process of its own: mypyc exits."""
     from mypyc.build import mypycify  # noqa: PLC0415  a development tool, absent from most installations
     from setuptools import Distribution  # noqa: PLC0415  likewise
+    from setuptools.command.build_ext import build_ext  # noqa: PLC0415  likewise
 
     here = Path.cwd()
     options = [
@@ -132,21 +151,65 @@ def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
     files = [
         str(path.relative_to(here)) for path in (source_path(here, module) for module in modules) if path
     ]
-    extensions = mypycify([*options, *files], opt_level=OPTIMISATION, debug_level="0", group_name=GROUP)
+    extensions = mypycify(
+        [*options, *files], opt_level=OPTIMISATION, debug_level="0", group_name=GROUP, multi_file=True
+    )
+    cores = os.cpu_count() or 1
     for extension in extensions:
         entry = () if extension.name == GROUP_LIBRARY else ENTRY_FLAGS
         extension.extra_compile_args = [*(extension.extra_compile_args or []), *C_FLAGS, *entry]
         if not entry:
-            lighten(Path(extension.sources[0]))
-    command = Distribution({"name": GROUP, "ext_modules": extensions}).get_command_obj("build_ext")
+            extension.sources = units(extension.sources, modules)
+
+    class BuildSideBySide(build_ext):
+        """Compiles the sources of one extension side by side too."""
+
+        def build_extensions(self) -> None:
+            one_by_one = self.compiler.compile
+
+            def side_by_side(sources: Sequence[str], **how: object) -> list[str]:
+                with ThreadPoolExecutor(cores) as pool:
+                    made = pool.map(lambda source: one_by_one([source], **how), sources)
+                    return [path for paths in made for path in paths]
+
+            self.compiler.compile = side_by_side
+            super().build_extensions()
+
+    command = BuildSideBySide(Distribution({"name": GROUP, "ext_modules": extensions}))
     command.build_lib = str(here / "out")
     command.build_temp = str(here / "temp")
-    command.parallel = os.cpu_count()  # the group is one large file, beside it each module has a small one
+    command.parallel = cores
     command.ensure_finalized()
     command.run()
     for module in (GROUP_LIBRARY, *modules):
         made = (here / "out").joinpath(*module.split("."))
         shutil.copyfile(made.with_name(made.name + ABI_SUFFIX), target / f"{module}{ABI_SUFFIX}")
+
+
+def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
+    """Files that include all of `sources`, a few modules of about equal code each, neighbours together.
+
+    What mypyc made of a module is rewritten to compile sooner.
+    """
+    made = {module: f"__native_{module.replace('.', '___')}.c" for module in modules}
+    by_name = {Path(source).name: Path(source) for source in sources}
+    of_modules = [by_name.pop(name) for name in made.values() if name in by_name]
+    for path in of_modules:
+        lighten(path)
+    sizes = [path.stat().st_size for path in of_modules]
+    shares: list[list[Path]] = [[] for _ in range(UNITS)]
+    before = 0
+    for path, size in zip(of_modules, sizes, strict=True):
+        shares[before * UNITS // sum(sizes)].append(path)
+        before += size
+    shares[0] += by_name.values()  # mypyc's run-time library and the globals of the group
+    written = []
+    for number, share in enumerate(shares):
+        if share:
+            unit = Path(f"unit_{number}.c")
+            unit.write_text("".join(f'#include "{path.resolve()}"\n' for path in share), encoding="utf-8")
+            written.append(str(unit))
+    return written
 
 
 def lighten(path: Path) -> None:
@@ -178,10 +241,8 @@ def build(root: Path) -> tuple[Build, bool]:
         modules = present_hot_modules(snapshot)
         if not modules:
             raise CannotCompileError("there is no hot module")
-        for candidate in builds(root):
-            current = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe == recipe()
-            if current and candidate.matches(snapshot):
-                return candidate, False
+        if (current := current_build(root, snapshot)) is not None:
+            return current, False
         print(f"compile: {len(modules)} modules, {DURATION}", flush=True)
         made = Path(work) / "made"
         made.mkdir()
@@ -199,6 +260,15 @@ def build(root: Path) -> tuple[Build, bool]:
         made.rename(final)
         remove_old_builds(ext)
         return Build(final), True
+
+
+def current_build(root: Path, sources: Path) -> Build | None:
+    """The build under `root` that compiling the files under `sources` would make again."""
+    for candidate in builds(root):
+        alike = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe == recipe()
+        if alike and candidate.matches(sources):
+            return candidate
+    return None
 
 
 def compile_in_child(snapshot: Path, modules: tuple[str, ...], made: Path, log: Path) -> None:
@@ -232,11 +302,62 @@ def compile_or_explain(root: Path) -> Path | None:
         refuse_unless_possible()
         made, is_new = build(root)
     except (CannotCompileError, OSError) as error:
-        print(f"compile: {error}; continuing interpreted, with the same answers")
+        print(f"compile: {error}; {INTERPRETED}")
         return None
     print(f"compile: {len(made.modules)} modules {'compiled' if is_new else 'up to date'}")
     return made.directory
 
 
+def compile_behind(root: Path) -> None:
+    """Have a process of its own compile if need be, and print a line that says so, or what became of it."""
+    try:
+        refuse_unless_possible()
+        ext = builds_directory(root)
+        ext.mkdir(exist_ok=True)
+        log = ext / BACKGROUND_LOG
+        said = log.read_text("utf-8").splitlines() if log.exists() else []
+        current = current_build(root, root)
+        if current is not None:
+            if said:
+                count = len(current.modules)
+                print(f"compile: {count} modules were compiled in the background; runs use them from now on")
+                log.unlink()
+            return
+        with (ext / BACKGROUND_LOCK).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print(f"compile: goes on in the background; {INTERPRETED}")
+                return
+            if said and said[-1].endswith(INTERPRETED) and log.stat().st_mtime_ns > newest_source_ns(root):
+                print(said[-1])
+                return
+            with log.open("w", encoding="utf-8") as output:
+                # The lock is the child's until it ends: it inherits the open file.
+                subprocess.Popen(
+                    [sys.executable, "-m", "actors.compiled.build", NICELY],
+                    cwd=root,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                    pass_fds=(lock.fileno(),),
+                )
+    except (CannotCompileError, OSError) as error:
+        print(f"compile: {error}; {INTERPRETED}")
+        return
+    print(f"compile: begun in the background at nice {NICENESS} ({log}); {INTERPRETED}")
+
+
+def newest_source_ns(root: Path) -> int:
+    """When a Python file of our packages was last written."""
+    files = (path for package in PACKAGES for path in (root / package).rglob("*.py"))
+    return max(path.stat().st_mtime_ns for path in files)
+
+
 if __name__ == "__main__":
-    compile_or_explain(Path(__file__).resolve().parent.parent.parent)
+    if NICELY in sys.argv:
+        os.nice(NICENESS)
+    (compile_behind if BACKGROUND in sys.argv else compile_or_explain)(
+        Path(__file__).resolve().parent.parent.parent
+    )

@@ -15,6 +15,8 @@ once for the process and for all of them together:
 - the recorded sources are the hot modules and everything of ours they import, because mypyc copies constants
   and layouts from imported modules into the code it makes;
 - `EMU_INTERPRETED=1` in the environment keeps the source, whatever was built;
+- `EMU_BUILD`, which a run sets for the workers it starts, names the build that it uses itself, or none: a
+  build that becomes ready meanwhile is for the next run;
 - what does not load (another libc, a half-copied file) counts as not built.
 
 Not modelled on `importlib.machinery.PathFinder`: that one prefers an extension module found beside the source
@@ -41,6 +43,8 @@ ABI_SUFFIX: Final = EXTENSION_SUFFIXES[0]
 """Names interpreter, version and platform: `.cpython-311-x86_64-linux-gnu.so`."""
 RECORD_NAME: Final = "build.json"
 INTERPRETED_VARIABLE: Final = "EMU_INTERPRETED"
+BUILD_VARIABLE: Final = "EMU_BUILD"
+NO_BUILD: Final = "none"
 ADVICE: Final = "run `make compile`"
 
 
@@ -112,7 +116,11 @@ def matching_build(root: Path) -> tuple[Build | None, str]:
     """The build to use for the sources under `root`; or None, and why there is none."""
     if os.environ.get(INTERPRETED_VARIABLE, "0") not in ("", "0"):
         return None, f"{INTERPRETED_VARIABLE} is set"
-    candidates = builds(root)
+    chosen = Path(os.environ.get(BUILD_VARIABLE, ""))
+    is_told = chosen.parent == builds_directory(root)
+    if is_told and chosen.name == NO_BUILD:
+        return None, "as the process that started this one"
+    candidates = [build for build in builds(root) if not is_told or build.directory == chosen]
     if not candidates:
         return None, f"not compiled; {ADVICE}"
     candidates = [build for build in candidates if build.abi_suffix == ABI_SUFFIX]
@@ -151,6 +159,12 @@ class CompiledFinder:
         self._decide()
         return self._reason
 
+    @property
+    def choice(self) -> Path:
+        """What this process uses, as `EMU_BUILD` has it."""
+        self._decide()
+        return builds_directory(self._root) / NO_BUILD if self._build is None else self._build.directory
+
     def _decide(self) -> None:
         if self._decided:
             return
@@ -178,6 +192,11 @@ def install() -> None:
     """Put the finder in front of Python's own, once."""
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+def choice() -> str:
+    """The value of `EMU_BUILD` with which another process of these sources runs what this one runs."""
+    return str(_finder.choice)
 
 
 def is_compiled() -> bool:

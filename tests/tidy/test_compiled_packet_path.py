@@ -5,14 +5,17 @@ takes seconds. Without a compiler the same tests check that the copy runs interp
 """
 
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from actors.compiled.build import DURATION, CannotCompileError, lighten, refuse_unless_possible
+from actors.compiled.build import DURATION, INTERPRETED, CannotCompileError, lighten, refuse_unless_possible
+from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
 
 STEP = "from actors.kernel.limits import LIMIT\n\n\ndef step(n: int) -> int:\n    return n * 2 + LIMIT\n"
@@ -104,6 +107,23 @@ def test_environment_keeps_the_source(built: Path) -> None:
 
 
 @needs_compiler
+def test_a_process_runs_the_build_that_it_is_told_of_and_none_that_became_ready_meanwhile(
+    built: Path,
+) -> None:
+    ask = ASK.replace("emu.compiled_state()", "emu.compiled_state(), choice().rpartition('/')[2]")
+    ask = f"from actors.compiled.finder import choice; {ask}"
+    (directory,) = (record.parent for record in built.glob("emu/_ext/*/build.json"))
+    assert python(built, "-c", ask) == f"43 compiled {directory.name} True"
+    told = {name: str(directory.parent / name) for name in ("none", "gone", directory.name)}
+    interpreted = "43 interpreted (as the process that started this one) none False"
+    assert python(built, "-c", ask, EMU_BUILD=told["none"]) == interpreted
+    assert python(built, "-c", ask, EMU_BUILD=told["gone"]).startswith("43 interpreted (not compiled;")
+    assert python(built, "-c", ask, EMU_BUILD=told[directory.name]) == f"43 compiled {directory.name} True"
+    of_others = "/elsewhere/emu/_ext/none"
+    assert python(built, "-c", ask, EMU_BUILD=of_others) == f"43 compiled {directory.name} True"
+
+
+@needs_compiler
 @pytest.mark.parametrize(
     ("edited", "text", "answer"),
     [
@@ -137,6 +157,41 @@ def test_file_that_does_not_load_counts_as_not_built(copy: Path) -> None:
     (library,) = copy.glob("emu/_ext/*/emu_hot__mypyc*")
     library.write_bytes(b"not a library")
     assert python(copy, "-c", ASK).startswith("43 interpreted (the compiled files do not load:")
+
+
+@needs_compiler
+def test_in_the_background_it_is_compiled_once_whoever_is_interrupted(tmp_path: Path) -> None:
+    root = write_copy(tmp_path)
+    begin = [sys.executable, "-m", "actors.compiled.build", "--background"]
+    shell = f"{shlex.join(begin)}; {shlex.join(begin)}; kill -INT 0; sleep 3600"
+    with subprocess.Popen(
+        ["sh", "-c", shell], cwd=root, text=True, stdout=subprocess.PIPE, start_new_session=True
+    ) as interrupted:
+        said, _ = interrupted.communicate(timeout=PATIENCE_S)
+    assert interrupted.returncode == -signal.SIGINT
+    log = root / "emu/_ext/background.log"
+    begun, again = said.splitlines()
+    assert begun == f"compile: begun in the background at nice 19 ({log}); {INTERPRETED}"
+    assert again == f"compile: goes on in the background; {INTERPRETED}"
+    until(lambda: "2 modules compiled" in log.read_text())
+    assert python(root, *begin[1:]).startswith("compile: 2 modules were compiled in the background")
+    assert python(root, *begin[1:]) == ""
+    assert python(root, "-c", ASK) == "43 compiled True"
+
+
+@needs_compiler
+def test_what_failed_in_the_background_is_said_and_not_begun_again_before_an_edit(tmp_path: Path) -> None:
+    root = write_copy(tmp_path)
+    (root / "actors/walk.py").write_text(WALK.replace("-> int", "-> str"))
+    begin = ("-m", "actors.compiled.build", "--background")
+    assert "begun" in python(root, *begin)
+    until(lambda: "the compile failed" in (root / "emu/_ext/background.log").read_text())
+    for _ in range(2):
+        told = until(lambda: [line for line in [python(root, *begin)] if "goes on" not in line])
+        assert told == [f"compile: the compile failed (see {root}/emu/_ext/compile.log); {INTERPRETED}"]
+    (root / "actors/walk.py").touch()
+    assert "begun" in python(root, *begin)
+    until(lambda: "the compile failed" in (root / "emu/_ext/background.log").read_text())
 
 
 def test_without_a_build_the_source_runs(tmp_path: Path) -> None:

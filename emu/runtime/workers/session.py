@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+from actors.compiled.finder import BUILD_VARIABLE, choice
 from emu.errors import RuntimeFailure, UsageError
 from emu.runtime.workers.grpc_probe import speaks_grpc
 from emu.runtime.workers.short_paths import private_directory, remove_private, started_for
@@ -126,7 +127,7 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=shipped)
         return
     assert directory is not None, address
-    with started_for(directory), endable():
+    with started_for(directory), _build_carried(), endable():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -137,6 +138,20 @@ def _connect(address: str | None, cpus: int, directory: Path | None, wheel: Path
             logging_level=logging.ERROR,
             _temp_dir=str(directory),
         )
+
+
+@contextmanager
+def _build_carried() -> Iterator[None]:
+    """Have what is started meanwhile run the build that this process runs, whatever becomes ready."""
+    before = os.environ.get(BUILD_VARIABLE)
+    os.environ[BUILD_VARIABLE] = choice()
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[BUILD_VARIABLE]
+        else:
+            os.environ[BUILD_VARIABLE] = before
 
 
 @contextmanager
