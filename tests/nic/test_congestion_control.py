@@ -180,9 +180,9 @@ def test_a_paced_queue_pair_sends_at_its_rate() -> None:
 
 
 def test_dcqcn_recovers_to_the_line_rate_and_loses_nothing() -> None:
-    fabric = controlled("dcqcn", additive="4G", hyper="40G")
+    fabric = controlled("dcqcn", additive="4G", hyper="40G", increase_timer="20us")
     mark(fabric, 20 * US)
-    fabric.post(0, 0, 64 * 2**20)
+    fabric.post(0, 0, 24 * 2**20)
     fabric.run()
     control = fabric.pair(fabric.connections[0]).control
     assert control is not None
@@ -194,13 +194,11 @@ def test_dcqcn_recovers_to_the_line_rate_and_loses_nothing() -> None:
 def test_delay_alone_keeps_the_queue_of_two_senders_short(algorithm: str) -> None:
     fabric = controlled(algorithm, [(0, 2), (1, 2)], target="10us")
     for connection in (0, 1):
-        fabric.post(0, connection, 32 * 2**20)
-    fabric.run(300 * US)
-    first = [nic.posted_bytes for nic in fabric.nics]
-    assert first[:2] == [32 * 2**20] * 2
+        fabric.post(0, connection, 10 * 2**20)
+    fabric.run(100 * US)
     queue = fabric.switch("switch").buffer
     held = []
-    for at_us in range(300, 900, 5):
+    for at_us in range(100, 400, 5):
         fabric.run(at_us * US)
         held.append(queue.held_bytes)
     # 10 us of delay at 400G are 500 kB; 2 us of it are the links.
