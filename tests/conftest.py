@@ -24,13 +24,14 @@ for ignorable in (signal.SIGTERM, signal.SIGQUIT):
 
 SOAK = bool(os.environ.get("EMU_SOAK"))
 
+# Interpreted code takes many times as long: large counts where it is compiled, small ones where it is not.
 # A deadline, or a health check on speed, would make the outcome depend on what else the machine does.
 settings.register_profile(
     "exact",
     derandomize=True,
     database=None,
     deadline=None,
-    max_examples=50,
+    max_examples=50 if emu.is_compiled() else 15,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
