@@ -102,8 +102,6 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.channel",
     "actors.ncclx.ring_channel",
     "actors.ncclx.graph_channel",
-    "actors.ncclx.rank",
-    "actors.ncclx.line_channel",
     "actors.ncclx.share",
     "actors.ncclx.program",
     "actors.control.store",

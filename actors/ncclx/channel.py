@@ -3,8 +3,9 @@
 A channel takes its share of every operation. It walks the rank's part of the algorithm and gives the GPU each
 slice whose data is here and whose send slot is free; how slices then travel is the business of the ends of
 its connections (`actors.ncclx.ends`). There are two walkers: one that computes a ring's sequence as it goes
-(`actors.ncclx.ring_channel`), and one that follows a send/receive graph. Both work with the same ends, and
-which of them serves is chosen for each operation.
+(`actors.ncclx.ring_channel`), and one that follows a send/receive graph (`actors.ncclx.graph_channel`). Where
+a communicator calls both, they work with the same ends, and which of them serves is chosen for each call; an
+end knows who works with it now (`channel`).
 
 Zero-copy. Buffers of the user are registered, and NICs read and write them: the CTS carries the address of
 the receiver's, into which the WRITE goes. What is only moved needs no GPU then: it is sent from where it is,
@@ -48,8 +49,8 @@ class Channel:
         """Of its copies among those of the GPU; higher ones are done first."""
         self.copies: i64 = 0
         """GPU operations under way."""
-        self.unacknowledged: i64 = 0
-        """Slices in send slots."""
+        self.sent: i64 = 0
+        """Slices that took a send slot, since the job began."""
         self.zero_copy: bool = False
         """Whether what is only moved needs no GPU."""
         self.direct: i64 = 0
@@ -127,20 +128,16 @@ class Channel:
         """Whether the GPU has done its last copy of the operation."""
         return self.copies == 0 and self.walked()
 
-    def drained(self) -> bool:
-        """Whether every slice sent was acknowledged as well."""
-        return self.unacknowledged == 0 and self.copied_all()
-
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
         line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved)]
-        return [self.copies, self.unacknowledged, self.direct, line]
+        return [self.copies, self.sent, self.direct, line]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        copies, unacknowledged, direct, line = state
+        copies, sent, direct, line = state
         self.copies = as_int(copies)
-        self.unacknowledged = as_int(unacknowledged)
+        self.sent = as_int(sent)
         self.direct = as_int(direct)
         notes, moved = as_list(line)
         self.line = [as_int(note) for note in as_list(notes)]

@@ -19,8 +19,6 @@ Operation = Literal[
 ]
 OPERATIONS: Final[tuple[str, ...]] = get_args(Operation)
 ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
-POINT_TO_POINT: Final = ("all_to_all", "all_to_allv", "gather", "scatter", "sendrecv")
-"""Those that NCCL makes of sends and receives."""
 REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
 ALGORITHMS: Final = {
     "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),

@@ -67,8 +67,8 @@ ROLES: Final[i64] = 4
 UNTIMED: Final = -1
 """The unloaded flight of clear-to-sends whose wait is not measured."""
 
-_SEND_FIELDS: Final = ("issued", "filled", "granted", "posted", "freed")
-_RECEIVE_FIELDS: Final = ("expected", "cleared", "ready", "taken", "recycled")
+_SEND_FIELDS: Final = ("channel", "issued", "filled", "granted", "posted", "freed")
+_RECEIVE_FIELDS: Final = ("channel", "expected", "cleared", "ready", "taken", "recycled")
 
 
 class End:
@@ -80,6 +80,7 @@ class End:
         self.program: i64 = 0
         """Number of the program that it belongs to, at its host."""
         self.channel: i64 = channel
+        """Number of the walker that works with it."""
         self.peer: i64 = peer
         self.place: i64 = place
         """Among the ends of its kind of the channel."""

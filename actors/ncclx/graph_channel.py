@@ -106,6 +106,10 @@ class GraphChannel(Channel):
 
     def begin(self, host: Host, operation: i64) -> None:
         self._prepare(operation)
+        for send in self.sends:
+            send.channel = self.number
+        for receive in self.receives:
+            receive.channel = self.number
         # Clear-to-sends leave in the order in which data is wanted, so that peers send in that order.
         self.receive_heads = [-1] * len(self.receives)
         for task in self.tasks:
@@ -116,6 +120,7 @@ class GraphChannel(Channel):
                 for number in self.receive_lines[place]:
                     slices += self.tasks[number].slices
                 self.receives[place].expect(host, slices)
+        self.receive_heads = [0] * len(self.receives)
         at: i64 = 0
         while at < len(self.tasks):
             self._go_on(host, at)
@@ -196,7 +201,7 @@ class GraphChannel(Channel):
                 data = orders.step(self.number, self.operation, number, start, size, data)
             for place in task.sends:
                 self.sends[place].take(size)
-                self.unacknowledged += 1
+                self.sent += 1
             task.issued += 1
             self.give(host, size, kind, number, data)
         self.left -= 1

@@ -6,6 +6,7 @@ from actors.fabric.model import Topology
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.script import LINE
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
+from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
 
 
@@ -20,23 +21,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             training=work.facts,
             calls=_calls(work),
             groups=_groups(work),
-            collectives=()
-            if work.training
-            else tuple(
-                CollectivePlan(
-                    operation=index,
-                    op=one.op,
-                    algorithm=one.algorithm,
-                    size_bytes=one.size_bytes,
-                    ranks=max(map(len, work.schedule.groups)) if work.schedule else work.ranks,
-                    iteration=one.iteration,
-                    warmup=one.warmup,
-                    dtype=work.real[0],
-                    redop=work.real[1],
-                    checked=work.real[2],
-                )
-                for index, one in enumerate(work.operations)
-            ),
+            collectives=_collectives(work),
             flows=tuple(
                 FlowPlan(
                     flow=flow.flow,
@@ -55,21 +40,42 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
 
 def _groups(work: JobWork) -> tuple[GroupPlan, ...]:
     """The groups of a job, by the numbers under which ranks report them."""
-    plan = work.training
-    if plan is not None:
-        names = plan.reasons
-        return tuple(
-            GroupPlan(names[group.reason % len(names)], group.members, group.kind == LINE)
-            for group in plan.groups
-        )
-    if work.schedule is None:
+    plan = work.script
+    if plan is None:
         return ()
-    return tuple(GroupPlan("", tuple(group)) for group in work.schedule.groups)
+    names = plan.reasons
+    return tuple(
+        GroupPlan(names[group.reason % len(names)], group.members, group.kind == LINE)
+        for group in plan.groups
+    )
+
+
+def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
+    """What the results list of a benchmark."""
+    plan = work.script
+    if not isinstance(plan, BenchmarkPlan):
+        return ()
+    ranks = max(len(group.members) for group in plan.groups)
+    return tuple(
+        CollectivePlan(
+            operation=index,
+            op=one.op,
+            algorithm=one.algorithm,
+            size_bytes=one.size_bytes,
+            ranks=ranks,
+            iteration=one.iteration,
+            warmup=one.warmup,
+            dtype=plan.dtype,
+            redop=plan.redop,
+            checked=work.real,
+        )
+        for index, one in enumerate(plan.operations)
+    )
 
 
 def _calls(work: JobWork) -> tuple[CallPlan, ...]:
     """What the results list of a program."""
-    plan = work.training
+    plan = work.script
     if not isinstance(plan, ProgramPlan):
         return ()
     callers: dict[int, int] = {}

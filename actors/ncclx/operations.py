@@ -26,6 +26,33 @@ CALLS: Final = (
     "recv",
 )
 """What a rank can call; devices know a call by its place here."""
+TYPES: Final = ("fp32", "bf16", "int32")
+REDUCTIONS: Final = ("sum", "prod", "min", "max")
+
+
+class Announcement(NamedTuple):
+    """What a rank announces of a call beside its size; devices keep it as one number."""
+
+    op: str
+    dtype: str = TYPES[0]
+    redop: str = REDUCTIONS[0]
+    root: int = 0
+    """By place in the group."""
+
+    def packed(self) -> int:
+        """As devices keep it."""
+        kind = TYPES.index(self.dtype) << 8 | REDUCTIONS.index(self.redop) << 12
+        return CALLS.index(self.op) | kind | self.root << 16
+
+
+def announced(packed: int) -> Announcement:
+    """What `Announcement.packed` made one number of."""
+    op, dtype, redop = packed & 0xFF, packed >> 8 & 0xF, packed >> 12 & 0xF
+    return Announcement(CALLS[op], TYPES[dtype], REDUCTIONS[redop], packed >> 16)
+
+
+POINT_TO_POINT: Final = ("all_to_all", "all_to_allv", "gather", "scatter", "sendrecv")
+"""Those that NCCL makes of sends and receives."""
 
 
 class Operation(NamedTuple):
@@ -42,6 +69,8 @@ class Operation(NamedTuple):
     """Of broadcast, reduce, gather and scatter."""
     weights: tuple[tuple[int, ...], ...] = ()
     """Of all_to_allv: how much each rank has for each, in proportion."""
+    graph: object = None
+    """What the algorithm `graph` is, as the scenario has it."""
 
 
 class JobOutline(NamedTuple):

@@ -1,19 +1,12 @@
-"""Who is connected to whom, and what does each host run?
+"""What do the jobs of a scenario run, and with which connections?
 
-The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in
-order; for a collective, channel by channel and rank by rank, it connects a rank to those it sends to (rank r
-to rank r + 1 of a ring; for other algorithms see `actors.ncclx.schedule`): the data queue pairs, then the
-control queue pair on which clear-to-sends travel back. Each direction between two ranks has its own. Channel
-c of a rank uses the NIC c modulo the number of NICs of its GPU. Ranks of one server with an NVSwitch talk
-over NVLink: there a connection has a pair of the GPUs for data and one for clear-to-sends, and no queue
-pairs. With `qp_policy: least_loaded` a connection to another host has data pairs on every NIC, each
-to the NIC of the same place (the same rail) there.
+The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in order.
+A benchmark, a training step, a trace and a program are scripts (`actors.ncclx.script`), whose groups are
+connected as `actors.ncclx.wiring` says.
 
 For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
 needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
 NIC.
-
-Not modelled: connections made on demand, several ranks on one NIC that talk to each other through it.
 """
 
 from __future__ import annotations
@@ -25,19 +18,22 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
-from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan, connect_inside, rails_between, share_domain
-from actors.ncclx.schedule import Schedule, no_collective, scheduled
-from actors.ncclx.script import ScriptPlan
-from actors.ncclx.wiring import Side, connect_groups, own_faults
+from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan
+from actors.ncclx.schedule import Schedule
+from actors.ncclx.script import UNLABELLED, ScriptPlan
+from actors.ncclx.wiring import Side, connect_groups, own_faults, schedules_of
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.errors import Problem, ScenarioError
 from emu.measure.summary.steps import TrainingFacts, facts_of, trace_facts
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
-from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.section import Section
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
+from emu.workload.benchmark import BenchmarkPlan
+from emu.workload.program import ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
 FOR_EVER: Final = 1 << 40
@@ -50,43 +46,6 @@ FLAGS: Final[dict[str, int]] = {
     "read": int(POST_READ),
 }
 """Of a work request, by the verb of a job of flows."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndPlan:
-    """One end of a connection: queue pairs by index at the channel's NIC; control is -1 where there is none.
-
-    With `nics`, data pairs are on those instead, NIC by NIC and equally many on each. With `inside`, all
-    pairs are the GPU's.
-    """
-
-    peer: int
-    lane: int
-    """Of several connections between the same two ranks (see `actors.ncclx.graph`)."""
-    pairs: tuple[int, ...]
-    control: int
-    nics: tuple[int, ...] = ()
-    inside: bool = False
-    """Whether the peer is in the same NVSwitch domain."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelEnds:
-    """One channel of one rank: its NIC, and the ends of its connections to and from other ranks."""
-
-    nic: int
-    sends: tuple[EndPlan, ...]
-    receives: tuple[EndPlan, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RankWork:
-    """One rank of a collective job."""
-
-    rank: int
-    gpu: int
-    host: int
-    channels: tuple[ChannelEnds, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +87,7 @@ class FlowWork:
 
 @dataclass(frozen=True, slots=True)
 class JobWork:
-    """One job: a collective benchmark (operations, works) or flows."""
+    """One job: a script or flows."""
 
     job: int
     name: str
@@ -136,22 +95,25 @@ class JobWork:
     """NEVER_PS if its operations wait to be submitted, or if it does not run."""
     ranks: int
     operations: tuple[Operation, ...] = ()
-    works: tuple[RankWork, ...] = ()
-    schedule: Schedule | None = field(default=None, compare=False)
-    """Of the operations."""
+    gpus: tuple[int, ...] = ()
+    """The GPU of each rank of a script."""
+    nodes: tuple[int, ...] = ()
+    """The host of each."""
     flows: tuple[FlowWork, ...] = ()
     enabled: bool = True
-    training: ScriptPlan | None = None
+    script: ScriptPlan | None = field(default=None, compare=False)
     facts: TrainingFacts | None = None
+    """Of what is told of its steps; a benchmark has none."""
+    real: bool = False
+    """Whether its collectives carry bytes."""
+    schedules: tuple[Schedule, ...] = field(default=(), compare=False)
+    """Of each group of the script."""
     sides: tuple[tuple[Side, ...], ...] = ()
-    """Of a training job: the sides of the connections of each rank."""
-    real: tuple[str, str, bool] = ("fp32", "sum", False)
-    """Type of an element, reduction, and whether payload is real."""
+    """Of the connections of each rank."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
-        parts = [work.host for work in self.works] + [flow.host for flow in self.flows]
-        return tuple(sorted(dict.fromkeys(parts)))
+        return tuple(sorted(dict.fromkeys([*self.nodes, *(flow.host for flow in self.flows)])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +134,7 @@ class Plan:
                 operations=FOR_EVER if repeat else len(work.operations) or 1,
                 period=(len(work.operations) or 1) if repeat else 0,
                 hosts=work.hosts(),
-                reports=len(work.works) if work.operations else len(work.hosts()),
+                reports=work.ranks if work.operations else len(work.hosts()),
                 listed=bool(work.operations),
                 submitted=work.enabled and work.start_ps == NEVER_PS,
                 enabled=work.enabled,
@@ -186,55 +148,66 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
     book = ConnectionBook()
     jobs: list[JobWork] = []
     for number, job in enumerate(resolved.jobs):
-        workload = job.workload
-        if isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)):
-            jobs.append(_training(scenario, topology, book, number, job, workload))
-        elif isinstance(workload, CollectiveWorkload):
-            jobs.append(_collective(scenario, topology, book, number, job, workload))
+        if job.script is not None:
+            jobs.append(_scripted(scenario, topology, book, number, job, job.script))
         else:
-            assert isinstance(workload, FlowsWorkload), workload
-            jobs.append(_flows(scenario, topology, book, number, job, workload))
+            assert isinstance(job.workload, FlowsWorkload), job.workload
+            jobs.append(_flows(scenario, topology, book, number, job, job.workload))
     per_pair = scenario.transport.udp_source_port == "per_pair"
     pairs = book.numbered(scenario.seed, topology, udp_per_pair=per_pair)
     return Plan(pairs, tuple(jobs), book.inside())
 
 
-def _training(
+def _scripted(
     scenario: Scenario,
     topology: Topology,
     book: ConnectionBook,
     number: int,
     job: ResolvedJob,
-    workload: TrainingWorkload | TraceWorkload | ProgramWorkload,
+    script: ScriptPlan,
 ) -> JobWork:
-    training = job.training
-    assert training is not None, job.name
+    nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
+    schedules = schedules_of(scenario.ncclx, script, nodes)
+    for label, operation, fault in own_faults(script, schedules):
+        place = "" if label == UNLABELLED else f".operations[{label}]"
+        reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
+        accepted = "an algorithm after which everybody has every contribution once"
+        key = f"jobs[{number}].workload{place}.algorithm"
+        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     data = _data_priority(scenario, number)
-    nodes = [topology.host_of(gpu) for gpu in job.gpus]
-    for label, operation, fault in own_faults(scenario.ncclx, training, nodes):
-        key = f"jobs[{number}].workload.operations[{label}]"
-        raise no_collective(scenario, key, operation, fault)
-    sides = connect_groups(scenario, topology, book, number, data, job.gpus, training)
+    sides = connect_groups(scenario, topology, book, number, data, job.gpus, script.groups, schedules)
     return JobWork(
         job=number,
         name=job.name,
         start_ps=job.start_ps,
         ranks=len(job.gpus),
-        operations=tuple(
-            Operation("training_step", "", 0, step, warmup=False) for step in range(workload.steps)
-        ),
-        works=tuple(RankWork(rank, gpu, topology.host_of(gpu), ()) for rank, gpu in enumerate(job.gpus)),
+        operations=_operations(job.workload, script),
+        gpus=job.gpus,
+        nodes=nodes,
         enabled=job.enabled,
-        training=training,
-        facts=_facts(workload, training),
+        script=script,
+        facts=_facts(job.workload, script),
+        real=scenario.payload == "real" and isinstance(script, (BenchmarkPlan, ProgramPlan)),
+        schedules=schedules,
         sides=tuple(tuple(one) for one in sides),
     )
 
 
-def _facts(workload: TrainingWorkload | TraceWorkload | ProgramWorkload, plan: ScriptPlan) -> TrainingFacts:
+def _operations(workload: Section, script: ScriptPlan) -> tuple[Operation, ...]:
+    """The operations of a job, each of which all ranks begin together."""
+    if isinstance(script, BenchmarkPlan):
+        return script.operations
+    assert isinstance(workload, (TrainingWorkload, TraceWorkload, ProgramWorkload)), workload
+    return tuple(Operation("training_step", "", 0, step, warmup=False) for step in range(workload.steps))
+
+
+def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
+    if isinstance(plan, BenchmarkPlan):
+        return None
     if isinstance(workload, TrainingWorkload):
         assert isinstance(plan, TrainingPlan), plan
         return facts_of(workload.steps, plan.training, workload.shape())
+    assert isinstance(workload, (TraceWorkload, ProgramWorkload)), workload
     scale = workload.scale if isinstance(workload, TraceWorkload) else Fraction(1)
     return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
 
@@ -243,78 +216,6 @@ def _data_priority(scenario: Scenario, job: int) -> int:
     """Of a job's data packets."""
     own = scenario.jobs[job].data_priority
     return scenario.transport.data_priority if own is None else own
-
-
-def _collective(
-    scenario: Scenario,
-    topology: Topology,
-    book: ConnectionBook,
-    number: int,
-    job: ResolvedJob,
-    workload: CollectiveWorkload,
-) -> JobWork:
-    ncclx = scenario.ncclx
-    transport = scenario.transport
-    data = _data_priority(scenario, number)
-    control = transport.control_priority if ncclx.control == "own_class" else data
-    admitted = ncclx.admission == "receiver_driven"
-    ranks = len(job.gpus)
-    channels: list[list[ChannelEnds]] = [[] for _ in job.gpus]
-    schedule = scheduled(scenario, topology, number, job.gpus, workload)
-    for channel in range(ncclx.channels):
-        nics = []
-        for gpu in job.gpus:
-            of_gpu = topology.nics_of_gpu(gpu)
-            nics.append(of_gpu[channel % len(of_gpu)])
-        sends: list[list[EndPlan]] = [[] for _ in job.gpus]
-        receives: list[list[EndPlan]] = [[] for _ in job.gpus]
-        edges = schedule.edges(channel)
-        for rank in range(ranks):
-            for peer, lane in edges[rank]:
-                if share_domain(topology, job.gpus[rank], job.gpus[peer]):
-                    data_ends, flag_ends = connect_inside(book, job.gpus[rank], job.gpus[peer], admitted)
-                    for mine, other, ends, at in ((rank, peer, sends, 0), (peer, rank, receives, 1)):
-                        pair = (data_ends[at],)
-                        ends[mine].append(EndPlan(other, lane, pair, flag_ends[at], inside=True))
-                    continue
-                rails: list[tuple[int, int]] = []
-                if ncclx.qp_policy == "least_loaded":
-                    rails = rails_between(topology, job.gpus[rank], job.gpus[peer])
-                here, there = nics[rank], nics[peer]
-                made = [
-                    book.connect(one, other, data, number)
-                    for one, other in rails or [(here, there)]
-                    for _ in range(ncclx.qps_per_connection)
-                ]
-                control_here, control_there = (-1, -1)
-                if admitted:
-                    control_here, control_there = book.connect(here, there, control, number)
-                sends[rank].append(
-                    EndPlan(
-                        peer, lane, tuple(at for at, _ in made), control_here, tuple(one for one, _ in rails)
-                    )
-                )
-                receives[peer].append(
-                    EndPlan(
-                        rank, lane, tuple(at for _, at in made), control_there, tuple(one for _, one in rails)
-                    )
-                )
-        for rank in range(ranks):
-            channels[rank].append(ChannelEnds(nics[rank], tuple(sends[rank]), tuple(receives[rank])))
-    return JobWork(
-        job=number,
-        name=job.name,
-        start_ps=job.start_ps,
-        ranks=ranks,
-        operations=schedule.operations,
-        schedule=schedule,
-        real=(workload.dtype, workload.redop, scenario.payload == "real"),
-        works=tuple(
-            RankWork(rank, gpu, topology.host_of(gpu), tuple(channels[rank]))
-            for rank, gpu in enumerate(job.gpus)
-        ),
-        enabled=job.enabled,
-    )
 
 
 def _flows(
@@ -357,9 +258,9 @@ def planned_payload_bytes(plan: Plan) -> int:
     for work in plan.jobs:
         if not work.enabled:
             continue
-        if work.training is not None:
-            total += len(work.operations) * work.training.payload_bytes()
-        if work.schedule is not None:
-            total += work.schedule.payload_bytes()
+        if isinstance(work.script, BenchmarkPlan):
+            total += sum(schedule.payload_bytes() for schedule in work.schedules)
+        elif work.script is not None:
+            total += len(work.operations) * work.script.payload_bytes()
         total += sum(flow.size_bytes for flow in work.flows)
     return total

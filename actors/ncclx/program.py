@@ -1,20 +1,30 @@
 """How does a rank carry out a script: streams of computing, collectives and transfers, and events?
 
-See `actors.ncclx.script` for the instructions. An operation of the job is one run through the script. A
-stream goes on as far as it can; it then computes (a timer), waits for its call (until the GPU has done the
-last copy of every channel of the group) or for an event. Whatever ends lets every stream look again, in their
-order. Calls of different groups run side by side on the GPU's copy engine and the NIC.
+See `actors.ncclx.script` for the instructions. An operation of the job is one run through the script, or
+of a benchmark (`single`) the instruction at its place. A stream goes on as far as it can; it then computes (a
+timer), waits for its call (until the GPU has done the last copy of every channel) or for an event. Whatever
+ends lets every stream look again, in their order. Calls of different groups run side by side on the GPU's
+copy engine and the NIC. What NICs and GPU report goes to the channel concerned.
 
-The step ends for a rank when all streams are at their end; it reports once everything it sent is
-acknowledged. What stream 0 did is kept for each step: its computing, and its waiting by reason.
+An operation is over in two parts: the *end* that counts is when all streams are at their end, as a CUDA event
+after the last kernel would tell; the *report* leaves once every slice this rank sent is acknowledged as well,
+so that an operation whose last WRITE fails is not called a success. Each call has the same two parts: what it
+sent may be on its way when the next call begins, and until all of it was acknowledged, counted over the
+group's connections together, the flight recorder does not call it over. What stream 0 did is kept for each
+step: its computing, and its waiting by reason.
 
-Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`).
+The first failed completion ends the rank: it reports at once with that status and does nothing more. What the
+others then do is the controller's business.
 
-The watchdog is over each call, from its begin at this rank. A rank that is absent begins no step.
+The watchdog is over each call, from when its stream comes to it until what it sent was acknowledged; so it
+covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
 
-Where channels take SMs, computing is `actors.ncclx.share`'s, and a call begins when it has its SMs.
+Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`). Where channels
+take SMs, computing is `actors.ncclx.share`'s, and a call begins when it has its SMs.
 
-Not modelled: cost of a launch.
+A call over no bytes, or among one rank, ends the moment it begins.
+
+Not modelled: cost of a launch, abort and re-init.
 """
 
 from __future__ import annotations
@@ -24,16 +34,32 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.host.host import Host
+from actors.host.program import Program
 from actors.kernel.device import Plain
+from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.ncclx.channel import Channel
-from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.ends import (
+    RECEIVE_CONTROL,
+    RECEIVE_DATA,
+    ROLES,
+    SEND_CONTROL,
+    SEND_DATA,
+    ReceiveEnd,
+    SendEnd,
+)
 from actors.ncclx.orders import Orders
-from actors.ncclx.rank import RankProgram
-from actors.ncclx.recorder import Recorder
+from actors.ncclx.recorder import (
+    FAILED,
+    WAITS_ACKNOWLEDGEMENT,
+    WAITS_CTS,
+    WAITS_DATA,
+    WAITS_NOTHING,
+    Recorder,
+)
 from actors.ncclx.share import Share
 from actors.ncclx.waits import Waits
-from actors.wire.message import STATUS_SUCCESS, STATUS_TIMED_OUT
+from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 # As in actors.ncclx.script.
 COMPUTE: Final[i64] = 0
@@ -43,26 +69,46 @@ RECORD: Final[i64] = 3
 
 PIECE_PS: Final[i64] = 1_000_000_000
 
-_FIELDS: Final = ("waiting_since_ps", "compute_ps")
+_FIELDS: Final = (
+    "operation",
+    "running",
+    "copying",
+    "begun_ps",
+    "end_ps",
+    "status",
+    "waiting_since_ps",
+    "compute_ps",
+)
+
+# What a group has to have acknowledged before one of its calls is over.
+_NUMBER: Final[i64] = 0
+_SINCE: Final[i64] = 1
+_END: Final[i64] = 2
+_MARK: Final[i64] = 3
 
 
-class ScriptProgram(RankProgram):
-    """One rank with a script. `groups` holds the places in `channels` of each group's channels,
-    `group_reasons` what calling it on stream 0 counts to; `streams` the instructions as (kind, a, b);
+class ScriptProgram(Program):
+    """One rank with a script: its channels, and the ends of all their connections.
+
+    `groups` holds the places in `channels` of each group's channels, the walkers of rings before those of
+    graphs; `rings` how many of them walk rings; `ringed`, by group and call, whether those serve it.
+    `group_reasons` is what calling a group on stream 0 counts to; `streams` the instructions as (kind, a, b);
     `labels`, by group and call, under what the results list it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  a line for each field
         self,
         job: int,
         start_ps: int,
         rank: int,
+        single: bool,
         channels: list[Channel],
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
         waits: Waits,
-        steps: int,
         groups: list[list[int]],
+        rings: list[int],
+        ringed: list[list[bool]],
         streams: list[list[tuple[int, int, int]]],
         events: int,
         reasons: int,
@@ -75,31 +121,54 @@ class ScriptProgram(RankProgram):
         share: Share | None = None,
         orders: Orders | None = None,
     ) -> None:
-        graphed = [False] * steps
-        super().__init__(
-            job,
-            start_ps,
-            rank,
-            channels,
-            [],
-            graphed,
-            sends,
-            receives,
-            waits,
-            recorder,
-            [],
-            watchdog_ps,
-            absent,
-            orders,
-            share,
-        )
+        super().__init__(job, start_ps)
+        self.rank: i64 = rank
+        self.single: bool = single
+        self.channels: list[Channel] = channels
+        self.sends: list[SendEnd] = sends
+        self.receives: list[ReceiveEnd] = receives
+        self.waits: Waits = waits
+        """Of the clear-to-sends that came to its ends."""
+        self.recorder: Recorder = recorder
+        self.watchdog_ps: i64 = watchdog_ps
+        """How long a call may take before it is given up; 0 for ever."""
+        self.qpns: dict[int, int] = {}
+        """Numbers of its queue pairs by (host's port << 20) | index."""
+        self.orders: Orders | None = orders
+        """Where payload is real: what its channels tell the GPU."""
+        self.absent: bool = absent
+        """Whether it never joins: its process hangs, or was never started."""
+        self.share: Share | None = share
+        """Of the SMs; None where channels take none."""
+        self.operation: i64 = -1
+        self.running: bool = False
+        self.copying: bool = False
+        """Whether a stream has not come to its end in this operation."""
+        self.begun_ps: i64 = 0
+        self.end_ps: i64 = 0
+        self.status: i64 = STATUS_SUCCESS
         self.calls: list[list[tuple[int, int]]] = calls
-        """By group and call, what it announces: a place in `CALLS`, and bytes."""
+        """By group and call, what it announces (`actors.ncclx.operations.Announcement`), and bytes."""
+        self.groups: list[list[int]] = groups
+        self.rings: list[int] = rings
+        self.ringed: list[list[bool]] = ringed
+        self.group_of: list[int] = [0] * len(channels)
+        for number, places in enumerate(groups):
+            for place in places:
+                self.group_of[place] = number
         self.calling: list[bool] = [False] * len(groups)
-        """By group, whether its call is under way."""
+        """By group, whether its stream is at a call of it."""
         self.watched: list[bool] = [False] * len(groups)
         """By group, whether a look at it is a pending timer."""
-        self.groups: list[list[int]] = groups
+        self.asked_ps: list[int] = [0] * len(groups)
+        """By group, when its stream came to its call."""
+        self.since_ps: list[int] = [0] * len(groups)
+        """By group, when its call began: when it had its SMs."""
+        self.freed: list[int] = [0] * len(groups)
+        """By group, how many of the slices that it sent were acknowledged, since the job began."""
+        self.owing: list[list[list[int]]] = [[] for _ in groups]
+        """By group, calls that were copied and are not over: number, when asked, when copied, and how many
+        slices the group had sent then."""
         self.streams: list[list[tuple[int, int, int]]] = streams
         self.places: list[int] = [0] * len(streams)
         """By stream, its instruction."""
@@ -117,8 +186,17 @@ class ScriptProgram(RankProgram):
         self.rows: list[list[int]] = []
         self.called: list[list[int]] = []
         """Of labelled calls that ended: job, rank, step, label, begun_ps, end_ps."""
-        self.since_ps: list[int] = [0] * len(groups)
-        """By group, when its call began."""
+
+    def settle(self) -> None:
+        """Tell channels and ends the number that the host gave to this program."""
+        for channel in self.channels:
+            channel.program = self.number
+        for send in self.sends:
+            send.program = self.number
+        for receive in self.receives:
+            receive.program = self.number
+
+    # ---- an operation
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
         if self.status != STATUS_SUCCESS or self.absent:
@@ -128,7 +206,8 @@ class ScriptProgram(RankProgram):
         self.running = True
         self.copying = True
         self.begun_ps = now
-        self.places = [0] * len(self.streams)
+        first: i64 = operation if self.single else 0
+        self.places = [first] * len(self.streams)
         self.recorded = [False] * len(self.recorded)
         self.compute_ps = 0
         if self.share is not None:
@@ -136,28 +215,88 @@ class ScriptProgram(RankProgram):
         self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
 
-    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
-        if self.status != STATUS_SUCCESS:
-            return False
-        streams: i64 = len(self.streams)
-        stream: i64 = subject - 1
-        if stream >= streams:
-            stream -= streams
-            if stream < len(self.groups):
-                return self._watch(host, stream, now)
-            stream -= len(self.groups)
+    def _look(self, host: Host, now: i64) -> None:
+        """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
+        self._go_through(host, now)
+        self._stir(host, now)
+
+    def _go_through(self, host: Host, now: i64) -> None:
+        """Let every stream go on; is the operation over?"""
+        if self.copying:
             share = self.share
-            if share is not None and stream // streams == share.turns[stream % streams]:
-                return self._on_share(host, share, stream % streams, now)
-            return False
-        host.progress += 1
-        if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
-            self._compute(host, stream, self.left_ps[stream], now)
-            return False
-        self.busy[stream] = False
-        self.places[stream] += 1
-        self._look(host, now)
-        return True
+            moved: bool = True
+            while moved:
+                moved = False
+                stream: i64 = 0
+                while stream < len(self.streams):
+                    if self._go_on(host, stream, now):
+                        moved = True
+                    stream += 1
+                if share is not None and share.settle():
+                    moved = True
+            if share is not None:
+                self._reshare(host, share, now)
+            at: i64 = 0
+            while at < len(self.streams):
+                if self.places[at] < self._last(at):
+                    return
+                at += 1
+            self.copying = False
+            self.end_ps = now
+            if not self.single:
+                self._note_step(now)
+        if not self.running:
+            return
+        for owing in self.owing:
+            if owing:
+                return
+        self.running = False
+        self.waits.close(self.job, self.operation)
+        host.report(self.job, self.operation, self.rank, self.begun_ps, self.end_ps, STATUS_SUCCESS)
+
+    def _last(self, stream: i64) -> i64:
+        """Where a stream is at its end in this operation."""
+        if self.single:
+            return self.operation + 1
+        return len(self.streams[stream])
+
+    def _note_step(self, now: i64) -> None:
+        """The row of a step that is over."""
+        if self.rows and self.rows[0][2] == self.operation:  # the job began again
+            self.rows.pop(0)
+        row: list[int] = [self.job, self.rank, self.operation, self.begun_ps, now, self._computed_ps()]
+        self.rows.append(row + self.waited_ps)
+
+    def _go_on(self, host: Host, stream: i64, now: i64) -> bool:
+        """Carry out what can be; whether an event was recorded or a call ended, for which others may wait."""
+        moved: bool = False
+        line = self.streams[stream]
+        last: i64 = self._last(stream)
+        while self.places[stream] < last:
+            kind, a, b = line[self.places[stream]]
+            if kind == COMPUTE:
+                if not self.busy[stream]:
+                    self.busy[stream] = True
+                    self._compute(host, stream, a, now)
+                return moved
+            if kind == CALL:
+                if not self._is_over(host, stream, a, b, now):
+                    return moved
+            elif kind == WAIT:
+                if not self.recorded[a]:
+                    if stream == 0 and self.waiting_since_ps < 0:
+                        self.waiting_since_ps = now
+                    return moved
+                if stream == 0 and self.waiting_since_ps >= 0:
+                    self.waited_ps[b] += now - self.waiting_since_ps
+                    self.waiting_since_ps = -1
+            else:
+                self.recorded[a] = True
+                moved = True
+            self.places[stream] += 1
+        return moved
+
+    # ---- computing
 
     def _compute(self, host: Host, stream: i64, duration_ps: i64, now: i64) -> None:
         share = self.share
@@ -208,6 +347,12 @@ class ScriptProgram(RankProgram):
                     self._go_at(host, share, stream, now)
                 stream += 1
 
+    def _stir(self, host: Host, now: i64) -> None:
+        """SMs changed hands: let the other ranks on the GPU look."""
+        share = self.share
+        if share is not None:
+            share.gpu.stir(host, now)
+
     def stirred(self, host: Host, now: i64) -> bool:
         share = self.share
         if share is None or self.status != STATUS_SUCCESS or not share.unsettled():
@@ -219,142 +364,258 @@ class ScriptProgram(RankProgram):
         self._look(host, now)
         return True
 
-    def _look(self, host: Host, now: i64) -> None:
-        """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
-        self._go_through(host, now)
-        self._stir(host, now)
-
-    def _go_through(self, host: Host, now: i64) -> None:
-        """Let every stream go on; is the step over?"""
-        if self.copying:
-            share = self.share
-            moved: bool = True
-            while moved:
-                moved = False
-                stream: i64 = 0
-                while stream < len(self.streams):
-                    if self._go_on(host, stream, now):
-                        moved = True
-                    stream += 1
-                if share is not None and share.settle():
-                    moved = True
-            if share is not None:
-                self._reshare(host, share, now)
-            at: i64 = 0
-            while at < len(self.streams):
-                if self.places[at] < len(self.streams[at]):
-                    return
-                at += 1
-            self.copying = False
-            self.end_ps = now
-            if self.rows and self.rows[0][2] == self.operation:  # the job began again
-                self.rows.pop(0)
-            self.rows.append(
-                [
-                    self.job,
-                    self.rank,
-                    self.operation,
-                    self.begun_ps,
-                    now,
-                    self._computed_ps(),
-                    *self.waited_ps,
-                ]
-            )
-        super()._look(host, now)
-
-    def _go_on(self, host: Host, stream: i64, now: i64) -> bool:
-        """Carry out what can be; whether an event was recorded or a call ended, for which others may wait."""
-        moved: bool = False
-        line = self.streams[stream]
-        while self.places[stream] < len(line):
-            kind, a, b = line[self.places[stream]]
-            if kind == COMPUTE:
-                if not self.busy[stream]:
-                    self.busy[stream] = True
-                    self._compute(host, stream, a, now)
-                return moved
-            if kind == CALL:
-                if not self._is_over(host, stream, a, b, now):
-                    return moved
-            elif kind == WAIT:
-                if not self.recorded[a]:
-                    if stream == 0 and self.waiting_since_ps < 0:
-                        self.waiting_since_ps = now
-                    return moved
-                if stream == 0 and self.waiting_since_ps >= 0:
-                    self.waited_ps[b] += now - self.waiting_since_ps
-                    self.waiting_since_ps = -1
-            else:
-                self.recorded[a] = True
-                moved = True
-            self.places[stream] += 1
-        return moved
+    # ---- calls
 
     def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
-        """Whether a stream's call is over; it begins when the stream has come to it."""
+        """Whether a stream's call was copied; it begins when the stream has come to it, and SMs are free."""
         share = self.share
+        first: i64 = 0
+        last: i64 = len(self.groups[group])
+        if self.ringed[group][call]:
+            last = self.rings[group]
+        else:
+            first = self.rings[group]
+        places = self.groups[group]
+        at: i64 = first
         if not self.busy[stream]:
+            if not self.calling[group]:
+                self.calling[group] = True
+                self.asked_ps[group] = now
+                op, size_bytes = self.calls[group][call]
+                self.recorder.begin(group, op, size_bytes, now)
+                self._look_after(host, group, now)
             if share is not None and not share.take(group, now):
                 return False
             self.busy[stream] = True
             self.since_ps[group] = now
-            self.calling[group] = True
-            op, size_bytes = self.calls[group][call]
-            self.recorder.begin(group, op, size_bytes, now)
-            self._look_after(host, group, now)
             orders = self.orders
             if orders is not None:
                 orders.begin(group)
-            for place in self.groups[group]:
-                self.channels[place].begin(host, call)
-        for place in self.groups[group]:
-            if not self.channels[place].copied_all():
+            while at < last:
+                self.channels[places[at]].begin(host, call)
+                at += 1
+            at = first
+        while at < last:
+            if not self.channels[places[at]].copied_all():
                 return False
+            at += 1
         self.busy[stream] = False
         self.calling[group] = False
-        self.recorder.end(group, now)
-        begun_ps: i64 = self.since_ps[group]
-        asked_ps: i64 = begun_ps
         if share is not None:
-            asked_ps = share.give_back(group)
+            share.give_back(group)
         if stream == 0:
-            self.waited_ps[self.group_reasons[group]] += now - asked_ps
+            self.waited_ps[self.group_reasons[group]] += now - self.asked_ps[group]
+        self._copied(group, now)
         label: i64 = self.labels[group][call]
         if label >= 0:
-            self.called.append([self.job, self.rank, self.operation, label, begun_ps, now])
+            self.called.append([self.job, self.rank, self.operation, label, self.since_ps[group], now])
         return True
 
-    def _look_after(self, host: Host, group: i64, now: i64) -> None:
-        """Look whether the group's call is over when it should be. One look is pending at a time, however
-        many calls there are meanwhile.
+    def _copied(self, group: i64, now: i64) -> None:
+        """A group's call was copied; it is over if nothing that it sent is on its way."""
+        sent: i64 = 0
+        for place in self.groups[group]:
+            sent += self.channels[place].sent
+        number: i64 = self.recorder.begun[group] - 1
+        if self.freed[group] == sent:
+            self.recorder.end(group, number, now)
+        else:
+            self.owing[group].append([number, self.asked_ps[group], now, sent])
+
+    def _look_after(self, host: Host, group: i64, since_ps: i64) -> None:
+        """Look whether a call of the group that began then is over when it should be. One look is pending at
+        a time, however many calls there are meanwhile.
         """
         if self.watchdog_ps > 0 and not self.watched[group]:
             self.watched[group] = True
             subject: i64 = len(self.streams) + group + 1
-            host.set_timer(self.number, self.since_ps[group] + self.watchdog_ps, subject)
+            host.set_timer(self.number, since_ps + self.watchdog_ps, subject)
 
     def _watch(self, host: Host, group: i64, now: i64) -> bool:
         """The watchdog: the call that was under way should be over; whether it is not."""
         self.watched[group] = False
-        if not self.calling[group]:
+        since_ps: i64 = self.asked_ps[group]
+        owing = self.owing[group]
+        if owing:
+            since_ps = owing[0][_SINCE]
+        elif not self.calling[group]:
             return False
-        if self.since_ps[group] + self.watchdog_ps > now:
-            self._look_after(host, group, now)
+        if since_ps + self.watchdog_ps > now:
+            self._look_after(host, group, since_ps)
             return False
-        first: i64 = self.groups[group][0]
-        last: i64 = first + len(self.groups[group])
-        why, peer, port, pair = self.waiting(first, last)
+        places = self.groups[group]
+        why, peer, port, pair = self.waiting(places[0], places[0] + len(places))
         self._fail(host, group, STATUS_TIMED_OUT, why, peer, port, pair, now)
         return True
 
-    def _group_of(self, channel: i64) -> i64:
-        group: i64 = 0
-        while group < len(self.groups):
-            for place in self.groups[group]:
-                if place == channel:
-                    return group
-            group += 1
-        return -1
+    # ---- what is reported
+
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
+        if self.status != STATUS_SUCCESS:
+            return False
+        streams: i64 = len(self.streams)
+        stream: i64 = subject - 1
+        if stream >= streams:
+            stream -= streams
+            if stream < len(self.groups):
+                return self._watch(host, stream, now)
+            stream -= len(self.groups)
+            share = self.share
+            if share is not None and stream // streams == share.turns[stream % streams]:
+                return self._on_share(host, share, stream % streams, now)
+            return False
+        host.progress += 1
+        if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
+            self._compute(host, stream, self.left_ps[stream], now)
+            return False
+        self.busy[stream] = False
+        self.places[stream] += 1
+        self._look(host, now)
+        return True
+
+    def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        if self.status != STATUS_SUCCESS:
+            return
+        role: i64 = context % ROLES
+        if message.d == COMPLETED_SEND:
+            if message.e != STATUS_SUCCESS:
+                self._on_error(host, context, message, now)
+            elif role == SEND_DATA:
+                self._on_acknowledged(host, self.sends[context // ROLES], message, now)
+            else:
+                assert role == RECEIVE_CONTROL, (self.job, self.rank, role)
+        elif role == RECEIVE_DATA:
+            receive = self.receives[context // ROLES]
+            data = message.data
+            if data is not None:
+                receive.receiver.keep(message.b, message.a, data)
+            if receive.on_arrived(message.b):
+                channel = self.channels[receive.channel]
+                channel.on_ready(host, receive)
+                if channel.zero_copy and channel.copied_all():
+                    self._look(host, now)
+        else:
+            assert role == SEND_CONTROL, (self.job, self.rank, role)
+            self.sends[context // ROLES].on_granted(host, message.b, now)
+
+    def _on_acknowledged(self, host: Host, send: SendEnd, message: Message, now: i64) -> None:
+        freed: i64 = send.on_acknowledged(host, message.b, message.c)
+        if freed == 0:
+            return
+        channel = self.channels[send.channel]
+        group: i64 = self.group_of[send.channel]
+        self.freed[group] += freed
+        channel.on_room(host, send)
+        if channel.zero_copy and self.copying and channel.copied_all():
+            self._look(host, now)
+        owing = self.owing[group]
+        if not owing:
+            return
+        while owing and owing[0][_MARK] <= self.freed[group]:
+            self.recorder.end(group, owing[0][_NUMBER], owing[0][_END])
+            owing.pop(0)
+        if not owing and not self.copying:
+            self._look(host, now)
+
+    def copies(self, channel: i64) -> bool:
+        return 0 <= channel < len(self.channels)
+
+    def on_copied(self, host: Host, message: Message, now: i64) -> None:
+        if self.status != STATUS_SUCCESS:
+            return
+        channel = self.channels[message.a]
+        channel.on_copied(host, message)
+        if channel.copied_all():
+            self._look(host, now)
+
+    # ---- what goes wrong
+
+    def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
+        if self.start_ps > now:
+            return
+        mine: bool = gpu_port < 0
+        for channel in self.channels:
+            if channel.gpu_port == gpu_port:
+                mine = True
+        if mine and self.status == STATUS_SUCCESS:
+            self.status = status
+            self.running = False
+            if self.share is not None:
+                self.share.leave()
+            begun_ps: i64 = self.begun_ps if self.operation >= 0 else now
+            host.report(self.job, PRESENT_OPERATION, self.rank, begun_ps, now, status)
+
+    def waiting(self, first: i64, last: i64) -> tuple[i64, i64, i64, i64]:
+        """What the channels from `first` to before `last` wait for first: what it is, the peer, the host's
+        port and the queue pair.
+        """
+        for receive in self.receives:
+            if not first <= receive.channel < last:
+                continue
+            if receive.ready < receive.expected:
+                return WAITS_DATA, receive.peer, receive.nic_port, receive.control
+        for send in self.sends:
+            if not first <= send.channel < last:
+                continue
+            sender = send.sender
+            if send.freed < send.posted:
+                place: i64 = sender.waiting_place()
+                return (
+                    WAITS_ACKNOWLEDGEMENT,
+                    send.peer,
+                    sender.ports[place // sender.each],
+                    sender.pairs[place],
+                )
+            if send.admitted and send.posted < send.filled and send.posted == send.granted:
+                return WAITS_CTS, send.peer, sender.ports[0], send.control
+        return WAITS_NOTHING, -1, -1, -1
+
+    def _on_error(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A queue pair is in error."""
+        if context % ROLES == SEND_DATA:
+            send = self.sends[context // ROLES]
+            place: i64 = message.b % len(send.sender.pairs)
+            port: i64 = send.sender.ports[place // send.sender.each]
+            group: i64 = self.group_of[send.channel]
+            self._fail(host, group, message.e, FAILED, send.peer, port, message.a, now)
+        else:
+            receive = self.receives[context // ROLES]
+            group = self.group_of[receive.channel]
+            self._fail(host, group, message.e, FAILED, receive.peer, receive.nic_port, message.a, now)
+
+    def _fail(
+        self, host: Host, group: i64, status: i64, why: i64, peer: i64, port: i64, pair: i64, now: i64
+    ) -> None:
+        """The oldest call of a group that is not over cannot go on."""
+        self.status = status
+        qpn: i64 = self.qpns.get((port << 20) | pair, -1)
+        number: i64 = self.recorder.begun[group] - 1
+        if self.owing[group]:
+            number = self.owing[group][0][_NUMBER]
+        self.recorder.fail(group, number, status, why, peer, port, qpn, now)
+        if self.share is not None:
+            self.share.leave()
+            self._stir(host, now)
+        if self.running:
+            self.running = False
+            host.report(self.job, self.operation, self.rank, self.begun_ps, now, status)
+
+    # ---- what is left
+
+    def counters(self) -> list[int]:
+        """Those of `actors.host.program.LIBRARY_SERIES`."""
+        waits = self.waits
+        held: i64 = 0
+        deferred: i64 = 0
+        for send in self.sends:
+            held += send.sender.held
+            deferred += send.sender.deferred
+        direct: i64 = 0
+        for channel in self.channels:
+            direct += channel.direct
+        share = self.share
+        lost = [0, 0, 0] if share is None else share.counted()
+        return [waits.count, waits.total_ps, held, deferred, direct, *lost, waits.most_ps]
 
     def step_rows(self) -> list[list[int]]:
         return self.rows
@@ -362,41 +623,89 @@ class ScriptProgram(RankProgram):
     def call_rows(self) -> list[list[int]]:
         return self.called
 
+    def cts_rows(self) -> list[list[int]]:
+        """Rows for the table `cts_waits`."""
+        return self.waits.rows(self.job, self.operation)
+
+    def flight_rows(self) -> list[list[int]]:
+        """Rows for the table `flights`."""
+        return self.recorder.flight_rows(self.job, self.rank)
+
+    def called_rows(self) -> list[list[int]]:
+        """Rows for the table `called`."""
+        return self.recorder.called_rows(self.job, self.rank)
+
+    def payload_rows(self) -> list[list[int]]:
+        return [] if self.orders is None else self.orders.rows()
+
+    def failure_rows(self) -> list[list[int]]:
+        """Rows for the table `failures`."""
+        return [[self.job, self.rank, *row] for row in self.recorder.failures]
+
     def save(self) -> list[Plain]:
-        places: list[Plain] = list(self.places)
-        busy: list[Plain] = list(self.busy)
-        left: list[Plain] = list(self.left_ps)
-        recorded: list[Plain] = list(self.recorded)
-        waited: list[Plain] = list(self.waited_ps)
-        rows: list[Plain] = [list(row) for row in self.rows]
-        called: list[Plain] = [list(row) for row in self.called]
+        channels: list[Plain] = [channel.save() for channel in self.channels]
+        sends: list[Plain] = [send.save() for send in self.sends]
+        receives: list[Plain] = [receive.save() for receive in self.receives]
+        streams: list[Plain] = [
+            list[Plain](one) for one in (self.places, self.busy, self.left_ps, self.recorded, self.waited_ps)
+        ]
+        groups: list[Plain] = [
+            list[Plain](one) for one in (self.calling, self.watched, self.asked_ps, self.since_ps, self.freed)
+        ]
+        owing: list[Plain] = [_save_rows(calls) for calls in self.owing]
         return [
-            super().save(),
             save_fields(self, _FIELDS),
-            places,
-            busy,
-            left,
-            recorded,
-            waited,
-            rows,
-            called,
-            list[Plain](self.since_ps),
-            list[Plain](self.calling),
-            list[Plain](self.watched),
+            channels,
+            sends,
+            receives,
+            streams,
+            groups,
+            owing,
+            _save_rows(self.rows),
+            _save_rows(self.called),
+            self.waits.save(),
+            self.recorder.save(),
+            None if self.orders is None else self.orders.save(),
+            None if self.share is None else self.share.save(),
         ]
 
     def load(self, state: list[Plain]) -> None:
-        base, fields, places, busy, left, recorded, waited, rows, called, since = state[:-2]
-        calling, watched = state[-2:]
-        super().load(as_list(base))
+        fields, channels, sends, receives, streams, groups, owing, rows, called = state[:9]
+        waits, recorder, orders, share = state[9:]
+        if self.share is not None:
+            self.share.load(share)
+        if self.orders is not None:
+            self.orders.load(orders)
         load_fields(self, _FIELDS, fields)
+        for channel, saved in zip(self.channels, as_list(channels), strict=True):
+            channel.load(as_list(saved))
+        for send, saved in zip(self.sends, as_list(sends), strict=True):
+            send.load(saved)
+        for receive, saved in zip(self.receives, as_list(receives), strict=True):
+            receive.load(saved)
+        places, busy, left, recorded, waited = as_list(streams)
         self.places = [as_int(value) for value in as_list(places)]
         self.busy = [as_int(value) == 1 for value in as_list(busy)]
         self.left_ps = [as_int(value) for value in as_list(left)]
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
         self.waited_ps = [as_int(value) for value in as_list(waited)]
-        self.rows = [[as_int(value) for value in as_list(row)] for row in as_list(rows)]
-        self.called = [[as_int(value) for value in as_list(row)] for row in as_list(called)]
-        self.since_ps = [as_int(value) for value in as_list(since)]
+        calling, watched, asked, since, freed = as_list(groups)
         self.calling = [as_int(value) == 1 for value in as_list(calling)]
         self.watched = [as_int(value) == 1 for value in as_list(watched)]
+        self.asked_ps = [as_int(value) for value in as_list(asked)]
+        self.since_ps = [as_int(value) for value in as_list(since)]
+        self.freed = [as_int(value) for value in as_list(freed)]
+        self.owing = [_load_rows(calls) for calls in as_list(owing)]
+        self.rows = _load_rows(rows)
+        self.called = _load_rows(called)
+        self.waits.load(waits)
+        self.recorder.load(recorder)
+
+
+def _save_rows(rows: list[list[int]]) -> Plain:
+    found: list[Plain] = [list[Plain](row) for row in rows]
+    return found
+
+
+def _load_rows(state: Plain) -> list[list[int]]:
+    return [[as_int(value) for value in as_list(row)] for row in as_list(state)]

@@ -1,11 +1,12 @@
 """What does a rank remember of its last calls, and of what went wrong?
 
 A *call* is one collective, send or receive on one of the rank's groups (communicators); a group's calls are
-counted from 0. The *flight recorder* keeps what each of the last calls announced (operation, bytes), when it
-began and when it was over, as PyTorch's does: those of a rank that hangs show who is behind. Where there is
-no room, the oldest call that is over is forgotten; how many calls each group began and ended is never. A
-*failure* is an error completion or the watchdog's end of a call; it names what the rank then waited for: a
-peer, and the queue pair.
+counted from 0. It is over when the GPU has done its last copy and all that it sent was acknowledged; the time
+that counts is the copy's. The *flight recorder* keeps what each of the last calls announced (operation,
+bytes), when it began and when it was over, as PyTorch's does: those of a rank that hangs show who is behind.
+Where there is no room, the oldest call that is over is forgotten; how many calls each group began and ended
+is never. A *failure* is an error completion or the watchdog's end of a call; it names what the rank then
+waited for: a peer, and the queue pair.
 
 Source: PyTorch, `FlightRecorder.hpp` (ring buffer per rank), `ProcessGroupNCCL.cpp` (watchdog).
 """
@@ -27,6 +28,7 @@ FAILED: Final[i64] = 4
 """The queue pair went into error."""
 
 GROUP: Final[i64] = 1
+NUMBER: Final[i64] = 2
 END: Final[i64] = 6
 
 
@@ -48,16 +50,16 @@ class Recorder:
         """group, call of the group, status, what it waited for, peer, host's port, queue pair's number,
         at_ps."""
 
-    def begin(self, group: i64, op: i64, size_bytes: i64, now: i64) -> None:
-        """A call of a group begins."""
+    def begin(self, group: i64, op: i64, size_bytes: i64, now: i64) -> i64:
+        """A call of a group begins; returns its number in the group."""
         number: i64 = self.begun[group]
         self.begun[group] = number + 1
         self.count += 1
-        if self.most == 0:
-            return
-        if len(self.flights) >= self.most:
-            self._forget()
-        self.flights.append([self.count - 1, group, number, op, size_bytes, now, -1])
+        if self.most > 0:
+            if len(self.flights) >= self.most:
+                self._forget()
+            self.flights.append([self.count - 1, group, number, op, size_bytes, now, -1])
+        return number
 
     def _forget(self) -> None:
         """Forget the oldest call that is over; none, if all are under way."""
@@ -68,25 +70,22 @@ class Recorder:
                 return
             place += 1
 
-    def end(self, group: i64, end_ps: i64) -> None:
-        """The present call of a group is over."""
+    def end(self, group: i64, number: i64, end_ps: i64) -> None:
+        """A call of a group is over."""
         self.ended[group] += 1
         place: i64 = len(self.flights) - 1
         while place >= 0:
             flight = self.flights[place]
-            if flight[GROUP] == group:
+            if flight[GROUP] == group and flight[NUMBER] == number:
                 flight[END] = end_ps
                 return
             place -= 1
 
-    def fail(self, group: i64, status: i64, why: i64, peer: i64, port: i64, qpn: i64, now: i64) -> None:
-        """The present call of a group cannot go on; below zero, where there is none."""
-        known: i64 = -1
-        number: i64 = -1
-        if group >= 0:
-            known = self.groups[group]
-            number = self.begun[group] - 1
-        self.failures.append([known, number, status, why, peer, port, qpn, now])
+    def fail(
+        self, group: i64, number: i64, status: i64, why: i64, peer: i64, port: i64, qpn: i64, now: i64
+    ) -> None:
+        """A call of a group cannot go on."""
+        self.failures.append([self.groups[group], number, status, why, peer, port, qpn, now])
 
     def flight_rows(self, job: int, rank: int) -> list[list[int]]:
         """Rows for the table `flights`, with the numbers that groups have in the job."""

@@ -42,6 +42,8 @@ class RingChannel(Channel):
         """Where payload is real: writes the GPU's orders."""
 
     def begin(self, host: Host, operation: i64) -> None:
+        self.send.channel = self.number
+        self.receive.channel = self.number
         op, size_bytes = self.operations[operation]
         self.cursor.begin(op, size_bytes)
         self.receive.expect(host, self.cursor.receives())
@@ -78,7 +80,7 @@ class RingChannel(Channel):
                 data = self.receive.take()
             if flags & SENDS != 0:
                 self.send.take(size)
-                self.unacknowledged += 1
+                self.sent += 1
             kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
             orders = self.orders
             if orders is not None:

@@ -9,10 +9,13 @@ integers:
     WAIT      a event, b reason          for the event; time lost on stream 0 counts to the reason
     RECORD    a event                    the event has happened, until the next step
 
-Groups are numbered over the job. Kinds: `ring` (every member calls the same collectives in the same order),
-`line` (the first member sends to the second), `mesh` (every member exchanges equal shares with every other),
-`graph` (every member calls the same collectives, which `algorithm` carries out).
-A group is called by one stream alone, so its calls have an order; a stream may call several groups.
+An operation of the job is one run through all streams; of a benchmark (`single`) it is one instruction of the
+only stream.
+
+Groups are numbered over the job. Kinds: `collective` (every member calls the same collectives in the same
+order), `exchange` (the same, of those that NCCL makes of sends and receives), `line` (the first member sends
+to the second). A group has connections of its own, which all its calls share, whatever their algorithms. A
+group is called by one stream alone, so its calls have an order; a stream may call several groups.
 """
 
 from __future__ import annotations
@@ -21,19 +24,32 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from actors.ncclx.operations import POINT_TO_POINT
+
 COMPUTE: Final = 0
 CALL: Final = 1
 WAIT: Final = 2
 RECORD: Final = 3
 
-RING: Final = "ring"
+COLLECTIVE: Final = "collective"
+EXCHANGE: Final = "exchange"
 LINE: Final = "line"
-MESH: Final = "mesh"
-GRAPH: Final = "graph"
+TRANSFER: Final = "send"
+"""What both members of a line call."""
 UNLABELLED: Final = -1
 
 REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
 """What stream 0 can wait for in a training step; a reason is a place here, or in the plan's own `reasons`."""
+
+RINGED: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+"""Collectives for which NCCL has a ring."""
+_EVEN: Final = (
+    ("all_reduce", "ring"),
+    ("all_gather", "ring"),
+    ("reduce_scatter", "ring"),
+    ("all_to_all", "direct"),
+)
+"""Those in which every rank sends (n - 1) / n of the buffer, all_reduce twice that."""
 
 Instruction = tuple[int, int, int]
 
@@ -44,23 +60,20 @@ class Group(NamedTuple):
     kind: str
     reason: int
     members: tuple[int, ...]
-    algorithm: str = ""
-    """Of a graph."""
     priority: int = 0
     """Of its copies among those of a GPU; higher ones are done first."""
     data_priority: int | None = None
     """Of its packets, if not the job's."""
-    graph: object = None
-    """What `algorithm: graph` is, as the scenario has it."""
 
 
 class GroupCall(NamedTuple):
-    """One collective or transfer: of a ring or graph its operation, else empty; bytes of the whole buffer."""
+    """One collective or transfer; bytes of the whole buffer."""
 
     op: str
     size_bytes: int
+    algorithm: str
     root: int = 0
-    """Of a graph's, by place in the group."""
+    """By place in the group."""
     label: int = UNLABELLED
     """Under which the results list it."""
     weights: tuple[tuple[int, ...], ...] = ()
@@ -68,6 +81,13 @@ class GroupCall(NamedTuple):
     dtype: str = "fp32"
     """Of an element, where payload is real."""
     redop: str = "sum"
+    graph: object = None
+    """What the algorithm `graph` is, as the scenario has it."""
+
+
+def kind_of(op: str) -> str:
+    """The kind of the groups that call a collective."""
+    return EXCHANGE if op in POINT_TO_POINT else COLLECTIVE
 
 
 @dataclass
@@ -125,8 +145,8 @@ class Script:
         return self.record(self.stream_of[place])
 
     def add_call(self, place: int, op: str, size_bytes: int, root: int = 0) -> None:
-        """Call a group, on its stream."""
-        self.put_call(place, GroupCall(op, size_bytes, root))
+        """Call a group, on its stream, by the algorithm that NCCL would take."""
+        self.put_call(place, GroupCall(op, size_bytes, "ring" if op in RINGED else "direct", root))
 
     def put_call(self, place: int, call: GroupCall) -> None:
         """Call a group, on its stream."""
@@ -140,6 +160,8 @@ class ScriptPlan:
     def __init__(self) -> None:
         self.reasons: tuple[str, ...] = REASONS
         """What stream 0 can wait for."""
+        self.single = False
+        """Whether each operation of the job is one instruction of the only stream."""
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}
@@ -159,11 +181,9 @@ class ScriptPlan:
                 group = self.groups[script.groups[place]]
                 members = len(group.members)
                 for call in calls:
-                    if group.kind == GRAPH:
-                        continue
                     if group.kind == LINE:
                         total += call.size_bytes if group.members[0] == script.rank else 0
-                    else:
+                    elif (call.op, call.algorithm) in _EVEN:
                         times = 2 if call.op == "all_reduce" else 1
                         total += times * (members - 1) * call.size_bytes // members
         return total

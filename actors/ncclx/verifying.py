@@ -26,7 +26,6 @@ import functools
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -36,11 +35,9 @@ from actors.ncclx.checking import MOST_NAMED, beginning, ending
 from actors.ncclx.collectives import REDUCING
 from actors.ncclx.graph import Call
 from actors.ncclx.operations import Operation
-from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.schedule import Schedule, is_ring
-from emu.errors import Problem, ScenarioError
+from emu.errors import Problem
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.units import format_size
 
 _BLOCK_BYTES: Final = 4096
@@ -112,8 +109,7 @@ def reduced(name: Name, ranks: int, dtype: str, reduction: str, first: int, coun
 
 
 class RankContents(Contents):
-    """One rank's data. `calls` are the job's operations as its communicator sees them, whose ranks are
-    `group`."""
+    """One rank's data. `calls` are what it calls, as its communicator sees them, whose ranks are `group`."""
 
     def __init__(
         self,
@@ -178,52 +174,6 @@ class RankContents(Contents):
         return encode(kind[0], values)[:size]
 
 
-def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
-    """What the ranks of collectives on a GPU work on."""
-    return [
-        rank_contents(scenario, job, work.rank)
-        for job in plan.jobs
-        if job.schedule is not None
-        for work in job.works
-        if work.gpu == gpu
-    ]
-
-
-def rank_contents(scenario: Scenario, job: JobWork, rank: int) -> RankContents:
-    """What one rank of a collective job works on."""
-    schedule = job.schedule
-    assert schedule is not None, job.name
-    workload = scenario.jobs[job.job].workload
-    assert isinstance(workload, CollectiveWorkload), workload
-    group = schedule.members[rank]
-    calls = [replace(schedule.call(one, 0, group), channels=1) for one in job.operations]
-    kinds = [(workload.dtype, workload.redop)] * len(calls)
-    return RankContents(scenario.seed, job.job, rank, calls, group, kinds)
-
-
-def check_payload(scenario: Scenario, plan: Plan) -> None:
-    """Refuse collectives whose steps cut through elements that they reduce, and more than fits memory."""
-    problems: list[Problem] = []
-    held_bytes = 0
-    for job in plan.jobs:
-        if job.schedule is None:
-            continue
-        held_bytes += len(job.works) * max(one.size_bytes for one in job.operations)
-        workload = scenario.jobs[job.job].workload
-        assert isinstance(workload, CollectiveWorkload), workload
-        width = ELEMENT_BYTES[workload.dtype]
-        for number, one in enumerate(job.operations):
-            if one.op in REDUCING and not aligned(job.schedule, number, width):
-                key = f"jobs[{job.job}].workload.sizes"
-                reason = cut_through(one, workload.dtype)
-                least = width * max(map(len, job.schedule.groups))
-                problems.append(Problem(scenario.name, 0, key, reason, f"a multiple of {least}B"))
-                break
-    problems += too_much(scenario, held_bytes)
-    if problems:
-        raise ScenarioError(problems)
-
-
 def too_much(scenario: Scenario, held_bytes: int) -> list[Problem]:
     """What is wrong with so much payload, if anything is."""
     if held_bytes <= MOST_HELD_BYTES:
@@ -245,11 +195,11 @@ def aligned(schedule: Schedule, number: int, width: int) -> bool:
     if operation.size_bytes % width or schedule.cut.slice_bytes % width:
         return False
     if is_ring(operation):
-        ranks = max(map(len, schedule.groups))
+        ranks = len(schedule.nodes)
         return operation.op == "all_reduce" or operation.size_bytes % (ranks * width) == 0
     return all(
         extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
-        for rank in schedule.members
+        for rank in range(len(schedule.nodes))
         for channel in range(schedule.ncclx.channels)
         for step in schedule.steps(number, channel, rank)
         for extent in (*step.source, *step.destination)

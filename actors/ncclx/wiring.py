@@ -1,9 +1,17 @@
-"""Whom must the ranks of a scripted job be connected to?
+"""Whom must the ranks of a job be connected to?
 
-Every group has connections of its own, as a communicator of its own has: a ring from each member to the next
-on every channel; a line from its first member to its second; a mesh from every member to every other; a graph
-from each member to those that its algorithm sends to, on every channel. Which NICs and queue pairs a
-connection has is as for a benchmark (`actors.ncclx.plan`).
+Every group has connections of its own, as a communicator of its own has: on each channel, from each member to
+those that its calls send to, whatever their algorithms (see `actors.ncclx.schedule`). A connection has the
+data queue pairs, then the control queue pair on which clear-to-sends travel back; each direction between two
+ranks has its own. Channel c of a rank uses the NIC c modulo the number of NICs of its GPU, in collectives and
+in transfers alike. Ranks of one server with an NVSwitch talk over NVLink: there a connection has a pair of
+the GPUs for data and one for clear-to-sends, and no queue pairs. With `qp_policy: least_loaded` a connection
+to another host has data pairs on every NIC, each to the NIC of the same place (the same rail) there.
+
+Source: NCCL 2.30, `src/channel.cc` (a peer's connectors serve rings and trees; those of sends and receives
+are apart), `src/enqueue.cc` (a transfer is cut over channels).
+
+Not modelled: connections made on demand, several ranks on one NIC that talk to each other through it.
 """
 
 from __future__ import annotations
@@ -14,11 +22,9 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.ncclx.operations import Operation
 from actors.ncclx.pairs import ConnectionBook, connect_inside, rails_between, share_domain
-from actors.ncclx.ring_order import ring_order
-from actors.ncclx.schedule import Schedule
-from actors.ncclx.script import GRAPH, LINE, RING, Group, GroupCall, ScriptPlan
+from actors.ncclx.schedule import Schedule, operations_of
+from actors.ncclx.script import Group, GroupCall, ScriptPlan
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.graph import GraphSection
 from emu.scenario.sections.ncclx import NcclxSection
 
 
@@ -31,9 +37,8 @@ class Side(NamedTuple):
 
     group: int
     channel: int
-    """Of the ring or graph; 0 elsewhere."""
     lane: int
-    """Of a graph; 0 elsewhere."""
+    """Of several connections between the same two ranks (see `actors.ncclx.graph`)."""
     sends: bool
     peer: int
     peer_nic: int
@@ -52,18 +57,17 @@ def connect_groups(
     job: int,
     data_priority: int,
     gpus: Sequence[int],
-    plan: ScriptPlan,
+    groups: Sequence[Group],
+    schedules: Sequence[Schedule],
 ) -> list[list[Side]]:
-    """The sides of each rank, group by group."""
+    """The sides of each rank, group by group and channel by channel."""
     ncclx = scenario.ncclx
     admitted = ncclx.admission == "receiver_driven"
     sides: list[list[Side]] = [[] for _ in gpus]
-    nodes = [topology.host_of(gpu) for gpu in gpus]
-    called = _called(plan)
-    for number, group in enumerate(plan.groups):
+    for number, (group, schedule) in enumerate(zip(groups, schedules, strict=True)):
         data_class = data_priority if group.data_priority is None else group.data_priority
         control_class = scenario.transport.control_priority if ncclx.control == "own_class" else data_class
-        for channel, source, destination, lane in _joined(ncclx, group, called[number], nodes):
+        for channel, source, destination, lane in _joined(group, schedule):
             ranks = source, destination
             both = gpus[source], gpus[destination]
             if share_domain(topology, *both):
@@ -97,62 +101,38 @@ def connect_groups(
     return sides
 
 
-def _joined(
-    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
-) -> Iterator[tuple[int, int, int, int]]:
+def _joined(group: Group, schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
     """(channel, from, to, lane) of every connection of a group."""
     members = group.members
-    if group.kind == GRAPH:
-        schedule = group_schedule(ncclx, group, calls, nodes)
-        for channel in range(ncclx.channels):
-            for source, edges in enumerate(schedule.edges(channel)):
-                yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
-    elif group.kind == RING:
-        for channel in range(ncclx.channels):
-            ring = group_ring(ncclx, group, channel, nodes)
-            for at, place in enumerate(ring):
-                yield channel, members[place], members[ring[(at + 1) % len(ring)]], 0
-    elif group.kind == LINE:
-        yield 0, members[0], members[1], 0
-    else:
-        yield from ((0, one, other, 0) for one in members for other in members if one != other)
+    for channel in range(schedule.ncclx.channels):
+        for source, edges in enumerate(schedule.edges(channel)):
+            yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
 
 
-def group_ring(ncclx: NcclxSection, group: Group, channel: int, nodes: Sequence[int]) -> tuple[int, ...]:
-    """The places of a group's ranks in the order of a channel's ring."""
-    if ncclx.ring_order == "same":
-        return tuple(range(len(group.members)))
-    return ring_order(tuple(nodes[rank] for rank in group.members), ncclx.channels, channel)
+def schedules_of(ncclx: NcclxSection, plan: ScriptPlan, nodes: Sequence[int]) -> tuple[Schedule, ...]:
+    """The schedule of each group, of all that its members call; `nodes` are the servers of the ranks."""
+    return tuple(
+        Schedule(ncclx, operations_of(calls), tuple(nodes[rank] for rank in group.members))
+        for group, calls in zip(plan.groups, _called(plan), strict=True)
+    )
 
 
-def _called(plan: ScriptPlan) -> list[list[GroupCall]]:
-    """By group, what its members call, each kind of call once."""
-    found: list[dict[GroupCall, None]] = [{} for _ in plan.groups]
+def _called(plan: ScriptPlan) -> list[Sequence[GroupCall]]:
+    """By group, what its members call: their list where they share one, else each kind of call once."""
+    lists: list[list[list[GroupCall]]] = [[] for _ in plan.groups]
     for script in plan.scripts:
-        for place, number in enumerate(script.groups):
-            found[number].update(dict.fromkeys(script.calls[place]))
-    return [list(calls) for calls in found]
-
-
-def group_schedule(
-    ncclx: NcclxSection, group: Group, calls: Sequence[GroupCall], nodes: Sequence[int]
-) -> Schedule:
-    """What the members of a ring or graph do in some calls, by their places in the group."""
-    algorithm = group.algorithm or "ring"
-    operations = [
-        Operation(call.op, algorithm, call.size_bytes, 0, warmup=False, root=call.root, weights=call.weights)
-        for call in calls
+        for number, calls in zip(script.groups, script.calls, strict=True):
+            known = lists[number]
+            if not known or known[-1] is not calls:
+                known.append(calls)
+    return [
+        known[0] if len(known) == 1 else list(dict.fromkeys(call for calls in known for call in calls))
+        for known in lists
     ]
-    graph = group.graph if isinstance(group.graph, GraphSection) else None
-    return Schedule(ncclx, operations, [nodes[rank] for rank in group.members], graph)
 
 
-def own_faults(
-    ncclx: NcclxSection, plan: ScriptPlan, nodes: Sequence[int]
-) -> Iterator[tuple[int, Operation, str]]:
+def own_faults(plan: ScriptPlan, schedules: Sequence[Schedule]) -> Iterator[tuple[int, Operation, str]]:
     """Calls, by their label, of which an algorithm of the user's is no correct collective, and why."""
-    for group, calls in zip(plan.groups, _called(plan), strict=True):
-        if group.kind == GRAPH:
-            schedule = group_schedule(ncclx, group, calls, nodes)
-            for operation, fault in schedule.faults():
-                yield calls[schedule.operations.index(operation)].label, operation, fault
+    for schedule, calls in zip(schedules, _called(plan), strict=True):
+        for operation, fault in schedule.faults():
+            yield calls[schedule.operations.index(operation)].label, operation, fault

@@ -139,7 +139,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init
     if init.store != "none":
-        ranks = {work.job: len(work.works) for work in plan.jobs if work.works}
+        ranks = {work.job: work.ranks for work in plan.jobs if work.script is not None}
         met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
         controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
     return controller

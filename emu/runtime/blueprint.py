@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.plan import make_plan as plan_jobs
-from actors.ncclx.program_payload import check_programs
-from actors.ncclx.verifying import check_payload
+from actors.ncclx.program_payload import check_payload
 from actors.port.host_link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
 from emu.build.devices import Blueprint, build_kernel, crossings
@@ -108,7 +107,6 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     settled(scenario, topology)
     if scenario.payload == "real":
         check_payload(scenario, plan)
-        check_programs(scenario, plan)
     return Blueprint(scenario, topology, resolved, plan)
 
 

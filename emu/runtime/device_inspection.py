@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank import RankProgram
+from actors.ncclx.program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR
 from actors.port.link import KEPT_DOWNS, PRIORITIES, Port
@@ -107,12 +107,12 @@ def shown_by(device: Device) -> dict[str, Rows]:
         tables["ranks"] = [
             _rank_row(program)
             for program in device.programs
-            if isinstance(program, RankProgram) and program.running
+            if isinstance(program, ScriptProgram) and program.running
         ]
     return {name: rows for name, rows in tables.items() if rows}
 
 
-def _rank_row(program: RankProgram) -> list[int]:
+def _rank_row(program: ScriptProgram) -> list[int]:
     """Job, rank and operation, and what the rank waits for first."""
     waits = program.waiting(0, len(program.channels))
     return [int(program.job), int(program.rank), int(program.operation), *map(int, waits)]

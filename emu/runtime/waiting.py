@@ -23,7 +23,7 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.rank import RankProgram
+from actors.ncclx.program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.port.link import Port
 from actors.switch.deep import DeepSwitch
@@ -55,7 +55,7 @@ def waits_of(devices: Iterable[Device], topology: Topology) -> list[Wait]:
             found += _waits_of_pairs(device, nics)
         elif isinstance(device, Host):
             for program in device.programs:
-                if isinstance(program, RankProgram) and program.running:
+                if isinstance(program, ScriptProgram) and program.running:
                     found += _waits_of_rank(device.number, program)
         elif isinstance(device, Controller):
             found += _waits_of_store(device)
@@ -172,7 +172,7 @@ def _waits_of_store(controller: Controller) -> list[Wait]:
     return found
 
 
-def _waits_of_rank(host: int, program: RankProgram) -> list[Wait]:
+def _waits_of_rank(host: int, program: ScriptProgram) -> list[Wait]:
     for channel in program.channels:
         what = channel.waits_for()
         if what:

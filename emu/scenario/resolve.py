@@ -59,8 +59,8 @@ class ResolvedJob(NamedTuple):
     """As the scenario has it."""
     flows: tuple[Flow, ...]
     """What a `flows` workload posts; empty for others."""
-    training: ScriptPlan | None = None
-    """What the ranks of a `training`, `trace` or `program` workload do."""
+    script: ScriptPlan | None = None
+    """What the ranks do; None for flows."""
 
 
 class Resolved(NamedTuple):
@@ -204,12 +204,12 @@ def _job(
         placed = [[gpus[rank] for rank in group] for group in groups]
         return pick(scenario.ncclx, scenario.host.pcie, topology, placed, op, size_bytes)
 
-    training = planned(job.workload, servers, picks, scenario.seed, index)
-    if isinstance(training, Refusal):
-        refused: Location = ("jobs", index, *training.location)
-        raise ScenarioError([problem_at(scenario, refused, training.reason, training.accepted)])
+    script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch)
+    if isinstance(script, Refusal):
+        refused: Location = ("jobs", index, *script.location)
+        raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
-    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, training)
+    return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script)
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from actors.ncclx.script import GRAPH, LINE, RING, Group, GroupCall, Script, ScriptPlan
+from actors.ncclx.script import LINE, TRANSFER, Group, GroupCall, Script, ScriptPlan, kind_of
 
 WORLD: Final = "world"
 MAIN: Final = "main"
@@ -41,8 +41,6 @@ RECORD: Final = "record"
 WAIT: Final = "wait"
 SEND: Final = "send"
 RECEIVE: Final = "recv"
-RINGS: Final = ("all_reduce", "all_gather", "reduce_scatter")
-"""Collectives that have a ring of their own (`actors.ncclx.ring`)."""
 
 
 @dataclass
@@ -203,20 +201,26 @@ class ProgramPlan(ScriptPlan):
                     if group not in places:
                         places[group] = script.join(self.group(group), stream)
                     weights = step.counts * (len(group.members) if len(step.counts) == 1 else 1)
+                    transfer = step.do in (SEND, RECEIVE)
                     call = GroupCall(
-                        step.do, step.size_bytes, step.root, label, weights, step.dtype, step.redop
+                        op=TRANSFER if transfer else step.do,
+                        size_bytes=step.size_bytes,
+                        algorithm="direct" if transfer else step.algorithm,
+                        root=step.root,
+                        label=label,
+                        weights=weights,
+                        dtype=step.dtype,
+                        redop=step.redop,
+                        graph=step.graph,
                     )
                     script.put_call(places[group], call)
         return script
 
     def _group(self, rank: int, step: Step) -> Group:
         communicator = self._named[step.communicator]
-        kind, members, algorithm = GRAPH, communicator.group_of(rank), step.algorithm
+        kind, members = kind_of(step.do), communicator.group_of(rank)
         if step.do in (SEND, RECEIVE):
-            kind, algorithm = LINE, ""
+            kind = LINE
             members = (rank, step.peer) if step.do == SEND else (step.peer, rank)
-        elif step.algorithm == "ring" and step.do in RINGS:
-            kind, algorithm = RING, ""
         reason = self.reasons.index(step.communicator)
-        priority, data_priority = communicator.priority, communicator.data_priority
-        return Group(kind, reason, members, algorithm, priority, data_priority, step.graph)
+        return Group(kind, reason, members, communicator.priority, communicator.data_priority)

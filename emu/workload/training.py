@@ -49,7 +49,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
-from actors.ncclx.script import LINE, MESH, REASONS, RING, Group, Script, ScriptPlan
+from actors.ncclx.script import COLLECTIVE, EXCHANGE, LINE, REASONS, TRANSFER, Group, Script, ScriptPlan
 from emu.workload.models import Model
 
 DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
@@ -210,14 +210,14 @@ class _Writer:
             first = at["dp"] // training.ep * training.ep
             experts = [at | {"dp": first + place} for place in range(training.ep)]
             members = tuple(training.rank_at(one) for one in experts)
-            self._places["ep"] = self.script.join(self.plan.group(Group(MESH, EP, members)))
+            self._places["ep"] = self.script.join(self.plan.group(Group(EXCHANGE, EP, members)))
         if training.pp > 1:
             self._lines()
 
     def _ring(self, name: str, reason: int, members: list[dict[str, int]]) -> None:
         if len(members) > 1:
             ranks = tuple(self.training.rank_at(one) for one in members)
-            self._places[name] = self.script.join(self.plan.group(Group(RING, reason, ranks)))
+            self._places[name] = self.script.join(self.plan.group(Group(COLLECTIVE, reason, ranks)))
 
     def _lines(self) -> None:
         """A line for each direction to and from the neighbours that this stage has."""
@@ -262,7 +262,7 @@ class _Writer:
             for one in schedule(peer, training.pp, training.batches, training.virtual):
                 chunk = one.chunk + (1 if forward else -1) * wrapped
                 if one.forward == forward and 0 <= chunk < training.virtual:
-                    event = self.script.call(self._places[name], "", self._boundary_bytes())
+                    event = self.script.call(self._places[name], TRANSFER, self._boundary_bytes())
                     self._activations[forward, one.batch, chunk] = event
 
     def _boundary_bytes(self) -> int:
@@ -290,7 +290,7 @@ class _Writer:
         if self._next(one) is not None:
             name = "send_forward" if one.forward else "send_backward"
             done = self.script.record()
-            sent = self.script.call(self._places[name], "", self._boundary_bytes(), (done,))
+            sent = self.script.call(self._places[name], TRANSFER, self._boundary_bytes(), (done,))
             if not self.training.decoupled:
                 self.script.wait(sent, PP)
 
@@ -340,7 +340,7 @@ class _Writer:
             values = training.tokens() // training.cp * training.model.top_k * training.model.hidden
             size = training.bytes_of(values // training.tp)
             begun = self.script.record()
-            self.script.wait(self.script.call(self._places["ep"], "", size, (begun,)), EP)
+            self.script.wait(self.script.call(self._places["ep"], "all_to_all", size, (begun,)), EP)
 
     def _context(self, op: str) -> None:
         if "cp" in self._places:

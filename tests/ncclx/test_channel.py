@@ -1,13 +1,15 @@
 """Does the data path keep its order and its bounds, whatever the knobs, and cost what it should?"""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from actors.ncclx.ends import CTS_BYTES
-from actors.ncclx.rank import RankProgram
+from actors.ncclx.program import ScriptProgram
 from actors.ncclx.ring import OPERATION_CODES, RECEIVES, RingCursor
+from actors.ncclx.wiring import Side
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from tests.ncclx.toy import US, Toy, collective, scenario
 
@@ -28,23 +30,28 @@ KNOBS: list[dict[str, Any]] = [
 def check_bounds(toy: Toy) -> None:
     """The invariants at the top of `actors.ncclx.ends`, and those between the two ends of a connection."""
     ranks = toy.ranks()
-    works = toy.plan.jobs[0].works
+    sides = toy.plan.jobs[0].sides
     for program in ranks:
         check_ends(program)
         for send in program.sends:
-            lane = works[program.rank].channels[send.channel].sends[send.place].lane
+            lane = _lanes(sides[program.rank], send.channel, sends=True)[send.place]
             (receive,) = (
                 one
                 for one in ranks[send.peer].receives
                 if (one.channel, one.peer) == (send.channel, program.rank)
-                and works[send.peer].channels[one.channel].receives[one.place].lane == lane
+                and _lanes(sides[send.peer], one.channel, sends=False)[one.place] == lane
             )
             assert receive.ready <= send.posted
             if send.admitted:
                 assert send.posted <= send.granted <= receive.cleared
 
 
-def check_ends(program: RankProgram) -> None:
+def _lanes(sides: Sequence[Side], channel: int, *, sends: bool) -> list[int]:
+    """Of a rank's ends of one kind on a channel."""
+    return [one.lane for one in sides if (one.channel, one.sends) == (channel, sends)]
+
+
+def check_ends(program: ScriptProgram) -> None:
     for send in program.sends:
         assert send.freed <= send.posted <= send.filled <= send.issued <= send.freed + send.slots
     for receive in program.receives:
@@ -89,19 +96,20 @@ def test_buffers_are_never_overrun_and_every_slice_arrives_whole(
     toy = Toy(scenario([collective(op, f"{size}B", order="strided")], hosts=ranks, ncclx=given))
     toy.run(lambda: check_bounds(toy))
     assert [row[4] for row in toy.controller.operations] == [0]
-    for work in toy.plan.jobs[0].works:
-        for number, ends in enumerate(work.channels):
+    for rank in range(ranks):
+        for number in range(toy.scenario.ncclx.channels):
+            side = toy.side(rank, number, sends=False)
             arrived: dict[int, int] = {}
-            for index, immediate, size_bytes, _ in toy.nic(ends.nic).arrived:
-                if index in ends.receives[0].pairs:
+            for index, immediate, size_bytes, _ in toy.nic(side.nic).arrived:
+                if index in side.pairs:
                     arrived[immediate] = arrived.get(immediate, 0) + size_bytes
-            expected = received_bytes(toy, op, size, work.rank, number)
+            expected = received_bytes(toy, op, size, rank, number)
             if knobs.get("qp_policy") == "dqplb":
                 assert whole_slices(arrived) == expected
             else:
                 assert [arrived[slice_] for slice_ in sorted(arrived)] == expected
     for program in toy.ranks():
-        assert all(channel.drained() for channel in program.channels)
+        assert not any(program.owing)
         assert all(send.freed == send.issued for send in program.sends)
         assert all(receive.recycled == receive.ready == receive.expected for receive in program.receives)
 
@@ -164,25 +172,25 @@ def test_one_channel_carries_slots_times_size_per_round_trip(slots: int, delay_u
 def test_round_robin_sends_whole_slices_to_queue_pairs_in_turn() -> None:
     ncclx = {"qps_per_connection": 4}
     toy = Toy(scenario([collective("all_reduce", "4MiB")], hosts=8, ncclx=ncclx)).run()
-    ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
-    assert writes == [(ends.sends[0].pairs[turn % 4], 524288) for turn in range(14)]
+    side = toy.side(0)
+    writes = [(pair, size) for pair, size, _ in toy.nic(side.nic).posted if pair in side.pairs]
+    assert writes == [(side.pairs[turn % 4], 524288) for turn in range(14)]
 
 
 def test_split_cuts_every_slice_over_all_queue_pairs_at_128_bytes() -> None:
     ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
     toy = Toy(scenario([collective("all_reduce", "80000B")], hosts=8, ncclx=ncclx)).run()
-    ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [(pair, size) for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
+    side = toy.side(0)
+    writes = [(pair, size) for pair, size, _ in toy.nic(side.nic).posted if pair in side.pairs]
     # 10,000 B / 3 rounded up to 128 B are 3,456; 3,088 are left for the third.
-    assert writes == list(zip(ends.sends[0].pairs, (3456, 3456, 3088), strict=True)) * 14
+    assert writes == list(zip(side.pairs, (3456, 3456, 3088), strict=True)) * 14
 
 
 def test_split_pieces_of_a_tiny_slice_may_be_empty() -> None:
     ncclx = {"qps_per_connection": 3, "qp_policy": "split"}
     toy = Toy(scenario([collective("all_reduce", "640B")], hosts=4, ncclx=ncclx)).run()
-    ends = toy.plan.jobs[0].works[0].channels[0]
-    writes = [size for pair, size, _ in toy.nic(ends.nic).posted if pair in ends.sends[0].pairs]
+    side = toy.side(0)
+    writes = [size for pair, size, _ in toy.nic(side.nic).posted if pair in side.pairs]
     assert writes == [128, 32, 0] * 6
 
 
@@ -211,8 +219,8 @@ def test_the_next_operation_begins_only_when_the_last_slice_was_acknowledged() -
 def test_a_failed_queue_pair_ends_the_job_with_its_status_and_leaves_the_rest_undone() -> None:
     jobs = [collective("all_reduce", "1MiB", iterations=3)]
     toy = Toy(scenario(jobs))
-    ends = toy.plan.jobs[0].works[2].channels[0]
-    toy.nic(ends.nic).broken.add(ends.sends[0].pairs[0])
+    side = toy.side(2)
+    toy.nic(side.nic).broken.add(side.pairs[0])
     toy.run()
     assert [row[4] for row in toy.controller.operations] == [STATUS_RETRY_EXCEEDED]
     # The report takes 51.2 ns (64 B at 10G) and 100 us to the controller, which stops the run 100 us later.

@@ -11,9 +11,9 @@ from tests.ncclx.toy import US, Toy, collective, scenario
 def posted(op: str, size: str, hosts: int = 2, delay_ps: int = US, **ncclx: Any) -> list[tuple[int, int]]:
     """(place of the queue pair, bytes) of every WRITE of rank 0, in order."""
     toy = Toy(scenario([collective(op, size)], hosts=hosts, ncclx=ncclx), delay_ps).run()
-    ends = toy.plan.jobs[0].works[0].channels[0]
-    pairs = list(ends.sends[0].pairs)
-    return [(pairs.index(pair), size) for pair, size, _ in toy.nic(ends.nic).posted if pair in pairs]
+    side = toy.side(0)
+    pairs = list(side.pairs)
+    return [(pairs.index(pair), size) for pair, size, _ in toy.nic(side.nic).posted if pair in pairs]
 
 
 def test_dqplb_sends_segments_to_queue_pairs_in_turn() -> None:

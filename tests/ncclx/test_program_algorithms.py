@@ -121,13 +121,11 @@ def test_each_call_has_a_type_and_a_reduction_of_its_own(zero_copy: bool) -> Non
     result = api.run_prepared(given, RunOptions(local=True, metrics=False))
     rows = result.summary.jobs["program"].collectives
     assert [row.wrong for row in rows] == [0] * 6
-    # Algorithms have groups of their own, in the order in which they are first used, and calls in each.
-    places = ((1, 0), (2, 0), (3, 0), (1, 1))
+    # All are calls of one communicator, which is the first: its data goes by 0, and by the call's number.
     found = payload_rows(result)
-    for label, (operation, (group, call)) in enumerate(zip(OPERATIONS, places, strict=True)):
-        _, dtype, redop = operation
+    for label, (_, dtype, redop) in enumerate(OPERATIONS):
         count = size // (2 if dtype == "bf16" else 4)
-        name = (seed, 0, group << 20, call)
+        name = (seed, 0, 0, label)
         inputs = [
             as_array(dtype, encode(dtype, numbers(name, rank, ranks, dtype, redop, 0, count)))
             for rank in range(ranks)

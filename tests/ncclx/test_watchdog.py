@@ -278,7 +278,7 @@ def test_another_operation_and_a_missing_call_are_named() -> None:
         "rank 2 never joined barrier (operation 1 of world)"
     )
     assert suspects({"do": "recv", "ranks": [1], "peer": 0, "size": "1KiB"})[0] == (
-        "rank 0 never joined send (operation 0 of world)"
+        "rank 0 never joined send (operation 0 of world, rank 0 to rank 1)"
     )
 
 
@@ -297,7 +297,7 @@ def test_a_recorder_forgets_what_is_over_and_keeps_the_counts() -> None:
     recorder.begin(1, 0, 64, 10)
     for at in range(5):
         recorder.begin(0, 1, at, 20 + at)
-        recorder.end(0, 20 + at)
+        recorder.end(0, at, 20 + at)
     assert [row[1:4] for row in recorder.flights] == [[1, 0, 0], [0, 3, 1], [0, 4, 1]]
     assert recorder.called_rows(2, 5) == [[2, 5, 7, 5, 5], [2, 5, 9, 1, 0]]
     again = Recorder(3, [7, 9])

@@ -18,7 +18,8 @@ from actors.kernel.queue import EventQueue
 from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
 from actors.ncclx.pairs import QpPlan
 from actors.ncclx.plan import Plan, make_plan
-from actors.ncclx.rank import RankProgram
+from actors.ncclx.program import ScriptProgram
+from actors.ncclx.wiring import Side
 from actors.port.host_link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
@@ -144,11 +145,16 @@ class Toy:
         assert isinstance(device, Host)
         return device
 
-    def ranks(self, job: int = 0) -> list[RankProgram]:
+    def ranks(self, job: int = 0) -> list[ScriptProgram]:
         """The rank programs of a job, by rank."""
         programs = [program for host in self.topology.hosts for program in self.host(host).programs]
-        found = [one for one in programs if isinstance(one, RankProgram) and one.job == job]
+        found = [one for one in programs if isinstance(one, ScriptProgram) and one.job == job]
         return sorted(found, key=lambda program: program.rank)
+
+    def side(self, rank: int, channel: int = 0, *, sends: bool = True) -> Side:
+        """A rank's side of its first connection on a channel, of the first job."""
+        sides = self.plan.jobs[0].sides[rank]
+        return next(one for one in sides if (one.channel, one.sends) == (channel, sends))
 
     def run(self, after_each: Callable[[], None] | None = None, most: int = 10**7) -> "Toy":
         """Run to the end, event by event if there is something to look at after each."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.ncclx.script import CALL, COMPUTE, LINE, MESH, RING
+from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, EXCHANGE, LINE
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
@@ -66,7 +66,7 @@ def test_process_groups_come_from_the_trace_or_from_the_scenario() -> None:
     listed = [et.trace(et.groups(0, {"7": [1, 0]}), called)] * 2
     given_ = plan(*[et.trace(called)] * 2, groups={"7": [1, 0]})
     assert plan(*listed).groups == given_.groups
-    assert [(group.kind, group.members) for group in given_.groups] == [(RING, (1, 0))]
+    assert [(group.kind, group.members) for group in given_.groups] == [(COLLECTIVE, (1, 0))]
     with pytest.raises(MisfitError, match="rank 0, message 2: there is no process group '7'"):
         plan(*[et.trace(called)] * 2)
 
@@ -82,8 +82,8 @@ def test_sizes_count_what_one_rank_puts_in() -> None:
         ("reduce_scatter", 4096),
         ("all_reduce", 4),
     ]
-    assert meshes == [("", 4096)]
-    assert [group.kind for group in made.groups] == [RING, MESH]
+    assert meshes == [("all_to_all", 4096)]
+    assert [group.kind for group in made.groups] == [COLLECTIVE, EXCHANGE]
     ring = 4 * 3 * (2 * 1024 + 4096 + 1024) + 4 * (2 * 3 * 4 // 4)
     assert made.payload_bytes() == ring + 4 * 3 * 1024
     # One communicator, so one stream, in the order of the trace.
@@ -98,18 +98,18 @@ def test_rooted_collectives_have_their_root_and_priorities_a_communicator_each()
     calls = (said, urgent, gathered, coll(et.ALL_REDUCE, 64))
     nodes = [et.node(at, et.COLLECTIVE, attributes=one) for at, one in enumerate(calls)]
     made = plan(et.trace(*nodes), ranks=4)
-    assert [(group.kind, group.algorithm, group.priority) for group in made.groups] == [
-        ("graph", "ring", 0),
-        (RING, "", 3),
-        ("graph", "direct", 0),
-        (RING, "", 0),
+    assert [(group.kind, group.priority) for group in made.groups] == [
+        (COLLECTIVE, 0),
+        (COLLECTIVE, 3),
+        (EXCHANGE, 0),
     ]
-    first = [line[0] for line in made.scripts[1].calls]
-    assert [(call.op, call.size_bytes, call.root) for call in first] == [
-        ("broadcast", 4096, 2),
-        ("all_reduce", 64, 0),
-        ("gather", 4096, 0),
-        ("all_reduce", 64, 0),
+    assert [
+        [(call.op, call.algorithm, call.size_bytes, call.root) for call in calls]
+        for calls in made.scripts[1].calls
+    ] == [
+        [("broadcast", "ring", 4096, 2), ("all_reduce", "ring", 64, 0)],
+        [("all_reduce", "ring", 64, 0)],
+        [("gather", "direct", 4096, 0)],
     ]
     with pytest.raises(MisfitError, match="root_rank 9 is not in its process group"):
         plan(et.trace(et.node(1, et.COLLECTIVE, attributes=said | {"root_rank": 9})), ranks=4)

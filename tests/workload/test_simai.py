@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.ncclx.script import COMPUTE, MESH, RING
+from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
 from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
@@ -27,7 +27,7 @@ def test_a_line_is_three_pieces_and_an_update() -> None:
     first, second = simai.layers
     assert first.forward == Piece(100_000, "all_gather", "tp", 4096)
     assert first.weight_gradient == Piece(300_000, "all_reduce", "dp", 8192)
-    assert second.forward == Piece(100_000, "", "ep", 2048)
+    assert second.forward == Piece(100_000, "all_to_all", "ep", 2048)
     assert second.weight_gradient == Piece(300_000, "all_reduce", "dp_ep", 1024)
     assert second.update_ps == 50_000
 
@@ -35,7 +35,12 @@ def test_a_line_is_three_pieces_and_an_update() -> None:
 def test_groups_are_neighbours_for_tp_and_every_other_for_the_rest() -> None:
     plan = SimaiPlan(read_simai(TEXT), 8, Fraction(1))
     of_rank_2 = [(plan.groups[group].kind, plan.groups[group].members) for group in plan.scripts[2].groups]
-    assert of_rank_2 == [(RING, (2, 3)), (MESH, (0, 2)), (RING, (2, 6)), (RING, (0, 2, 4, 6))]
+    assert of_rank_2 == [
+        (COLLECTIVE, (2, 3)),
+        (EXCHANGE, (0, 2)),
+        (COLLECTIVE, (2, 6)),
+        (COLLECTIVE, (0, 2, 4, 6)),
+    ]
 
 
 def test_a_step_computes_all_times_and_sends_all_bytes() -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from actors.ncclx.script import CALL, COMPUTE, LINE, RECORD, RING, WAIT
+from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.models import PRESETS, Model
@@ -84,7 +84,7 @@ def test_the_first_dimension_of_the_order_changes_fastest() -> None:
 
 def test_groups_hold_the_ranks_that_differ_in_one_dimension() -> None:
     plan = Plan(training(8, tp=2, pp=2, dp=2), 1, 0)
-    rings = [group.members for group in plan.groups if group.kind == RING]
+    rings = [group.members for group in plan.groups if group.kind == COLLECTIVE]
     lines = [group.members for group in plan.groups if group.kind == LINE]
     assert sorted(rings) == [(0, 1), (0, 4), (1, 5), (2, 3), (2, 6), (3, 7), (4, 5), (6, 7)]
     assert sorted(lines) == [(0, 2), (1, 3), (2, 0), (3, 1), (4, 6), (5, 7), (6, 4), (7, 5)]

@@ -3,6 +3,8 @@
 Rank r sends to r + 1, r + 2, .. and receives from r - 1, r - 2, .., so that no two ranks begin with the same
 peer. all_reduce is the reduce_scatter followed by the all_gather (in NVIDIA's words "two-shot").
 
+A transfer is a send of the first of two ranks to the second.
+
 Uncongested, with n ranks, S bytes and a line of B: all_to_all, all_gather, reduce_scatter, gather and scatter
 take S (n - 1) / (n B), all_reduce twice that, broadcast and reduce (n - 1) S / B, and each one step's latency
 (all_reduce two).
@@ -40,6 +42,12 @@ class Direct(Algorithm):
         n = call.ranks
         made.send((rank + 1) % n, (call.whole(),))
         made.receive((rank - 1) % n, (call.whole(1),))
+
+    def _send(self, call: Call, rank: int, made: StepList) -> None:
+        if rank == 0:
+            made.send(1, (call.whole(),))
+        else:
+            made.receive(0, (call.whole(),))
 
     def _all_gather(self, call: Call, rank: int, made: StepList) -> None:
         n = call.ranks

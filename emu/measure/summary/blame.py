@@ -3,7 +3,8 @@
 For each group whose members wait, in this order:
 
 1. a member that has not begun the call that others are in, and is in no call itself, *never joined* it;
-2. members that announced another operation or size for the same call than most did, *called another*;
+2. members that announced another operation, size, root, type or reduction for the same call than most did,
+   *called another*;
 3. a queue pair that went into error *lost* its peer;
 4. if none of that explains it, who is in which call while others wait for it in another: they wait for one
    another in a ring;
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
-from actors.ncclx.operations import CALLS
+from actors.ncclx.operations import announced
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
 from emu.measure.figures import shown_time
@@ -44,6 +45,10 @@ class Flight(NamedTuple):
     begun_ps: int
     end_ps: int
     """-1 while it runs."""
+    dtype: str
+    redop: str
+    root: int
+    """By place in the group."""
 
     @property
     def done(self) -> bool:
@@ -77,7 +82,11 @@ def calls_of(job: int, ranks: int, records: Iterable[DeviceRecord]) -> list[Rank
         for number, rank, *row in record.results.get("flights", ()):
             if number == job:
                 place, group, call, op, *rest = row
-                found[rank].flights.append(Flight(place, group, call, CALLS[op], *rest))
+                said = announced(op)
+                size_bytes, begun_ps, end_ps = rest
+                kind = said.dtype, said.redop, said.root
+                flight = Flight(place, group, call, said.op, size_bytes, begun_ps, end_ps, *kind)
+                found[rank].flights.append(flight)
         for number, rank, group, begun, ended in record.results.get("called", ()):
             if number == job:
                 found[rank].begun[group] = begun
@@ -164,8 +173,10 @@ def blame(plan: JobPlan, job: Job, failures: Sequence[RankFailure], calls: Seque
 
 def _named(plan: JobPlan, flight: Flight) -> str:
     """A call in words."""
-    name = plan.groups[flight.group].name
-    return f"{flight.op} (operation {flight.number}{f' of {name}' if name else ''})"
+    group = plan.groups[flight.group]
+    of = f" of {group.name}" if group.name else ""
+    ends = f", rank {group.ranks[0]} to rank {group.ranks[1]}" if group.points else ""
+    return f"{flight.op} (operation {flight.number}{of}{ends})"
 
 
 def _waited_for(plan: JobPlan, calls: Sequence[RankCalls]) -> list[tuple[int, GroupPlan, Flight]]:
@@ -194,16 +205,17 @@ def _never_joined(plan: JobPlan, calls: Sequence[RankCalls]) -> list[str]:
 def _called_another(plan: JobPlan, calls: Sequence[RankCalls]) -> list[str]:
     lines: list[str] = []
     for number, group, _ in _waited_for(plan, calls):
-        announced: dict[int, dict[int, tuple[str, int]]] = {}
+        announced: dict[int, dict[int, tuple[object, ...]]] = {}
         for rank in group.ranks:
             for flight in calls[rank].flights:
                 if flight.group == number:
                     op = "send" if flight.op == "recv" else flight.op
-                    announced.setdefault(flight.number, {})[rank] = (op, flight.size_bytes)
+                    said = op, flight.size_bytes, flight.root, flight.dtype, flight.redop
+                    announced.setdefault(flight.number, {})[rank] = said
         for call in sorted(announced):
             by_rank = announced[call]
-            said = list(by_rank.values())
-            usual = max(said, key=lambda one: (said.count(one), -said.index(one)))
+            all_said = list(by_rank.values())
+            usual = max(all_said, key=lambda one: (all_said.count(one), -all_said.index(one)))
             right = [rank for rank, one in by_rank.items() if one == usual]
             wrong = [rank for rank, one in by_rank.items() if one != usual]
             if wrong:
@@ -220,11 +232,23 @@ def _call_of(calls: RankCalls, group: int, number: int) -> Flight:
 
 
 def _mistake(plan: JobPlan, rank: int, mine: Flight, who: str, theirs: Flight) -> str:
-    other = "" if mine.op == theirs.op else f"{theirs.op} "
+    pair = {mine.op, theirs.op} == {"send", "recv"}
+    other = "" if mine.op == theirs.op or pair else f"{theirs.op} "
     return (
-        f"rank {rank} called {_named(plan, mine)} with {mine.size_bytes} B, "
-        f"{who} {other}with {theirs.size_bytes} B"
+        f"rank {rank} called {_named(plan, mine)} {_with(mine, theirs)}, {who} {other}{_with(theirs, mine)}"
     )
+
+
+def _with(mine: Flight, theirs: Flight) -> str:
+    """The size of a call, and in what else it differs from another."""
+    said = [f"{mine.size_bytes} B"]
+    if mine.root != theirs.root:
+        said.append(f"root {mine.root}")
+    if mine.dtype != theirs.dtype:
+        said.append(mine.dtype)
+    if mine.redop != theirs.redop:
+        said.append(mine.redop)
+    return "with " + " and ".join(said)
 
 
 def _lost(failures: Sequence[RankFailure]) -> list[str]:

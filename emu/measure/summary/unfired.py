@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from actors.ncclx.collectives import POINT_TO_POINT
+from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.figures import about_time

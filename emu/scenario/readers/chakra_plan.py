@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from actors.ncclx.script import CALL, GRAPH, LINE, MESH, RING, Group, GroupCall, Script, ScriptPlan
+from actors.ncclx.script import CALL, LINE, TRANSFER, Group, GroupCall, Script, ScriptPlan, kind_of
 from emu.errors import EmuError
 from emu.scenario.readers.chakra import COLLECTIVE, COMPUTE, RECEIVE, SEND, SKIPPED, Node, Trace
 
@@ -210,25 +210,20 @@ class ChakraPlan(ScriptPlan):
         rank, reason, root = script.rank, self._reason(node), 0
         op, size = node.op, max(int(node.size_bytes * self._scale), 1)
         if node.what == SEND:
-            group = Group(LINE, reason, (rank, node.peer))
+            op, group = TRANSFER, Group(LINE, reason, (rank, node.peer))
         elif node.what == RECEIVE:
-            group = Group(LINE, reason, (node.peer, rank))
+            op, group = TRANSFER, Group(LINE, reason, (node.peer, rank))
         else:
             members = self._members(rank, node)
             if len(members) < 2 or (node.size_bytes == 0 and op != "barrier"):
                 return
-            group = Group(RING, reason, members)
             if op == "barrier":
                 op, size = "all_reduce", BARRIER_BYTES
             elif op in ("all_gather", "gather"):
                 size *= len(members)
-            if op == "all_to_all":
-                op, group = "", Group(MESH, reason, members)
-            elif op in ROOTED:
-                algorithm = "ring" if op in ("broadcast", "reduce") else "direct"
-                group = Group(GRAPH, reason, members, algorithm)
+            if op in ROOTED:
                 root = self._root(rank, node, members)
-            group = group._replace(priority=node.priority)
+            group = Group(kind_of(op), reason, members, node.priority)
         if group not in places:
             places[group] = script.join(self.group(group), stream)
         script.add_call(places[group], op, size, root)
@@ -282,7 +277,7 @@ def _shown(calls: Sequence[GroupCall], at: int) -> str:
     if at >= len(calls):
         return "missing"
     root = f" with root {calls[at].root}" if calls[at].root else ""
-    return f"{calls[at].op or 'all_to_all'} of {calls[at].size_bytes} B{root}"
+    return f"{calls[at].op} of {calls[at].size_bytes} B{root}"
 
 
 def _name(node: Node) -> str:

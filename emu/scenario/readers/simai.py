@@ -26,7 +26,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from actors.ncclx.script import MESH, REASONS, RING, Group, Script, ScriptPlan
+from actors.ncclx.script import REASONS, Group, Script, ScriptPlan, kind_of
 from emu.errors import FormatError
 from emu.scenario.readers.foreign import whole_number
 
@@ -35,9 +35,9 @@ COLLECTIVES: Final = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
     "REDUCESCATTER": "reduce_scatter",
-    "ALLTOALL": "",
+    "ALLTOALL": "all_to_all",
 }
-"""Word -> operation of a ring; empty for an exchange."""
+"""Word -> operation."""
 MOST_LAYERS: Final = 10_000
 MOST_BYTES: Final = 2**40
 MOST_NS: Final = 10**12
@@ -169,7 +169,7 @@ class SimaiPlan(ScriptPlan):
             if one.op == "none" or len(members) < 2:
                 return
             reason = REASONS.index(one.group.removeprefix("dp_") if one.group != "dp_ep" else "dp")
-            kind = RING if one.op else MESH
+            kind = kind_of(one.op)
             if (kind, one.group) not in places:
                 places[kind, one.group] = script.join(self.group(Group(kind, reason, members)))
             size = max(int(one.size_bytes * self._scale), 1)
