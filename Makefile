@@ -62,7 +62,7 @@ bench: setup ## packet-hops per CPU second on the fixed cases
 profile: setup ## where the time of a run goes, by function
 	@mkdir -p profiles
 	@EMU_INTERPRETED=1 $(BIN)/python -m cProfile -o profiles/run.pstats $(BIN)/emu \
-		run $(SCENARIO) --local --out profiles/run $(ARGS)
+		run $(SCENARIO) --local --out profiles/run --force $(ARGS)
 	@$(BIN)/python -c "import pstats; pstats.Stats('profiles/run.pstats').sort_stats('tottime').print_stats(30)"
 
 soak: setup ## the tests again with large counts, for hours if need be

@@ -10,6 +10,7 @@ keeps its traceback and is a failure of the runtime.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -143,8 +144,11 @@ def command_line() -> None:
     """The `emu` command: do it, and leave.
 
     Nothing is left to be done at exit, and freeing a large fabric piece by piece would take seconds that a
-    user waits for after Ctrl-C. Ray, which was shut down, may crash while the interpreter ends.
+    user waits for after Ctrl-C. Ray, which was shut down, may crash while the interpreter ends. SIGTERM ends
+    a command as Ctrl-C does, wherever it is; a run notes both and ends in order.
     """
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = main()
     except Exception:  # noqa: BLE001  its traceback is all there is to tell

@@ -103,7 +103,7 @@ def test_a_run_that_a_signal_ends_raises_and_leaves_what_there_is(
                 self.asked = True
                 os.kill(os.getpid(), number)
 
-    overrides = {"run.sample_every": "1us"}
+    overrides = {"run.repeat": True, "run.max_time": "10s", "run.sample_every": "10us"}
     with pytest.raises(KeyboardInterrupt):
         api.run(TINY, overrides=overrides, local=True, out=tmp_path / "run", observer=Ends())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text("utf-8"))

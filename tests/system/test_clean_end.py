@@ -50,8 +50,9 @@ def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None
         [*command, "--quiet", "--snapshot-every=300ms", "--out", str(place / "out")],
         cwd=ROOT,
         env=os.environ | {"TMPDIR": str(place)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
     )
     number = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)[turn % 3]
@@ -59,6 +60,10 @@ def test_nothing_is_left_of_a_run_that_is_ended_at_any_moment(turn: int) -> None
         process.wait(1 + draw.below(12_000) / 1000)
     assert process.poll() is None
     (os.kill if number == signal.SIGKILL else os.killpg)(process.pid, number)
-    process.wait(PATIENCE_S)
+    out, err = process.communicate(timeout=PATIENCE_S)
+    killed = number == signal.SIGKILL
+    said = (process.returncode, out, err.strip())  # a blank line ends the one with the ^C of a terminal
+    begun = (place / "out").exists()  # before that, Python may not even have read the command
+    assert said == ((-9, "", "") if killed else (130, "", "emu: interrupted")) or not begun
     until(lambda: not left_of(place))
     subprocess.run(["rm", "-rf", str(place)], check=True)
