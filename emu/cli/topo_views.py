@@ -90,8 +90,8 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
         {"worker": worker, "hosts": 0, "gpus": 0, "nics": 0, "switches": 0, "load": 0}
         for worker in range(workers_of(assignment))
     ]
-    homes = share_out(len(workers), _cpus(nodes)) if nodes is not None else []
-    for of, home in zip(workers, homes, strict=False):
+    worker_nodes = share_out(len(workers), _cpus(nodes)) if nodes is not None else []
+    for of, home in zip(workers, worker_nodes, strict=False):
         of["node"] = home
     columns = {Role.HOST: "hosts", Role.GPU: "gpus", Role.NIC: "nics", Role.SWITCH: "switches"}
     for node in topology.nodes[:-1]:
@@ -115,12 +115,12 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
     cuts = cut_links(topology, assignment)
     cut = sum(len(links) for links in cuts.values()) // 2
     share = 100 * cut // max(len(topology.links), 1)
-    if homes:
-        rows = [(*row, str(home)) for row, home in zip(rows, ("node", *homes), strict=True)]
+    if worker_nodes:
+        rows = [(*row, str(home)) for row, home in zip(rows, ("node", *worker_nodes), strict=True)]
     lines = [*table(rows), f"{cut:,} of {counted(len(topology.links), 'link')} are cut ({share} %)"]
     value: dict[str, Any] = {"workers": workers, "cut_links": cut, "links": len(topology.links)}
-    if homes:
-        far = sum(len(links) for (a, b), links in cuts.items() if homes[a] != homes[b]) // 2
+    if worker_nodes:
+        far = sum(len(links) for (a, b), links in cuts.items() if worker_nodes[a] != worker_nodes[b]) // 2
         value["cut_between_nodes"] = far
         lines.append(f"{far:,} of them between nodes")
     return View(value, "\n".join(lines))

@@ -28,12 +28,12 @@ from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saving
 from emu.runtime.recovery.snapshot import resume
-from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
 from emu.runtime.result import UNFINISHED, outcome_of
 from emu.runtime.sampling import Merger, Sampler
 from emu.runtime.sync.garbage import no_collection, quiet_collector
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.placement import PLACEMENTS
 from emu.runtime.waiting import waits_of
 from emu.runtime.workers.interruption import Interruption
@@ -74,16 +74,16 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     plan = spread(blueprint_of(scenario, topology), options.parts)
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
-    keeper = Keeper(scenario, options, plan.workers, observer)
+    snapshot_coordinator = SnapshotCoordinator(scenario, options, plan.workers, observer)
     machines = [plan.machine(part, options.end_ps) for part in range(plan.workers)]
-    saving = Saving(keeper, machines)
+    saving = Saving(snapshot_coordinator, machines)
     live = options.steering is not None
     changes = [
         Changes(plan, part, partition, machines[part], live) for part, partition in enumerate(partitions)
     ]
     pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
-    participants = [
-        Participant(
+    logical_processes = [
+        LogicalProcess(
             partition,
             machines[part],
             all_of(changes[part].act, partial(saving.act, part, samplers[part])),
@@ -91,8 +91,8 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         )
         for part, partition in enumerate(partitions)
     ]
-    saving.participants = participants
-    scrape = Scrape(topology, partitions, lambda: participants[0].machine.round)
+    saving.logical_processes = logical_processes
+    scrape = Scrape(topology, partitions, lambda: logical_processes[0].machine.round)
     scrape.aims = changes[0].aims
     merger = Merger(plan.workers, observer)
     ending: Ending | None = None
@@ -114,15 +114,17 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
             if options.steering is not None:
                 watch.lead = LocalLead(options.steering, machines[0], changes)
             if options.resume_ps >= 0:
-                resume(participants, keeper.files.read(options.resume_ps))
+                resume(logical_processes, snapshot_coordinator.files.read(options.resume_ps))
             else:
                 for partition in partitions:
                     partition.start()
             build_s = time.perf_counter() - begin_s
-            keeper.begin(build_s)
+            snapshot_coordinator.begin(build_s)
             with quiet_collector():
                 begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-                parts = InProcess(participants, options.delay_seed, watch.between, saving.wishes, pace)
+                parts = InProcess(
+                    logical_processes, options.delay_seed, watch.between, saving.snapshot_requests, pace
+                )
                 ending = parts.run()
                 wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
         saving.finish()
@@ -130,24 +132,24 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         scrape.publish()
     finally:
         saving.close()
-        keeper.end(ending or Ending.INTERRUPTED)
+        snapshot_coordinator.end(ending or Ending.INTERRUPTED)
         scrape.close()
         if discovery is not None:
             discovery.close()
     facts = EngineFacts(
         workers=plan.workers,
         placement="local",
-        windows=participants[0].machine.round,
+        windows=logical_processes[0].machine.round,
         wall_s=wall_s,
         cpu_s=cpu_s,
         peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        snapshots=keeper.clock.taken,
-        snapshots_s=keeper.clock.cost_s,
+        snapshots=snapshot_coordinator.clock.taken,
+        snapshots_s=snapshot_coordinator.clock.cost_s,
     )
     records = sorted(
         (record for partition in partitions for record in records_of(partition)), key=lambda one: one.number
     )
-    virtual_ps = participants[0].virtual_ps if ending is not None else scrape.virtual_ps()
+    virtual_ps = logical_processes[0].virtual_ps if ending is not None else scrape.virtual_ps()
     devices = [device for partition in partitions for device in partition.devices]
     waits = waits_of(devices, topology) if ending in UNFINISHED else []
     return outcome_of(
@@ -185,7 +187,7 @@ class _Watch:
         if time.perf_counter() >= self._due_s:
             self.look()
         if self.lead is None or self._steering is None:
-            return not self._interruption.asked and not self._saving.keeper.until_passed
+            return not self._interruption.asked and not self._saving.snapshot_coordinator.until_passed
         self.lead.look()
         return not (self._interruption.asked and self._steering.end_is_overdue())
 

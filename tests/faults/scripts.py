@@ -141,5 +141,5 @@ def devices_of(run: Stepped) -> list[Device]:
 
 def pending_of(run: Stepped) -> list[Event]:
     """All pending events of a run."""
-    kernels = [one.partition.kernel for one in run._participants]
+    kernels = [one.partition.kernel for one in run._logical_processes]
     return [event for kernel in kernels for event in kernel.queue.pending()]

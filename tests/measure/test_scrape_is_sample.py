@@ -11,7 +11,7 @@ from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.sampling import Sampler
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.sync_points import SyncPoint
 from tests.runtime.patience import fetched
 
@@ -35,7 +35,7 @@ def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     samplers = [Sampler(partition) for partition in partitions]
     run = InProcess(
         [
-            Participant(partition, plan.machine(part), lambda _: None)
+            LogicalProcess(partition, plan.machine(part), lambda _: None)
             for part, partition in enumerate(partitions)
         ],
         1,

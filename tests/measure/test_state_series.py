@@ -11,7 +11,7 @@ from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.live.changes import Changes
 from emu.runtime.pages.state_series import Rows, StateReading
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from tests.measure.test_exposition import check_format
 
 US = 10**6
@@ -33,9 +33,9 @@ def states(*times_ps: int) -> list[Rows]:
     machine = made.machine(0)
     changes = Changes(made, 0, partition, machine, live=False)
     reading = StateReading(made, partition.devices, changes.faults)
-    participant = Participant(partition, machine, changes.act)
+    logical_process = LogicalProcess(partition, machine, changes.act)
     partition.start()
-    run = InProcess([participant], 1, lambda: True)
+    run = InProcess([logical_process], 1, lambda: True)
     found = []
     for at_ps in times_ps:
         run.advance(at_ps)
@@ -190,7 +190,7 @@ def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
     partition, machine = made.partition(0), made.machine(0)
     reading = StateReading(made, partition.devices, lambda: ())
     partition.start()
-    InProcess([Participant(partition, machine, lambda _: None)], 1, lambda: True).run()
+    InProcess([LogicalProcess(partition, machine, lambda _: None)], 1, lambda: True).run()
     return reading.rows(partition.now_ps()), made
 
 

@@ -17,7 +17,7 @@ from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
@@ -43,37 +43,37 @@ class SpreadRun:
         self.seed = seed
         self.snapshot: Snapshot | None = None
         self._acting = 0
-        self.participants = [self._participant(part) for part in range(plan.workers)]
+        self.logical_processes = [self._logical_process(part) for part in range(plan.workers)]
 
     def start(self) -> None:
-        for participant in self.participants:
-            participant.partition.start()
+        for logical_process in self.logical_processes:
+            logical_process.partition.start()
 
     def resume(self, snapshot: Snapshot) -> None:
-        resume(self.participants, snapshot)
+        resume(self.logical_processes, snapshot)
 
     def snapshot_at(self, time_ps: int) -> None:
         """Take a snapshot at the first possible sync point from then on, and go on."""
-        self.participants[0].machine.request_sync(time_ps)
+        self.logical_processes[0].machine.request_sync(time_ps)
 
     def run(self, between: Callable[[], bool] = lambda: True) -> Ending | None:
-        return InProcess(self.participants, self.seed, between).run()
+        return InProcess(self.logical_processes, self.seed, between).run()
 
     def digest(self) -> str:
-        return run_digest(record for one in self.participants for record in records_of(one.partition))
+        return run_digest(record for one in self.logical_processes for record in records_of(one.partition))
 
-    def _participant(self, part: int) -> Participant:
+    def _logical_process(self, part: int) -> LogicalProcess:
         partition, machine = self.plan.partition(part), self.plan.machine(part)
         changes = Changes(self.plan, part, partition, machine, live=False)
-        return Participant(partition, machine, all_of(changes.act, self._act), changes.busiest)
+        return LogicalProcess(partition, machine, all_of(changes.act, self._act), changes.busiest)
 
     def _act(self, sync: SyncPoint) -> None:
         if not sync.requested:
             return
         self._acting += 1
         # Parts act one after the other, and none runs before all have: the last one sees everyone's state.
-        if self._acting == len(self.participants):
-            self.snapshot = take_snapshot(self.participants, fingerprint(self.plan.scenario))
+        if self._acting == len(self.logical_processes):
+            self.snapshot = take_snapshot(self.logical_processes, fingerprint(self.plan.scenario))
 
 
 def main(snapshot: str) -> None:

@@ -12,7 +12,7 @@ NODES = [Node("10.0.0.1", "left", 2, "aa"), Node("10.0.0.2", "right", 2, "bb")]
 
 
 @pytest.mark.parametrize(
-    ("workers", "cpus", "homes"),
+    ("workers", "cpus", "worker_nodes"),
     [
         (1, [4, 4], [0]),
         (2, [1, 1], [0, 1]),
@@ -23,15 +23,15 @@ NODES = [Node("10.0.0.1", "left", 2, "aa"), Node("10.0.0.2", "right", 2, "bb")]
     ],
 )
 def test_neighbouring_workers_share_a_node_and_nodes_take_their_share(
-    workers: int, cpus: list[int], homes: list[int]
+    workers: int, cpus: list[int], worker_nodes: list[int]
 ) -> None:
-    assert share_out(workers, cpus) == homes
+    assert share_out(workers, cpus) == worker_nodes
 
 
-def moved(pins: list[Pin], homes: tuple[int, ...] = (0, 1)) -> dict[str, int]:
-    plan = plan_of("quickstart", len(homes))
+def moved(pins: list[Pin], worker_nodes: tuple[int, ...] = (0, 1)) -> dict[str, int]:
+    plan = plan_of("quickstart", len(worker_nodes))
     topology = plan.topology
-    found = moves_for(topology, plan.assignment, expected_loads(topology), homes, NODES, pins)
+    found = moves_for(topology, plan.assignment, expected_loads(topology), worker_nodes, NODES, pins)
     assert all(plan.assignment[device] != worker for device, worker in found)
     return {topology.nodes[device].name: worker for device, worker in found}
 
@@ -46,7 +46,7 @@ def test_pinned_devices_move_to_the_node_that_is_named(node: str) -> None:
 
 
 def test_pinned_devices_go_to_the_idlest_worker_of_their_node() -> None:
-    found = moved([Pin("ctsw-*", "right")], homes=(0, 1, 1))
+    found = moved([Pin("ctsw-*", "right")], worker_nodes=(0, 1, 1))
     assert set(found.values()) <= {1, 2}
 
 
@@ -65,7 +65,7 @@ def test_pin_that_cannot_be_kept_is_refused(pin: Pin, said: str) -> None:
 
 def test_pin_on_a_node_without_a_worker_is_refused() -> None:
     with pytest.raises(UsageError, match="no worker lives there"):
-        moved([Pin("ctsw-*", "right")], homes=(0, 0))
+        moved([Pin("ctsw-*", "right")], worker_nodes=(0, 0))
 
 
 def test_pin_is_a_pattern_and_a_node() -> None:

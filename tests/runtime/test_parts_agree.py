@@ -61,7 +61,7 @@ def test_sync_points_change_nothing_and_lie_where_they_lay(seed: int) -> None:
     assert len(whole.samples) > 5
     by_time: dict[int, dict[int, tuple[int, ...]]] = {}
     for time_ps, part, mixes in cut.samples:
-        devices = cut.participants[part].partition.devices
+        devices = cut.logical_processes[part].partition.devices
         by_time.setdefault(time_ps, {}).update(
             {device.number: mix for device, mix in zip(devices, mixes, strict=True)}
         )
@@ -87,10 +87,10 @@ def test_lookahead_that_lies_is_refused_by_name() -> None:
     run = ToyRun(network, 3, 1)
     crossings = crossings_of(network, part_of(network, 3, 1))
     longer = [type(one)(one.sender, one.receiver, one.least_ps * 50) for one in crossings]
-    for participant in run.participants:
+    for logical_process in run.logical_processes:
         lying = close_lookaheads(3, longer)
-        participant.machine._lookahead = lying
-        participant.machine._towards_me = [row[participant.machine.index] for row in lying]
+        logical_process.machine._lookahead = lying
+        logical_process.machine._towards_me = [row[logical_process.machine.index] for row in lying]
     run.start()
     with pytest.raises(
         ProtocolError, match=r"from worker \d: a packet arrives at \d+ ps; the window begins at"

@@ -25,7 +25,7 @@ from emu.measure.collected import Sample
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.runtime.workers.worker import Worker
-from emu.runtime.workers.worker_pool import crew_of_session
+from emu.runtime.workers.worker_pool import worker_pool_of_session
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling
@@ -355,12 +355,12 @@ def test_chaos_on_real_workers_changes_nothing(seed: int) -> None:
     over either kind of socket; with and without a pace."""
     draw = Stream(seed, 1, 2)
     workers = WORKERS + draw.below(2)
-    crew = crew_of_session()
-    assert crew is not None
-    crew.dismiss()
+    worker_pool = worker_pool_of_session()
+    assert worker_pool is not None
+    worker_pool.dismiss()
     actors = started_in_any_order(workers, draw)
     pids = [place.pid for place in ray.get([actor.where.remote() for actor in actors])]
-    crew.give_back(actors)
+    worker_pool.give_back(actors)
 
     class Patient(Vandal):
         def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:

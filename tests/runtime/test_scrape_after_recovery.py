@@ -4,7 +4,7 @@ import re
 
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.pages.scrape import Scrape
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.partition import Partition
 from tests.runtime.patience import fetched
 from tests.runtime.spread_runs import plan_of
@@ -12,10 +12,10 @@ from tests.runtime.spread_runs import plan_of
 
 def partition_at(plan: RunPlan, time_ps: int) -> Partition:
     """All devices, run up to a time."""
-    participant = Participant(plan.partition(0), plan.machine(0), lambda sync: None)
-    participant.partition.start()
-    participant.partition.run(time_ps, 1 << 30)
-    return participant.partition
+    logical_process = LogicalProcess(plan.partition(0), plan.machine(0), lambda sync: None)
+    logical_process.partition.start()
+    logical_process.partition.run(time_ps, 1 << 30)
+    return logical_process.partition
 
 
 def counters(address: str) -> dict[str, float]:

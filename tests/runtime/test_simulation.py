@@ -1,21 +1,21 @@
 """A worker that is alone looks after scrapes and stops as one with peers does."""
 
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.workers.simulation import Simulation
 from tests.runtime.spread_runs import plan_of
 
 
 def alone(looked: list[int], stop_after: int) -> Simulation:
     plan = plan_of("tiny_all_reduce", 1, {"run.sample_every": "1us"})
-    participant = Participant(plan.partition(0), plan.machine(0), lambda _: None)
-    participant.partition.start()
+    logical_process = LogicalProcess(plan.partition(0), plan.machine(0), lambda _: None)
+    logical_process.partition.start()
 
     def between() -> None:
-        looked.append(participant.partition.now_ps())
+        looked.append(logical_process.partition.now_ps())
         if len(looked) == stop_after:
             simulation.stop_asked = True
 
-    simulation = Simulation(participant, None, between)
+    simulation = Simulation(logical_process, None, between)
     return simulation
 
 

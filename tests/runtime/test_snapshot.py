@@ -71,17 +71,17 @@ def test_network_goes_on_from_any_moment_in_any_cut(seed: int) -> None:
     def act(sync: SyncPoint) -> None:
         if sync.requested:
             acting.append(sync)
-            if len(acting) == len(first.participants):
-                taken.append(take_snapshot(first.participants, "toy"))
+            if len(acting) == len(first.logical_processes):
+                taken.append(take_snapshot(first.logical_processes, "toy"))
 
-    for participant in first.participants:
-        participant.act = act
-    first.participants[0].machine.request_sync(Stream(seed, 1, 1).below(20_000_000))
+    for logical_process in first.logical_processes:
+        logical_process.act = act
+    first.logical_processes[0].machine.request_sync(Stream(seed, 1, 1).below(20_000_000))
     first.start()
     assert first.run() is Ending.FINISHED
     (snapshot,) = taken
     second = ToyRun(network, 1 + (seed + 1) % 3, seed + 1, grid)
-    resume(second.participants, from_bytes(to_bytes(snapshot), "toy"))
+    resume(second.logical_processes, from_bytes(to_bytes(snapshot), "toy"))
     assert second.run() is Ending.FINISHED
     assert (second.digest(), second.virtual_ps) == (first.digest(), first.virtual_ps)
 

@@ -14,7 +14,7 @@ from emu.measure.digest import run_digest
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
@@ -113,7 +113,7 @@ def test_a_tap_sees_every_frame_that_arrives_at_its_port_and_changes_nothing() -
     for mirror, port in mirrors:
         port.set_tap(mirror)
     partition.start()
-    InProcess([Participant(partition, plan.machine(0), lambda _: None)], 1, lambda: True).run()
+    InProcess([LogicalProcess(partition, plan.machine(0), lambda _: None)], 1, lambda: True).run()
     assert sum(len(mirror.seen) for mirror, _ in mirrors) > 0
     for mirror, port in mirrors:
         assert len(mirror.seen) == port.received_frames

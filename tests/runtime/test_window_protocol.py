@@ -15,7 +15,7 @@ from emu.build.lookahead import (
 )
 from emu.errors import ProtocolError
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.rounds import Contribution, Parcel, Step
+from emu.runtime.sync.rounds import Contribution, Step, SyncMessage
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
 
@@ -38,16 +38,16 @@ def machines(crossings: list[Crossing], workers: int, grid: SyncGrid | None = No
 
 
 def one_round(group: list[WindowMachine], mine: list[Contribution]) -> list[Step]:
-    """Every machine opens a round; parcels are delivered, the youngest first; every machine closes it."""
-    parcels: list[tuple[int, int, Parcel]] = []
+    """Every machine opens a round; sync messages arrive, the youngest first; every machine closes it."""
+    sync_messages: list[tuple[int, int, SyncMessage]] = []
     for at, machine in enumerate(group):
         batches: list[Batch | None] = [
             None if least == NEVER_PS else Batch(0, 0, 0, b"", b"") for least in mine[at].sent_ps
         ]
-        parcels += [(at, peer, parcel) for peer, parcel in machine.open(mine[at], batches)]
-    while parcels:
-        sender, receiver, parcel = parcels.pop()
-        parcels += [(receiver, peer, more) for peer, more in group[receiver].take(sender, parcel)]
+        sync_messages += [(at, peer, sync_message) for peer, sync_message in machine.open(mine[at], batches)]
+    while sync_messages:
+        sender, receiver, sync_message = sync_messages.pop()
+        sync_messages += [(receiver, peer, more) for peer, more in group[receiver].take(sender, sync_message)]
     assert all(machine.complete for machine in group)
     return [machine.close() for machine in group]
 
@@ -223,9 +223,9 @@ def test_sync_point_requested_for_later_waits_for_its_time() -> None:
     assert [step.sync.requested for step in steps if step.sync is not None] == [True, True]
 
 
-def test_parcel_of_the_next_round_is_held_until_it_is_due() -> None:
+def test_sync_message_of_the_next_round_is_held_until_it_is_due() -> None:
     fast, slow = machines(line(2, 10), 2)
-    early = Parcel("batch", 1, vec[i64]([100, *[NEVER_PS] * 5, 0, 0, 0, 0]), None)
+    early = SyncMessage("batch", 1, vec[i64]([100, *[NEVER_PS] * 5, 0, 0, 0, 0]), None)
     assert slow.take(0, early) == []
     slow.open(idle(2, 50), [None, None])
     assert slow.complete
@@ -233,41 +233,41 @@ def test_parcel_of_the_next_round_is_held_until_it_is_due() -> None:
     assert fast.round == 0
 
 
-BAD_PARCELS = {
-    "of a round long past": Parcel("batch", 0, vec[i64]([1] * 10), None),
-    "of a round far ahead": Parcel("batch", 3, vec[i64]([1] * 10), None),
-    "with too few integers": Parcel("batch", 1, vec[i64]([1] * 9), None),
-    "with too many integers": Parcel("batch", 1, vec[i64]([1] * 11), None),
-    "with a negative time": Parcel("batch", 1, vec[i64]([-1] * 10), None),
-    "gathered where all talk to all": Parcel("gather", 1, vec[i64]([1] * 10), None),
-    "spread where all talk to all": Parcel("spread", 1, vec[i64]([1] * 10), None),
+BAD_SYNC_MESSAGES = {
+    "of a round long past": SyncMessage("batch", 0, vec[i64]([1] * 10), None),
+    "of a round far ahead": SyncMessage("batch", 3, vec[i64]([1] * 10), None),
+    "with too few integers": SyncMessage("batch", 1, vec[i64]([1] * 9), None),
+    "with too many integers": SyncMessage("batch", 1, vec[i64]([1] * 11), None),
+    "with a negative time": SyncMessage("batch", 1, vec[i64]([-1] * 10), None),
+    "gathered where all talk to all": SyncMessage("gather", 1, vec[i64]([1] * 10), None),
+    "spread where all talk to all": SyncMessage("spread", 1, vec[i64]([1] * 10), None),
 }
 
 
-@pytest.mark.parametrize("parcel", BAD_PARCELS.values(), ids=BAD_PARCELS.keys())
-def test_parcel_that_is_not_due_is_refused(parcel: Parcel) -> None:
+@pytest.mark.parametrize("sync_message", BAD_SYNC_MESSAGES.values(), ids=BAD_SYNC_MESSAGES.keys())
+def test_sync_message_that_is_not_due_is_refused(sync_message: SyncMessage) -> None:
     machine = machines(line(2, 10), 2)[0]
     machine.open(idle(2), [None, None])
     with pytest.raises(ProtocolError):
-        machine.take(1, parcel)
+        machine.take(1, sync_message)
 
 
 def test_second_batch_of_a_round_is_refused() -> None:
     machine = machines(line(3, 10), 3)[0]
     machine.open(idle(3), [None] * 3)
-    parcel = Parcel("batch", 1, vec[i64]([1] * 11), None)
-    machine.take(1, parcel)
+    sync_message = SyncMessage("batch", 1, vec[i64]([1] * 11), None)
+    machine.take(1, sync_message)
     with pytest.raises(ProtocolError):
-        machine.take(1, parcel)
+        machine.take(1, sync_message)
     assert machine.missing() == [2]
 
 
 def test_peer_that_floods_ahead_of_the_round_is_refused() -> None:
     machine = machines(line(2, 10), 2)[0]
     machine.open(idle(2), [None, None])
-    flood = [Parcel("batch", 2, vec[i64]([1] * 10), None)] * 100
+    flood = [SyncMessage("batch", 2, vec[i64]([1] * 10), None)] * 100
     with pytest.raises(ProtocolError, match="worker 1 sends ahead of round 1"):
-        _ = [machine.take(1, parcel) for parcel in flood]
+        _ = [machine.take(1, sync_message) for sync_message in flood]
 
 
 def test_large_groups_talk_along_a_tree_and_to_neighbours_only() -> None:

@@ -21,7 +21,7 @@ from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.measure.digest import run_digest
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 from emu.runtime.sync.window import WindowMachine
@@ -241,13 +241,13 @@ class ToyRun:
         self.samples: list[tuple[int, int, tuple[tuple[int, ...], ...]]] = []
         """(time, part, mixes) of every sampling point."""
         self.syncs: list[tuple[int, SyncPoint]] = []
-        self.participants: list[Participant] = []
+        self.logical_processes: list[LogicalProcess] = []
         for part in range(parts):
             machine = WindowMachine(part, lookahead, neighbours_of(part, crossings), grid or SyncGrid(0, 0))
             partition = build_part(network, home, part)
-            self.participants.append(Participant(partition, machine, self.acting(part, partition)))
+            self.logical_processes.append(LogicalProcess(partition, machine, self.acting(part, partition)))
             if slices is not None:
-                self.participants[-1]._budget = slices
+                self.logical_processes[-1]._budget = slices
 
     def acting(self, part: int, partition: Partition) -> Callable[[SyncPoint], None]:
         def act(sync: SyncPoint) -> None:
@@ -258,22 +258,22 @@ class ToyRun:
         return act
 
     def start(self) -> None:
-        for participant in self.participants:
-            participant.partition.start()
+        for logical_process in self.logical_processes:
+            logical_process.partition.start()
 
     def run(self) -> Ending | None:
         return self.run_while(lambda: True)
 
     def run_while(self, between: Callable[[], bool]) -> Ending | None:
-        return InProcess(self.participants, self.seed, between).run()
+        return InProcess(self.logical_processes, self.seed, between).run()
 
     def digest(self) -> str:
-        return run_digest(record for p in self.participants for record in records_of(p.partition))
+        return run_digest(record for p in self.logical_processes for record in records_of(p.partition))
 
     @property
     def virtual_ps(self) -> int:
-        assert len({p.virtual_ps for p in self.participants}) == 1
-        return self.participants[0].virtual_ps
+        assert len({p.virtual_ps for p in self.logical_processes}) == 1
+        return self.logical_processes[0].virtual_ps
 
 
 def finished_run(network: ToyNetwork, parts: int, seed: int, grid: SyncGrid | None = None) -> ToyRun:

@@ -24,8 +24,8 @@ from actors.wire.codec import BATCH, GATHER, SPREAD
 from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_LAST_IMM, WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COMPLETION, PAUSE_FRAME, REPORT
 from emu.errors import ProtocolError
-from emu.runtime.sync.rounds import Parcel
-from emu.runtime.sync.sync_messages import PeerLeft, decode_parcel, encode_leave, encode_parcel
+from emu.runtime.sync.rounds import SyncMessage
+from emu.runtime.sync.sync_messages import PeerLeft, decode_sync_message, encode_leave, encode_sync_message
 from emu.runtime.workers.exchange import Unframer, framed
 
 COUNT: Final = 10_000_000
@@ -42,9 +42,9 @@ EDGES: Final = tuple(
 def corpus() -> list[bytes]:
     """Bodies as workers send them, one of each kind and some larger."""
     bodies = [
-        encode_parcel(Parcel(GATHER, 7, vec[i64]([1, 2, 3, 4]), None)),
-        encode_parcel(Parcel(SPREAD, 8, vec[i64]([5, 6, 7, 8]), None)),
-        encode_parcel(Parcel(BATCH, 9, vec[i64]([1 << 61, 0, 5]), None)),
+        encode_sync_message(SyncMessage(GATHER, 7, vec[i64]([1, 2, 3, 4]), None)),
+        encode_sync_message(SyncMessage(SPREAD, 8, vec[i64]([5, 6, 7, 8]), None)),
+        encode_sync_message(SyncMessage(BATCH, 9, vec[i64]([1 << 61, 0, 5]), None)),
         encode_leave("a device failed"),
     ]
     for count in (1, 2, 8):
@@ -69,7 +69,9 @@ def corpus() -> list[bytes]:
                 message.time_ps, message.key = 2_000_000 + place, pack_key(device, kind, port, 0)
                 messages = append(messages, message)
         bodies.append(
-            encode_parcel(Parcel(BATCH, 10, vec[i64]([1, 2, 3, 4, 5]), encode_batch(frames, messages)))
+            encode_sync_message(
+                SyncMessage(BATCH, 10, vec[i64]([1, 2, 3, 4, 5]), encode_batch(frames, messages))
+            )
         )
     return bodies
 
@@ -106,9 +108,9 @@ def feed(body: bytes, batches: BatchReader) -> bool:
     """Give one body to the decoder as a socket would. Returns whether it was taken."""
     try:
         for one in Unframer().feed(framed(body)) if body else ():
-            parcel = decode_parcel(one)
-            if parcel.batch is not None:
-                batches.decode(parcel.batch, 1_000_000)
+            sync_message = decode_sync_message(one)
+            if sync_message.batch is not None:
+                batches.decode(sync_message.batch, 1_000_000)
     except (ProtocolError, PeerLeft):
         return False
     return True

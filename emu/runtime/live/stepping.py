@@ -27,7 +27,7 @@ from emu.runtime.blueprint import RunPlan
 from emu.runtime.live.changes import Changes
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.in_process import InProcess
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.scenario.schema import Scenario
 
 
@@ -40,11 +40,11 @@ class Stepped:
         self.ending: Ending | None = None
         """How the run ended, once it has."""
         self._plan = plan
-        self._participants = [_participant(plan, part) for part in range(plan.workers)]
-        for participant in self._participants:
-            participant.partition.start()
-        self._parts = InProcess(self._participants, 1, lambda: True)
-        self._devices = [device for one in self._participants for device in one.partition.devices]
+        self._logical_processes = [_logical_process(plan, part) for part in range(plan.workers)]
+        for logical_process in self._logical_processes:
+            logical_process.partition.start()
+        self._parts = InProcess(self._logical_processes, 1, lambda: True)
+        self._devices = [device for one in self._logical_processes for device in one.partition.devices]
         self._controller = next(device for device in self._devices if isinstance(device, Controller))
         self._every_ps = plan.scenario.run.sample_every_ps
 
@@ -58,7 +58,7 @@ class Stepped:
         if until_ps <= self.now_ps:
             raise UsageError(f"cannot advance to {until_ps} ps: the run is at {self.now_ps} ps")
         self.ending = self._parts.advance(until_ps)
-        self.now_ps = until_ps if self.ending is None else self._participants[0].virtual_ps
+        self.now_ps = until_ps if self.ending is None else self._logical_processes[0].virtual_ps
         return self.ending
 
     def advance_until_done(self, job: str) -> bool:
@@ -111,7 +111,7 @@ class Stepped:
 
     def digest(self) -> str:
         """What the devices have done so far, mixed; the run's digest once it has ended."""
-        return run_digest(record for one in self._participants for record in records_of(one.partition))
+        return run_digest(record for one in self._logical_processes for record in records_of(one.partition))
 
     def _done(self, job: str) -> int:
         return int(self._controller.jobs[self._number(job)].operation)
@@ -123,11 +123,11 @@ class Stepped:
         return names.index(job)
 
 
-def _participant(plan: RunPlan, part: int) -> Participant:
+def _logical_process(plan: RunPlan, part: int) -> LogicalProcess:
     """Nothing is sampled: who steps the run looks for itself."""
     partition, machine = plan.partition(part), plan.machine(part)
     changes = Changes(plan, part, partition, machine, live=False)
-    return Participant(partition, machine, changes.act, changes.busiest)
+    return LogicalProcess(partition, machine, changes.act, changes.busiest)
 
 
 def check_unattended(scenario: Scenario) -> None:

@@ -1,16 +1,18 @@
 """Where is the second copy of a snapshot?
 
 The run directory lies on the node of the coordinator. Where the cluster has another node, a snapshot counts
-only once that one has it too: the coordinator sends every share, in chunks, to an actor there, the *vault*,
-which answers with the digests of what it got. It keeps in memory the newest generations that count, as many
-as the disk does. A share that is no longer on disk as it was written is written again from the vault.
+only once that one has it too: the coordinator sends every share, in chunks, to an actor there, the *replica
+store*, which answers with the digests of what it got. It keeps in memory the newest generations that count,
+as many as the disk does. A share that is no longer on disk as it was written is written again from the
+replica store.
 
-When the vault's node is lost, another node gets a vault, which is given the snapshot that the run goes back
-to; when the cluster has no other node any more, one copy is enough, as it is on one node from the start.
+When the replica store's node is lost, another node gets a replica store, which is given the snapshot that the
+run goes back to; when the cluster has no other node any more, one copy is enough, as it is on one node from
+the start.
 
-Copying is done in steps, between which the coordinator goes on listening: a vault takes seconds to start, and
-a large snapshot seconds to send. Bounded: a chunk, a generation, how many are kept, and how long an answer is
-waited for. The vault belongs to its run, and ends with the coordinator's process.
+Copying is done in steps, between which the coordinator goes on listening: a replica store takes seconds to
+start, and a large snapshot seconds to send. Bounded: a chunk, a generation, how many are kept, and how long
+an answer is waited for. The replica store belongs to its run, and ends with the coordinator's process.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ Steps = Iterator[None]
 """What is done a step at a time; it has ended once all is done."""
 
 
-class Vault:
+class ReplicaStore:
     """The actor that keeps copies; one of a run."""
 
     def __init__(self) -> None:
@@ -81,16 +83,16 @@ class SecondCopy:
 
     def __init__(self, files: SnapshotFiles) -> None:
         self._files = files
-        self._vault: Any = None
+        self._replica_store: Any = None
         self._node: Node | None = None
-        """Where the vault is."""
+        """Where the replica store is."""
         self._sent: list[int] = []
         """What it has."""
 
     def put(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
         """Have another node keep a generation that is on disk. Raises OSError if it could not.
 
-        A vault that is gone is replaced, once.
+        A replica store that is gone is replaced, once.
         """
         import ray  # noqa: PLC0415  Ray only where it is needed
 
@@ -98,7 +100,7 @@ class SecondCopy:
             self.close()
         lost: tuple[type[Exception], ...] = (*gone_errors(), ray.exceptions.GetTimeoutError)
         for _ in range(2):
-            if sync_ps in self._sent or (self._vault is None and not self._open()):
+            if sync_ps in self._sent or (self._replica_store is None and not self._open()):
                 return
             try:
                 yield from self._send(sync_ps, digests)
@@ -115,7 +117,7 @@ class SecondCopy:
         """Write what is not on disk as it was counted once more. Whether the generation was to be had."""
         import ray  # noqa: PLC0415  as above
 
-        if self._vault is None or self._node is None or not answering(self._node):
+        if self._replica_store is None or self._node is None or not answering(self._node):
             return False
         try:
             for worker, digest in enumerate(digests):
@@ -130,17 +132,17 @@ class SecondCopy:
         return True
 
     def close(self) -> None:
-        """End the vault. May be called again."""
+        """End the replica store. May be called again."""
         import ray  # noqa: PLC0415  as above
 
-        vault, self._vault, self._node = self._vault, None, None
+        replica_store, self._replica_store, self._node = self._replica_store, None, None
         self._sent.clear()
-        if vault is not None:
+        if replica_store is not None:
             with suppress(*gone_errors()):
-                ray.kill(vault)
+                ray.kill(replica_store)
 
     def _open(self) -> bool:
-        """Start a vault on another node, if there is one."""
+        """Start a replica store on another node, if there is one."""
         import ray  # noqa: PLC0415  as above
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
 
@@ -152,28 +154,28 @@ class SecondCopy:
         chosen = min(others, key=lambda node: (node.cpus == 0, node))
         self._node = chosen
         place = NodeAffinitySchedulingStrategy(chosen.ident, soft=False)
-        remote: Any = ray.remote(num_cpus=0, max_restarts=0)(Vault)
-        self._vault = remote.options(scheduling_strategy=place).remote()
+        remote: Any = ray.remote(num_cpus=0, max_restarts=0)(ReplicaStore)
+        self._replica_store = remote.options(scheduling_strategy=place).remote()
         return True
 
     def _got(self, sync_ps: int, worker: int, at: int) -> bytes:
         import ray  # noqa: PLC0415  as above
 
-        chunk: bytes = ray.get(self._vault.get.remote(sync_ps, worker, at), timeout=ANSWER_S)
+        chunk: bytes = ray.get(self._replica_store.get.remote(sync_ps, worker, at), timeout=ANSWER_S)
         return chunk
 
     def _send(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
-        vault = self._vault
-        under_way = [vault.begin.remote(sync_ps, len(digests))]
+        replica_store = self._replica_store
+        under_way = [replica_store.begin.remote(sync_ps, len(digests))]
         for worker in range(len(digests)):
             with self._files.path_of(sync_ps, worker).open("rb") as file:
                 while chunk := file.read(CHUNK_BYTES):
                     if len(under_way) >= UNDER_WAY:
                         yield from answered(under_way.pop(0))
-                    under_way.append(vault.put.remote(sync_ps, worker, chunk))
+                    under_way.append(replica_store.put.remote(sync_ps, worker, chunk))
         for ref in under_way:
             yield from answered(ref)
-        if (yield from answered(vault.seal.remote(sync_ps))) != list(digests):
+        if (yield from answered(replica_store.seal.remote(sync_ps))) != list(digests):
             raise BrokenFile("not what the workers wrote")
 
 

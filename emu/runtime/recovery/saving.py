@@ -5,8 +5,8 @@ file is written by another thread. What came of it is told with the next answer 
 counts the generation once every worker has written its share.
 
 *When* is the coordinator's business: it asks worker 0, which requests a sync point at the first possible
-time, or at a time that the user named. Worker 0 keeps these wishes, since the window protocol carries one
-request at a time.
+time, or at a time that the user named. Worker 0 keeps these snapshot requests, since the window protocol
+carries one request at a time.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from functools import partial
 from pathlib import Path
 
 from emu.runtime.recovery.snapshot import take_snapshot
-from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
 from emu.runtime.recovery.snapshot_files import Saved, digest_of, encode_share, write_file
 from emu.runtime.sampling import Sampler
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
 
 
-class Wishes:
+class SnapshotRequests:
     """The sync points that worker 0 is to request: one as soon as possible, and some at given times."""
 
     def __init__(self, machine: WindowMachine, at_ps: Sequence[int]) -> None:
@@ -78,12 +78,12 @@ class Saver:
         self._saved: deque[Saved] = deque()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="snapshot")
 
-    def act(self, participant: Participant, sync: SyncPoint) -> None:
+    def act(self, logical_process: LogicalProcess, sync: SyncPoint) -> None:
         """Take the share at a requested sync point."""
         if not sync.requested:
             return
         begun_s = time.perf_counter()
-        share = encode_share(take_snapshot([participant], self._scenario), self._worker, self._workers)
+        share = encode_share(take_snapshot([logical_process], self._scenario), self._worker, self._workers)
         cost_s = time.perf_counter() - begun_s
         self._writer.submit(self._write, sync.time_ps, share, cost_s)
 
@@ -120,22 +120,27 @@ class Saver:
 class Saving:
     """The savers of all parts of a run in one process, and what asks them."""
 
-    def __init__(self, keeper: Keeper, machines: Sequence[WindowMachine]) -> None:
-        self.keeper = keeper
-        self.participants: Sequence[Participant] = ()
-        self.wishes = Wishes(machines[0], keeper.at_ps)
+    def __init__(self, snapshot_coordinator: SnapshotCoordinator, machines: Sequence[WindowMachine]) -> None:
+        self.snapshot_coordinator = snapshot_coordinator
+        self.logical_processes: Sequence[LogicalProcess] = ()
+        self.snapshot_requests = SnapshotRequests(machines[0], snapshot_coordinator.at_ps)
         workers = len(machines)
         self._savers = [
-            Saver(keeper.scenario, part, workers, partial(keeper.files.path_of, worker=part))
+            Saver(
+                snapshot_coordinator.scenario,
+                part,
+                workers,
+                partial(snapshot_coordinator.files.path_of, worker=part),
+            )
             for part in range(workers)
         ]
 
     def act(self, part: int, sampler: Sampler, sync: SyncPoint) -> None:
         """What a part does at a sync point."""
         sampler.act(sync)
-        self._savers[part].act(self.participants[part], sync)
+        self._savers[part].act(self.logical_processes[part], sync)
         if part == 0 and sync.requested:
-            self.wishes.passed()
+            self.snapshot_requests.passed()
 
     def drain(self) -> list[tuple[int, Saved]]:
         """What was written since the last call, and by which part."""
@@ -144,9 +149,9 @@ class Saving:
     def count(self, written: Sequence[tuple[int, Saved]]) -> None:
         """Count what is whole, once its samples are told; ask for the next one when it is due."""
         for part, saved in written:
-            self.keeper.take(part, saved)
-        if self.keeper.due():
-            self.wishes.soon = True
+            self.snapshot_coordinator.take(part, saved)
+        if self.snapshot_coordinator.due():
+            self.snapshot_requests.soon = True
 
     def finish(self) -> None:
         """Wait until what was taken is written."""

@@ -19,7 +19,7 @@ import msgpack  # type: ignore[import-untyped]  # it ships no types
 
 from actors.kernel.device import Plain
 from emu.errors import EmuError, RuntimeFailure, UsageError
-from emu.runtime.sync.logical_process import Participant
+from emu.runtime.sync.logical_process import LogicalProcess
 from emu.scenario.schema import Scenario
 from emu.scenario.yaml.dump import canonical_bytes
 from emu.units import format_time
@@ -43,22 +43,22 @@ def fingerprint(scenario: Scenario) -> str:
     return hashlib.sha256(canonical_bytes(scenario)).hexdigest()
 
 
-def take_snapshot(participants: Sequence[Participant], scenario: str) -> Snapshot:
-    """The state of a run whose participants all act at one sync point now."""
-    machine = participants[0].machine
-    shares: list[Plain] = [cast("Plain", one.partition.save()) for one in participants]
+def take_snapshot(logical_processes: Sequence[LogicalProcess], scenario: str) -> Snapshot:
+    """The state of a run whose logical processes all act at one sync point now."""
+    machine = logical_processes[0].machine
+    shares: list[Plain] = [cast("Plain", one.partition.save()) for one in logical_processes]
     return Snapshot(scenario, machine.sync_ps, machine.save(), shares)
 
 
-def resume(participants: Sequence[Participant], snapshot: Snapshot) -> None:
-    """Set participants, built but not started, to where a snapshot was taken. Raises RuntimeFailure for one
-    that is whole and of another form, as another edition may have written it.
+def resume(logical_processes: Sequence[LogicalProcess], snapshot: Snapshot) -> None:
+    """Set logical processes, built but not started, to where a snapshot was taken. Raises RuntimeFailure for
+    one that is whole and of another form, as another edition may have written it.
     """
     try:
-        for participant in participants:
-            participant.partition.load(snapshot.shares)
-            participant.machine.load(snapshot.machine)
-            participant.resume_at(snapshot.sync_ps)
+        for logical_process in logical_processes:
+            logical_process.partition.load(snapshot.shares)
+            logical_process.machine.load(snapshot.machine)
+            logical_process.resume_at(snapshot.sync_ps)
     except EmuError:
         raise
     except Exception as error:  # what a device makes of a foreign state is anybody's guess

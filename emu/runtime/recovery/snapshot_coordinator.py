@@ -1,9 +1,9 @@
 """Who asks for snapshots, and who says that one counts?
 
-One keeper a run, where the results are written: it asks when the clock says so, hears from the workers which
-shares are written, has them brought to where they are kept, has the results written to disk that far, and
-then writes the file that makes the snapshot count. What it cannot write it tells once and goes on without:
-the run is worth more than its snapshots, and the last one that counts still does.
+One snapshot coordinator a run, where the results are written: it asks when the clock says so, hears from the
+workers which shares are written, has them brought to where they are kept, has the results written to disk
+that far, and then writes the file that makes the snapshot count. What it cannot write it tells once and goes
+on without: the run is worth more than its snapshots, and the last one that counts still does.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _UnderWay(NamedTuple):
     """Whether it counts already."""
 
 
-class Keeper:
+class SnapshotCoordinator:
     """The snapshots of one run."""
 
     def __init__(self, scenario: Scenario, options: RunOptions, workers: int, observer: Observer) -> None:

@@ -16,33 +16,33 @@ from collections.abc import Callable, Sequence
 from actors.kernel.event import NEVER_PS
 from emu.runtime.live.pacing import Pace
 from emu.runtime.outcome import Ending
-from emu.runtime.recovery.saving import Wishes
-from emu.runtime.sync.logical_process import Participant, Sends
+from emu.runtime.recovery.saving import SnapshotRequests
+from emu.runtime.sync.logical_process import LogicalProcess, Sends
 
 Between = Callable[[], bool]
 """Called between slices; returns whether to go on."""
 
 
 class InProcess:
-    """Runs participants in this thread until the run ends."""
+    """Runs logical processes in this thread until the run ends."""
 
     def __init__(
         self,
-        participants: Sequence[Participant],
+        logical_processes: Sequence[LogicalProcess],
         seed: int,
         between: Between,
-        wishes: Wishes | None = None,
+        snapshot_requests: SnapshotRequests | None = None,
         pace: Pace | None = None,
     ) -> None:
         self._pace = pace
-        self._participants = participants
-        self._wishes = wishes
+        self._logical_processes = logical_processes
+        self._snapshot_requests = snapshot_requests
         self._random = random.Random(seed)  # noqa: S311  delays, not secrets
         self._between = between
-        count = len(participants)
+        count = len(logical_processes)
         self._channels: list[deque[bytes]] = [deque() for _ in range(count * count)]
         self._busy: list[int] = []
-        """The channels that hold something, and `-1 - i` for each participant i with a window to run."""
+        """The channels that hold something, and `-1 - i` for each logical process i with a window to run."""
         self._pause_ps: int = NEVER_PS
         self._paused: list[int] = []
         """Who is at the sync point that was asked for."""
@@ -59,12 +59,12 @@ class InProcess:
         """
         self._pause_ps = until_ps
         if until_ps < NEVER_PS:
-            self._participants[0].machine.request_sync(until_ps)
+            self._logical_processes[0].machine.request_sync(until_ps)
         if self._paused:
             self._busy = [-1 - at for at in self._paused]
             self._paused = []
         else:
-            for at in range(len(self._participants)):
+            for at in range(len(self._logical_processes)):
                 self._open(at)
         while self._busy:
             choice = self._random.randrange(len(self._busy)) if len(self._busy) > 1 else 0
@@ -72,44 +72,46 @@ class InProcess:
             chosen = self._busy.pop()
             if chosen >= 0:
                 self._arrive(chosen)
-            elif self._participants[-1 - chosen].machine.sync_ps >= self._pause_ps:
+            elif self._logical_processes[-1 - chosen].machine.sync_ps >= self._pause_ps:
                 self._paused.append(-1 - chosen)
             elif not self._run_window(-1 - chosen):
                 return None
         if self._paused:
             return None
-        endings = {participant.ending for participant in self._participants}
-        assert len(endings) == 1, [participant.machine.missing() for participant in self._participants]
+        endings = {logical_process.ending for logical_process in self._logical_processes}
+        assert len(endings) == 1, [
+            logical_process.machine.missing() for logical_process in self._logical_processes
+        ]
         return endings.pop()
 
     def _open(self, at: int) -> None:
-        if at == 0 and self._wishes is not None:
-            self._wishes.put()
-        self._send(at, self._participants[at].open())
+        if at == 0 and self._snapshot_requests is not None:
+            self._snapshot_requests.put()
+        self._send(at, self._logical_processes[at].open())
         self._close_if_complete(at)
 
     def _arrive(self, channel: int) -> None:
-        sender, receiver = divmod(channel, len(self._participants))
+        sender, receiver = divmod(channel, len(self._logical_processes))
         waiting = self._channels[channel]
         body = waiting.popleft()
         if waiting:
             self._busy.append(channel)
-        self._send(receiver, self._participants[receiver].take(sender, body))
+        self._send(receiver, self._logical_processes[receiver].take(sender, body))
         self._close_if_complete(receiver)
 
     def _close_if_complete(self, at: int) -> None:
-        participant = self._participants[at]
-        if participant.complete and participant.close() is None:
+        logical_process = self._logical_processes[at]
+        if logical_process.complete and logical_process.close() is None:
             self._busy.append(-1 - at)
 
     def _run_window(self, at: int) -> bool:
-        participant = self._participants[at]
-        while not participant.run_slice():
+        logical_process = self._logical_processes[at]
+        while not logical_process.run_slice():
             if not self._between():
                 return False
-            soon = self._wishes is not None and self._wishes.soon
-            if (soon or participant.machine.asked) and len(self._participants) == 1:
-                participant.cut_window()
+            soon = self._snapshot_requests is not None and self._snapshot_requests.soon
+            if (soon or logical_process.machine.asked) and len(self._logical_processes) == 1:
+                logical_process.cut_window()
         if not self._between():
             return False
         pace = self._pace
@@ -122,7 +124,7 @@ class InProcess:
 
     def _send(self, sender: int, sends: Sends) -> None:
         for receiver, body in sends:
-            channel = sender * len(self._participants) + receiver
+            channel = sender * len(self._logical_processes) + receiver
             if not self._channels[channel]:
                 self._busy.append(channel)
             self._channels[channel].append(body)

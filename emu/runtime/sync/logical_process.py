@@ -1,9 +1,9 @@
-"""What does a worker do in a round, whatever carries its parcels?
+"""What does a worker do in a round, whatever carries its sync messages?
 
-A participant joins a partition with its side of the window protocol: it opens a round with what the last
-window sent, takes parcels until the round is complete, delivers the packets, acts at a sync point, and runs
-its window in slices. Who owns it moves the bodies of frames: sockets in a worker, a seeded shuffle in one
-process. Nothing here waits.
+A logical process joins a partition with its side of the window protocol: it opens a round with what the last
+window sent, takes sync messages until the round is complete, delivers the packets, acts at a sync point, and
+runs its window in slices. Who owns it moves the bodies of frames: sockets in a worker, a seeded shuffle in
+one process. Nothing here waits.
 
 A slice is at most about `SLICE_S` of work, because compiled code neither sees a signal nor lets another
 thread run. Where a slice ends is invisible to the model.
@@ -21,8 +21,8 @@ from emu.runtime.device_inspection import shown_by
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.garbage import Growth
 from emu.runtime.sync.partition import Partition
-from emu.runtime.sync.rounds import Contribution, Parcel
-from emu.runtime.sync.sync_messages import decode_parcel, encode_parcel
+from emu.runtime.sync.rounds import Contribution, SyncMessage
+from emu.runtime.sync.sync_messages import decode_sync_message, encode_sync_message
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
 
@@ -38,7 +38,7 @@ def _nobody(at_ps: int) -> int:
     raise AssertionError(at_ps)
 
 
-class Participant:
+class LogicalProcess:
     """One partition in the window protocol. `act` is called at each sync point, before anything after it.
 
     `busiest` says which of those that a fault may hit at a time has sent most here
@@ -86,7 +86,7 @@ class Participant:
 
     def take(self, peer: int, body: bytes) -> Sends:
         """The body of a frame arrived from `peer`: what to send on. Raises ProtocolError, or PeerLeft."""
-        return _encoded(self.machine.take(peer, decode_parcel(body)))
+        return _encoded(self.machine.take(peer, decode_sync_message(body)))
 
     def close(self) -> Ending | None:
         """End a complete round: deliver, act, and be ready to run; or the run's ending."""
@@ -156,5 +156,5 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
     ]
 
 
-def _encoded(sends: list[tuple[int, Parcel]]) -> Sends:
-    return [(peer, encode_parcel(parcel)) for peer, parcel in sends]
+def _encoded(sends: list[tuple[int, SyncMessage]]) -> Sends:
+    return [(peer, encode_sync_message(sync_message)) for peer, sync_message in sends]

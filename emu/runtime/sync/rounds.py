@@ -1,6 +1,6 @@
 """What goes into a round of the window protocol, and what comes out of it?
 
-A contribution in, parcels to and from the other workers, a step out. The rules are in
+A contribution in, sync messages to and from the other workers, a step out. The rules are in
 `emu.runtime.sync.window`. There is a round for each window, so these are plain classes: what a dataclass
 generates for itself is never compiled.
 """
@@ -17,7 +17,7 @@ from emu.runtime.outcome import Ending
 from emu.runtime.sync.sync_points import SyncPoint
 
 
-class Parcel:
+class SyncMessage:
     """What one worker sends another in a round: integers of the reduction, packets, or both."""
 
     __slots__ = ("batch", "kind", "round", "values")

@@ -1,4 +1,5 @@
-"""How does a parcel of the window protocol become the body of a frame on a socket, and a parcel again?
+"""How does a sync message of the window protocol become the body of a frame on a socket, and a sync message
+again?
 
 The envelope is `actors.wire.codec`'s. A peer that gives up says so in a `leave` frame, which becomes a
 `PeerLeft` with its reason.
@@ -22,22 +23,22 @@ from actors.wire.codec import (
     unpack_integers,
 )
 from emu.errors import ProtocolError, RuntimeFailure
-from emu.runtime.sync.rounds import Parcel
+from emu.runtime.sync.rounds import SyncMessage
 
 
 class PeerLeft(RuntimeFailure):
     """A peer ended its side of the run; the text is its reason."""
 
 
-def encode_parcel(parcel: Parcel) -> bytes:
-    """The body of the frame that carries a parcel."""
-    batch = parcel.batch
-    if parcel.kind != BATCH:
-        return encode(parcel.kind, pack_integers((parcel.round,), parcel.values))
+def encode_sync_message(sync_message: SyncMessage) -> bytes:
+    """The body of the frame that carries a sync message."""
+    batch = sync_message.batch
+    if sync_message.kind != BATCH:
+        return encode(sync_message.kind, pack_integers((sync_message.round,), sync_message.values))
     if batch is None:
-        return encode_quiet(parcel.round, parcel.values)
-    head = (parcel.round, batch.frames, batch.messages, batch.tails)
-    return encode(BATCH, pack_integers(head, parcel.values), batch.integers, batch.blob)
+        return encode_quiet(sync_message.round, sync_message.values)
+    head = (sync_message.round, batch.frames, batch.messages, batch.tails)
+    return encode(BATCH, pack_integers(head, sync_message.values), batch.integers, batch.blob)
 
 
 def encode_leave(reason: str) -> bytes:
@@ -45,8 +46,8 @@ def encode_leave(reason: str) -> bytes:
     return encode(LEAVE, reason[:LONGEST_REASON])
 
 
-def decode_parcel(body: bytes) -> Parcel:
-    """The parcel in a frame's body. Raises ProtocolError, or PeerLeft."""
+def decode_sync_message(body: bytes) -> SyncMessage:
+    """The sync message in a frame's body. Raises ProtocolError, or PeerLeft."""
     integers, blob = b"", b""
     head = decode_quiet(body)
     if len(head) == 0:
@@ -57,7 +58,7 @@ def decode_parcel(body: bytes) -> Parcel:
         if kind != BATCH:
             if len(head) == 0:
                 raise ProtocolError(f"a {kind} frame without a round")
-            return Parcel(kind, head[0], head[1:], None)
+            return SyncMessage(kind, head[0], head[1:], None)
         if len(head) < BATCH_HEAD:
             count = len(head)
             raise ProtocolError(
@@ -67,4 +68,4 @@ def decode_parcel(body: bytes) -> Parcel:
     batch: Batch | None = None
     if integers or blob or head[1] or head[2] or head[3]:
         batch = Batch(head[1], head[2], head[3], integers, blob)
-    return Parcel(BATCH, head[0], head[BATCH_HEAD:], batch)
+    return SyncMessage(BATCH, head[0], head[BATCH_HEAD:], batch)

@@ -1,7 +1,7 @@
 """How far may each worker run before it must hear from the others again?
 
-The protocol between workers, without sockets, clocks or threads: a machine that takes and returns parcels.
-Every worker runs the same machine; none is in charge.
+The protocol between workers, without sockets, clocks or threads: a machine that takes and returns sync
+messages. Every worker runs the same machine; none is in charge.
 
 A *round* exchanges what crossed in the last window and agrees on the next one:
 
@@ -20,7 +20,7 @@ an arrival in its past: that would be a lookahead that lies, and the receiver re
 
 With up to `STAR` workers everyone sends its integers to everyone, together with the batch; beyond that
 batches go to neighbours only, and the integers up and down a binary tree. A worker that waits for a round
-can be sent at most the parcels of the next one; they are held until it is theirs.
+can be sent at most the sync messages of the next one; they are held until it is theirs.
 
 A *sync point* caps every bound. When nobody has an event before it, everyone is there and acts (see
 `emu.runtime.sync.sync_points`). Sync points of the grids are known to all; worker 0 may request another one,
@@ -46,7 +46,7 @@ from actors.wire.batch import Batch
 from actors.wire.codec import BATCH, GATHER, SPREAD
 from emu.errors import ProtocolError
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.rounds import Contribution, Parcel, Round, Step, reduced
+from emu.runtime.sync.rounds import Contribution, Round, Step, SyncMessage, reduced
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 
 STAR: Final = 4
@@ -113,7 +113,7 @@ class WindowMachine:
         """Whose contributions come here directly."""
         self._open = False
         self._now = Round()
-        self._held: list[tuple[int, Parcel]] = []
+        self._held: list[tuple[int, SyncMessage]] = []
 
     @property
     def peers(self) -> list[int]:
@@ -184,7 +184,7 @@ class WindowMachine:
         assert self.index == 0, self.index
         self._end_wished = True
 
-    def open(self, mine: Contribution, batches: Sequence[Batch | None]) -> list[tuple[int, Parcel]]:
+    def open(self, mine: Contribution, batches: Sequence[Batch | None]) -> list[tuple[int, SyncMessage]]:
         """Begin the next round; `batches` by worker. Returns what to send to whom."""
         assert not self._open, self.round
         self.round += 1
@@ -214,37 +214,39 @@ class WindowMachine:
         values[at + 6] = mine.promises
         values[at + 7] = self._coming if self._request_ps >= self._coming_ps else self._changes
         shown = values if self._star else vec[i64]()
-        sends = [(peer, Parcel(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
+        sends = [(peer, SyncMessage(BATCH, self.round, shown, batches[peer])) for peer in self._batch_peers]
         self._now.values = values
         sends += self._pass_on()
         if self._held:
             held, self._held = self._held, []
-            for peer, parcel in held:
-                sends += self.take(peer, parcel)
+            for peer, sync_message in held:
+                sends += self.take(peer, sync_message)
         return sends
 
-    def take(self, peer: int, parcel: Parcel) -> list[tuple[int, Parcel]]:
-        """A parcel arrived. Returns what to send on to whom. Raises ProtocolError."""
-        if parcel.round == self.round + 1:
-            self._held.append((peer, parcel))
+    def take(self, peer: int, sync_message: SyncMessage) -> list[tuple[int, SyncMessage]]:
+        """A sync message arrived. Returns what to send on to whom. Raises ProtocolError."""
+        if sync_message.round == self.round + 1:
+            self._held.append((peer, sync_message))
             if len(self._held) > 3 * self.workers:
                 raise ProtocolError(f"worker {peer} sends ahead of round {self.round}")
             return []
-        if parcel.round != self.round or not self._open:
-            raise ProtocolError(f"worker {peer} sent a parcel of round {parcel.round} in round {self.round}")
+        if sync_message.round != self.round or not self._open:
+            raise ProtocolError(
+                f"worker {peer} sent a sync message of round {sync_message.round} in round {self.round}"
+            )
         now = self._now
-        if parcel.kind == BATCH:
+        if sync_message.kind == BATCH:
             if peer in now.batches or peer not in self._batch_peers:
                 raise ProtocolError(f"worker {peer} sent a batch that is not due in round {self.round}")
-            now.batches[peer] = parcel.batch
-            return self._reduce(peer, parcel.values) if self._star else []
-        if parcel.kind == GATHER and not self._star:
-            return self._reduce(peer, parcel.values)
-        if parcel.kind == SPREAD and peer == self._parent and len(now.result) == 0:
-            self._check(peer, parcel.values)
-            return self._settle(parcel.values)
+            now.batches[peer] = sync_message.batch
+            return self._reduce(peer, sync_message.values) if self._star else []
+        if sync_message.kind == GATHER and not self._star:
+            return self._reduce(peer, sync_message.values)
+        if sync_message.kind == SPREAD and peer == self._parent and len(now.result) == 0:
+            self._check(peer, sync_message.values)
+            return self._settle(sync_message.values)
         raise ProtocolError(
-            f"worker {peer} sent a {parcel.kind} parcel that is not due in round {self.round}"
+            f"worker {peer} sent a {sync_message.kind} sync message that is not due in round {self.round}"
         )
 
     @property
@@ -348,7 +350,7 @@ class WindowMachine:
         )
         return min(furthest, self._limit_ps)
 
-    def _reduce(self, peer: int, values: vec[i64]) -> list[tuple[int, Parcel]]:
+    def _reduce(self, peer: int, values: vec[i64]) -> list[tuple[int, SyncMessage]]:
         now = self._now
         if peer in now.heard or peer not in self._talkers:
             raise ProtocolError(f"worker {peer} contributed out of turn in round {self.round}")
@@ -357,20 +359,20 @@ class WindowMachine:
         now.values = reduced(now.values, values, self.workers + EXTRA_MINIMA, peer)
         return self._pass_on()
 
-    def _pass_on(self) -> list[tuple[int, Parcel]]:
+    def _pass_on(self) -> list[tuple[int, SyncMessage]]:
         """Settle the round, or pass what was gathered towards the root, once everyone due has contributed."""
         now = self._now
         if len(now.heard) < len(self._talkers):
             return []
         if self._parent >= 0:
-            return [(self._parent, Parcel(GATHER, self.round, now.values, None))]
+            return [(self._parent, SyncMessage(GATHER, self.round, now.values, None))]
         return self._settle(now.values)
 
-    def _settle(self, values: vec[i64]) -> list[tuple[int, Parcel]]:
+    def _settle(self, values: vec[i64]) -> list[tuple[int, SyncMessage]]:
         self._now.result = values
         if self._star:
             return []
-        return [(child, Parcel(SPREAD, self.round, values, None)) for child in self._children]
+        return [(child, SyncMessage(SPREAD, self.round, values, None)) for child in self._children]
 
     def _check(self, peer: int, values: vec[i64]) -> None:
         due = self.workers + EXTRA_MINIMA + TOTALS

@@ -37,7 +37,7 @@ from emu.runtime.recovery.outcome_rules import can_be_repeated, judge, kept_deta
 from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
 from emu.runtime.recovery.rules import Patience
 from emu.runtime.recovery.snapshot import Snapshot, to_bytes
-from emu.runtime.recovery.snapshot_coordinator import Keeper
+from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
 from emu.runtime.result import UNFINISHED, outcome_of
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
@@ -53,13 +53,13 @@ from emu.runtime.workers.worker_group import (
     ASK_S,
     START,
     START_S,
-    Ensemble,
     WorkerGone,
+    WorkerGroup,
     cluster_cpus,
     without_errors,
 )
-from emu.runtime.workers.worker_placement import Homes, housed
-from emu.runtime.workers.worker_pool import crew_of_session
+from emu.runtime.workers.worker_placement import WorkerPlacement, housed
+from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.runtime.workers.worker_report import Fault, Report
 from emu.runtime.workers_file import write_workers
 from emu.scenario.schema import Scenario
@@ -86,15 +86,15 @@ def run_on_ray(scenario: Scenario, topology: Topology, options: RunOptions, obse
             opened.callback(discovery.close)
         session = ray_session(options.address, plan.workers, options.unprotected, options.wheel)
         opened.enter_context(session)
-        homes: list[str] = []
+        worker_nodes: list[str] = []
         if options.address is not None:
             workers = options.workers or min(cluster_cpus(), devices)
-            plan, homes = housed(blueprint, workers, placement, options.pins)
+            plan, worker_nodes = housed(blueprint, workers, placement, options.pins)
         with Interruption() as interruption:
             hint = how_to_go_on(options)
             try:
                 watch = opened.enter_context(closing(watch_of_cluster(own=_is_own(options))))
-                run = _RayRun(plan, homes, options, observer, interruption, discovery, begin_s, watch)
+                run = _RayRun(plan, worker_nodes, options, observer, interruption, discovery, begin_s, watch)
                 ending = Ending.FAILED
                 try:
                     outcome = run.run()
@@ -121,7 +121,7 @@ def how_to_go_on(options: RunOptions) -> str:
 
 def _is_own(options: RunOptions) -> bool:
     """Whether the cluster was started for this run alone."""
-    return options.address is None and crew_of_session() is None
+    return options.address is None and worker_pool_of_session() is None
 
 
 class _RayRun:
@@ -130,7 +130,7 @@ class _RayRun:
     def __init__(
         self,
         plan: RunPlan,
-        homes: Sequence[str],
+        worker_nodes: Sequence[str],
         options: RunOptions,
         observer: Observer,
         interruption: Interruption,
@@ -147,8 +147,8 @@ class _RayRun:
         self._build_s = 0.0
         self._wall_s = 0.0
         self._merger = Merger(plan.workers, observer)
-        self._ensemble = Ensemble(
-            plan.workers, interruption, Homes(homes, observer.noted, interruption), watch
+        self._worker_group = WorkerGroup(
+            plan.workers, interruption, WorkerPlacement(worker_nodes, observer.noted, interruption), watch
         )
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
@@ -157,11 +157,11 @@ class _RayRun:
         self._addresses: list[Address] = []
         self._run = secrets.token_hex(8)
         self._secret = secrets.token_bytes(32)
-        self._keeper = Keeper(plan.scenario, options, plan.workers, observer)
-        self._keeper.spread = self._spread
-        self._copy = SecondCopy(self._keeper.files)
-        self._keeper.copy = self._copy.put
-        self._keeper.files.mend = self._copy.mend
+        self._snapshot_coordinator = SnapshotCoordinator(plan.scenario, options, plan.workers, observer)
+        self._snapshot_coordinator.spread = self._spread
+        self._copy = SecondCopy(self._snapshot_coordinator.files)
+        self._snapshot_coordinator.copy = self._copy.put
+        self._snapshot_coordinator.files.mend = self._copy.mend
         self._patience = Patience(options.recoveries)
         self._incarnation = 0
         self._refusals: list[str] = []
@@ -177,7 +177,7 @@ class _RayRun:
         """Start, run and collect, as often as it takes."""
         snapshot: Snapshot | None = None
         if self._options.resume_ps >= 0:
-            snapshot = self._keeper.files.read(self._options.resume_ps)
+            snapshot = self._snapshot_coordinator.files.read(self._options.resume_ps)
         while True:
             reports: dict[int, Report | None] = {}
             records: list[DeviceRecord] = []
@@ -190,9 +190,9 @@ class _RayRun:
                 reports = self._listen()
                 self._wall_s += time.perf_counter() - begin_s
                 records, peak_rss_bytes = self._collect()
-                self._look(self._ensemble.living, START_S)
-                if not self._ensemble.gone:
-                    self._keeper.finish(GRACE_S)
+                self._look(self._worker_group.living, START_S)
+                if not self._worker_group.gone:
+                    self._snapshot_coordinator.finish(GRACE_S)
             except WorkerGone as error:
                 failure = error
             if not self._goes_back(reports):
@@ -211,9 +211,9 @@ class _RayRun:
         steps: list[tuple[str, Callable[[], None]]] = [
             ("the directories of workers that are gone", self._sweep_up),
             ("the pages of workers on other hosts", self._far_pages.close),
-            ("the workers", lambda: self._ensemble.close(keep=ending is not Ending.FAILED)),
+            ("the workers", lambda: self._worker_group.close(keep=ending is not Ending.FAILED)),
             ("the second copy of snapshots", self._close_copy),
-            ("the snapshots", lambda: self._keeper.end(ending)),
+            ("the snapshots", lambda: self._snapshot_coordinator.end(ending)),
         ]
         for what, close in steps:
             try:
@@ -223,8 +223,8 @@ class _RayRun:
                 self._observer.noted(f"{what} could not be closed: {reason}")
 
     def _sweep_up(self) -> None:
-        gone = self._ensemble.living if self._watch.lost else []
-        for worker in sorted({*self._ensemble.gone, *gone}):
+        gone = self._worker_group.living if self._watch.lost else []
+        for worker in sorted({*self._worker_group.gone, *gone}):
             self._sweep_up_after(worker)
 
     def _close_copy(self) -> None:
@@ -236,7 +236,7 @@ class _RayRun:
     ) -> Outcome:
         ending, message = self._judge(reports, len(records))
         hint = how_to_go_on(self._options)
-        if self._ensemble.gone and hint and self._options.steering is None:
+        if self._worker_group.gone and hint and self._options.steering is None:
             message = f"{message}; {hint}"
         known = [report for report in reports.values() if report is not None]
         facts = EngineFacts(
@@ -247,13 +247,13 @@ class _RayRun:
             cpu_s=sum(report.cpu_s for report in known),
             peak_rss_bytes=peak_rss_bytes,
             recoveries=self._patience.recoveries,
-            snapshots=self._keeper.clock.taken,
-            snapshots_s=self._keeper.clock.cost_s,
+            snapshots=self._snapshot_coordinator.clock.taken,
+            snapshots_s=self._snapshot_coordinator.clock.cost_s,
         )
         virtual_ps = max((report.virtual_ps for report in known), default=0)
         waits: list[Wait] = []
         if ending in UNFINISHED:
-            answers = self._ensemble.ask(lambda _, actor: actor.waits.remote(), within_s=GRACE_S)
+            answers = self._worker_group.ask(lambda _, actor: actor.waits.remote(), within_s=GRACE_S)
             waits = sorted(Wait(*one) for found in answers.values() for one in found)
         return outcome_of(
             self._plan, ending, virtual_ps, records, facts, self._records, self._build_s, message, waits
@@ -261,11 +261,11 @@ class _RayRun:
 
     def _judge(self, reports: dict[int, Report | None], devices: int) -> tuple[Ending, str]:
         pids = [place.pid for place in self._places]
-        return judge(self._plan, pids, self._ensemble.gone, reports, devices, self._options.directory)
+        return judge(self._plan, pids, self._worker_group.gone, reports, devices, self._options.directory)
 
     def _goes_back(self, reports: dict[int, Report | None]) -> bool:
         """Whether the attempt broke, and another one is worth it."""
-        if self._interruption.asked or not can_be_repeated(self._ensemble.gone, reports):
+        if self._interruption.asked or not can_be_repeated(self._worker_group.gone, reports):
             return False
         self._watch.look()
         return self._patience.failed(self._reached_ps)
@@ -273,10 +273,10 @@ class _RayRun:
     def _go_back(self, reports: dict[int, Report | None]) -> Snapshot | None:
         """Have everyone forget the attempt; the snapshot that the next one begins from."""
         _, why = self._judge(reports, 0)
-        for worker in sorted(self._ensemble.gone):
+        for worker in sorted(self._worker_group.gone):
             self._sweep_up_after(worker)
-        self._ensemble.send_back()
-        snapshot = self._keeper.found()
+        self._worker_group.send_back()
+        snapshot = self._snapshot_coordinator.found()
         self._merger.restart()
         if self._options.steering is not None:
             self._changes = self._options.steering.go_back(max(self._reached_ps, *self._heard_ps.values(), 0))
@@ -292,11 +292,11 @@ class _RayRun:
             shutil.rmtree(Path(self._addresses[worker].unix).parent, ignore_errors=True)
 
     def _start(self, snapshot: Snapshot | None) -> None:
-        ensemble = self._ensemble
-        ensemble.hire()
-        self._places = ensemble.all(lambda _, actor: actor.where.remote(), START)
+        worker_group = self._worker_group
+        worker_group.hire()
+        self._places = worker_group.all(lambda _, actor: actor.where.remote(), START)
         if self._options.address is not None:
-            ensemble.check_editions()
+            worker_group.check_editions()
         shipped = b""
         if snapshot is not None and not all(map(self._is_near, range(len(self._places)))):
             shipped = to_bytes(snapshot)
@@ -316,8 +316,10 @@ class _RayRun:
                 metrics=self._options.metrics,
                 incarnation=self._incarnation,
                 moves=self._plan.moves,
-                snapshots=str(self._keeper.directory.absolute()) if self._is_near(worker) else "",
-                snapshots_at_ps=self._keeper.at_ps,
+                snapshots=str(self._snapshot_coordinator.directory.absolute())
+                if self._is_near(worker)
+                else "",
+                snapshots_at_ps=self._snapshot_coordinator.at_ps,
                 resume_ps=-1 if snapshot is None else snapshot.sync_ps,
                 end_ps=self._options.end_ps,
                 changes=self._changes,
@@ -328,16 +330,16 @@ class _RayRun:
             )
             return actor.prepare.remote(spec, b"" if self._is_near(worker) else shipped)
 
-        prepared = without_errors(ensemble.all(prepare, "build"))
+        prepared = without_errors(worker_group.all(prepare, "build"))
         addresses = self._addresses = [one.address for one in prepared]
-        connected = ensemble.all(
+        connected = worker_group.all(
             lambda _, actor: actor.connect.remote(addresses),
             "connect",
             when_gone=lambda _, actor: actor.close.remote(keep_page=True),
         )
         without_errors(connected)
         self._announce(prepared)
-        self._keeper.begin(max(one.build_s for one in prepared))
+        self._snapshot_coordinator.begin(max(one.build_s for one in prepared))
 
     def _is_near(self, worker: int) -> bool:
         """Whether a worker sees the files of this process."""
@@ -358,7 +360,7 @@ class _RayRun:
                 data_address=one.address.tcp or one.address.unix,
                 metrics_address=one.metrics_address
                 if self._is_near(worker)
-                else self._far_pages.serve(worker, self._ensemble.actors[worker]),
+                else self._far_pages.serve(worker, self._worker_group.actors[worker]),
                 devices=plan.names_of(worker),
                 ray_node=place.ray_node,
                 compiled=place.compiled,
@@ -374,7 +376,7 @@ class _RayRun:
 
     def _listen(self) -> dict[int, Report | None]:
         """Wait for every worker's report; None for one that is gone."""
-        actors, gone = self._ensemble.actors, self._ensemble.gone
+        actors, gone = self._worker_group.actors, self._worker_group.gone
         waiting = {one.run.remote(): worker for worker, one in enumerate(actors)}
         reports: dict[int, Report | None] = {}
         deadline_s = float("inf")
@@ -384,9 +386,9 @@ class _RayRun:
             done = self._wait(list(waiting), lead)
             for ref in done:
                 worker = waiting.pop(ref)
-                reports[worker] = self._ensemble.answer(worker, ref)
+                reports[worker] = self._worker_group.answer(worker, ref)
             failed = any(report is None or report.fault is not Fault.NONE for report in reports.values())
-            asked = self._interruption.asked or self._keeper.until_passed
+            asked = self._interruption.asked or self._snapshot_coordinator.until_passed
             if steering is not None:
                 asked = self._interruption.asked and steering.end_is_overdue()
             if deadline_s == float("inf") and (failed or asked):
@@ -395,7 +397,7 @@ class _RayRun:
                     actors[worker].stop.remote()
             self._watch.check()
             self._look([worker for worker in waiting.values() if worker not in gone])
-            self._ensemble.note_silent(waiting.values(), self._options.liveness_s)
+            self._worker_group.note_silent(waiting.values(), self._options.liveness_s)
             for ref in [ref for ref, worker in waiting.items() if worker in gone]:
                 reports[waiting.pop(ref)] = None
         for worker in waiting.values():
@@ -418,7 +420,7 @@ class _RayRun:
     def _look(self, workers: list[int], within_s: float = ASK_S) -> None:
         """Ask workers how far they are and tell the observer; who does not answer in time is skipped."""
         heard_ps = self._heard_ps
-        answers = self._ensemble.ask(
+        answers = self._worker_group.ask(
             lambda worker, actor: actor.progress.remote(heard_ps.get(worker, -1)), workers, within_s
         )
         for worker, (_, shares, _, made_ps) in answers.items():
@@ -429,8 +431,8 @@ class _RayRun:
                 heard_ps[worker] = share.time_ps
         for worker, (_, _, saved, _) in answers.items():
             for one in saved:
-                self._keeper.take(worker, one)
-        self._keeper.go_on()
+                self._snapshot_coordinator.take(worker, one)
+        self._snapshot_coordinator.go_on()
         found = [progress for progress, *_ in answers.values()]
         self._refusals += [line for one in found for line in one.refusals]
         if len(found) == self._plan.workers:
@@ -443,21 +445,23 @@ class _RayRun:
                 told = Progress(virtual_ps, delivered_bytes, rows, tuple(self._refusals), self._aims)
                 self._observer.progressed(told)
                 self._refusals = []
-            if self._keeper.due():
-                self._ensemble.actors[0].snapshot.remote()
+            if self._snapshot_coordinator.due():
+                self._worker_group.actors[0].snapshot.remote()
 
     def _spread(self, sync_ps: int, digests: Sequence[bytes]) -> Steps:
         """Bring the shares here that were kept on other hosts, and a copy of all to another node."""
-        actors = self._ensemble.actors
-        far = [worker for worker in self._ensemble.living if not self._is_near(worker)]
+        actors = self._worker_group.actors
+        far = [worker for worker in self._worker_group.living if not self._is_near(worker)]
         shares = {worker: actors[worker].share.remote(sync_ps) for worker in far}
-        return chain(brought(self._keeper.files, sync_ps, shares), self._copy.put(sync_ps, digests))
+        return chain(
+            brought(self._snapshot_coordinator.files, sync_ps, shares), self._copy.put(sync_ps, digests)
+        )
 
     def _collect(self) -> tuple[list[DeviceRecord], int]:
         """What the devices of living workers leave behind, in device order; and the workers' peak memory."""
-        answers = self._ensemble.ask(lambda _, actor: actor.collect.remote(), within_s=START_S)
-        for worker in self._ensemble.living:
+        answers = self._worker_group.ask(lambda _, actor: actor.collect.remote(), within_s=START_S)
+        for worker in self._worker_group.living:
             if worker not in answers:
-                self._ensemble.gone[worker] = "it could not be collected from"
+                self._worker_group.gone[worker] = "it could not be collected from"
         records = [from_plain(plain) for plains, _ in answers.values() for plain in plains]
         return sorted(records, key=lambda one: one.number), sum(peak for _, peak in answers.values())

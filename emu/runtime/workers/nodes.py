@@ -129,26 +129,26 @@ def answering(node: Node) -> bool:
 def share_out(workers: int, cpus: Sequence[int]) -> list[int]:
     """The node of each worker, by place: in order, each where its middle falls among all CPUs."""
     total, node, end = sum(cpus), 0, cpus[0]
-    homes: list[int] = []
+    worker_nodes: list[int] = []
     for worker in range(workers):
         while (2 * worker + 1) * total > 2 * end * workers and node + 1 < len(cpus):
             node += 1
             end += cpus[node]
-        homes.append(node)
-    return homes
+        worker_nodes.append(node)
+    return worker_nodes
 
 
 def moves_for(
     topology: Topology,
     assignment: Sequence[int],
     loads: Sequence[int],
-    homes: Sequence[int],
+    worker_nodes: Sequence[int],
     nodes: Sequence[Node],
     pins: Sequence[Pin],
 ) -> tuple[tuple[int, int], ...]:
     """(device, worker) for every device that a pin moves. Raises UsageError for a pin that cannot be kept."""
     where = list(assignment)
-    carried = [0] * len(homes)
+    carried = [0] * len(worker_nodes)
     for device, worker in enumerate(where):
         carried[worker] += loads[device]
     moves: dict[int, int] = {}
@@ -157,19 +157,19 @@ def moves_for(
         devices = [node.number for node in topology.nodes[:-1] if fnmatchcase(node.name, pin.devices)]
         if not devices:
             raise UsageError(f"--pin {pin.devices}={pin.node}: no device is called that")
-        there = [worker for worker, home in enumerate(homes) if home == wanted]
+        there = [worker for worker, home in enumerate(worker_nodes) if home == wanted]
         if not there:
             raise UsageError(
                 f"--pin {pin.devices}={pin.node}: no worker lives there; accepted: more --workers"
             )
         for device in devices:
-            if homes[where[device]] == wanted:
+            if worker_nodes[where[device]] == wanted:
                 continue
             to = min(there, key=lambda worker: (carried[worker], worker))
             carried[where[device]] -= loads[device]
             carried[to] += loads[device]
             where[device] = moves[device] = to
-    idle = [worker for worker in range(len(homes)) if worker not in where]
+    idle = [worker for worker in range(len(worker_nodes)) if worker not in where]
     if idle:
         raise UsageError(f"--pin leaves worker {idle[0]} without a device; accepted: fewer --workers")
     return tuple(sorted(moves.items()))

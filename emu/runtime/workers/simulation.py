@@ -1,6 +1,6 @@
 """What does the thread of a worker do, from the first window to the last?
 
-It runs rounds: sends what its participant has to send, waits for the others, runs its window slice by
+It runs rounds: sends what its logical process has to send, waits for the others, runs its window slice by
 slice. Between slices, and whenever it has waited a moment, it looks whether somebody asked it to stop or
 scrapes it. How it ended comes back as a report, never as an exception: a worker that fails tells its peers
 why before it goes, so that they do not guess.
@@ -16,9 +16,9 @@ from typing import Final
 from emu.errors import EmuError
 from emu.runtime.live.pacing import Pace
 from emu.runtime.outcome import Ending
-from emu.runtime.recovery.saving import Wishes
+from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.garbage import quiet_collector
-from emu.runtime.sync.logical_process import Participant, Sends
+from emu.runtime.sync.logical_process import LogicalProcess, Sends
 from emu.runtime.sync.sync_messages import PeerLeft, encode_leave
 from emu.runtime.workers.exchange import Exchange, PeerGone
 from emu.runtime.workers.worker_report import Fault, Report
@@ -28,19 +28,19 @@ FLUSH_S: Final = 5.0
 
 
 class Simulation:
-    """Runs one participant over an exchange until the run ends. `between` is called between slices."""
+    """Runs one logical process over an exchange until the run ends. `between` is called between slices."""
 
     def __init__(
         self,
-        participant: Participant,
+        logical_process: LogicalProcess,
         exchange: Exchange | None,
         between: Callable[[], None],
-        wishes: Wishes | None = None,
+        snapshot_requests: SnapshotRequests | None = None,
         pace: Pace | None = None,
     ) -> None:
-        self.participant = participant
+        self.logical_process = logical_process
         self.stop_asked = False
-        self.wishes = wishes
+        self.snapshot_requests = snapshot_requests
         """The sync points to request; on worker 0 only."""
         self.waited_ps = 0
         """Wall time for which others were waited for."""
@@ -71,47 +71,53 @@ class Simulation:
             fault,
             message,
             details,
-            self.participant.virtual_ps if ending is not None else self.participant.partition.now_ps(),
-            self.participant.machine.round,
+            self.logical_process.virtual_ps
+            if ending is not None
+            else self.logical_process.partition.now_ps(),
+            self.logical_process.machine.round,
             wall_s,
             cpu_s,
         )
 
     def _rounds(self) -> Ending | None:
-        participant, wishes, pace = self.participant, self.wishes, self._pace
+        logical_process, snapshot_requests, pace = self.logical_process, self.snapshot_requests, self._pace
         while True:
             while pace is not None and (nap_s := pace.hold_s()) > 0:
                 time.sleep(nap_s)
                 self._between()
                 if self.stop_asked:
                     return None
-            if wishes is not None:
-                wishes.put()
-            self._send(participant.open())
-            while not participant.complete:
-                assert self._exchange is not None, participant.machine.missing()
+            if snapshot_requests is not None:
+                snapshot_requests.put()
+            self._send(logical_process.open())
+            while not logical_process.complete:
+                assert self._exchange is not None, logical_process.machine.missing()
                 begin_ns = time.perf_counter_ns()
                 received = self._exchange.receive(WAIT_S)
                 self.waited_ps += (time.perf_counter_ns() - begin_ns) * 1000
                 for peer, body in received:
-                    self._send(participant.take(peer, body))
+                    self._send(logical_process.take(peer, body))
                 if self.stop_asked:
                     return None
                 if not received:
                     self._between()
             if self._exchange is not None:
                 self._exchange.flush(FLUSH_S)
-            ending = participant.close()
+            ending = logical_process.close()
             if ending is not None:
                 return ending
             done = False
             while not done:
-                done = participant.run_slice()
+                done = logical_process.run_slice()
                 if self.stop_asked:
                     return None
                 self._between()
-                if wishes is not None and (wishes.soon or participant.machine.asked) and not done:
-                    participant.cut_window()
+                if (
+                    snapshot_requests is not None
+                    and (snapshot_requests.soon or logical_process.machine.asked)
+                    and not done
+                ):
+                    logical_process.cut_window()
 
     def _send(self, sends: Sends) -> None:
         for peer, body in sends:
@@ -121,7 +127,7 @@ class Simulation:
     def _say_goodbye(self, reason: str) -> None:
         if self._exchange is None:
             return
-        for peer in self.participant.machine.peers:
+        for peer in self.logical_process.machine.peers:
             try:
                 self._exchange.send(peer, encode_leave(reason))
             except EmuError:

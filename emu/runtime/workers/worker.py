@@ -35,12 +35,12 @@ from emu.runtime.live.pacing import Pace
 from emu.runtime.outcome import Made, Progress
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
-from emu.runtime.recovery.saving import Saver, Wishes
+from emu.runtime.recovery.saving import Saver, SnapshotRequests
 from emu.runtime.recovery.snapshot import fingerprint, from_bytes, resume
 from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
 from emu.runtime.sampling import Sampler, Share
 from emu.runtime.sync.garbage import no_collection
-from emu.runtime.sync.logical_process import Participant, records_of
+from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Placement
 from emu.runtime.sync.sync_points import SyncPoint
@@ -135,11 +135,11 @@ class _Hosted:
     partition: Partition
     sampler: Sampler
     changes: Changes
-    participant: Participant
+    logical_process: LogicalProcess
     scrape: Scrape
     metrics_address: str
     saver: Saver
-    wishes: Wishes | None
+    snapshot_requests: SnapshotRequests | None
 
 
 class Worker:
@@ -192,7 +192,7 @@ class Worker:
         """Connect to the peers this worker talks to."""
         assert self._guest is not None and self._peers is not None, "prepare comes first"
         assert self._hosted is not None and self._address is not None, "prepare comes first"
-        peers = self._hosted.participant.machine.peers
+        peers = self._hosted.logical_process.machine.peers
         ways = {peer: addresses[peer].way_from(self._address, self._hosted.spec.sockets) for peer in peers}
         try:
             await self._guest.call(self._peers.connect, ways)
@@ -216,8 +216,10 @@ class Worker:
         assert hosted is not None, "prepare comes first"
         between = hosted.scrape.answer
         if hosted.spec.pace_ps and hosted.spec.worker == 0:
-            self._pace = Pace(hosted.participant.machine, hosted.spec.pace_ps, hosted.spec.watch_s)
-        self._simulation = Simulation(hosted.participant, self._exchange, between, hosted.wishes, self._pace)
+            self._pace = Pace(hosted.logical_process.machine, hosted.spec.pace_ps, hosted.spec.watch_s)
+        self._simulation = Simulation(
+            hosted.logical_process, self._exchange, between, hosted.snapshot_requests, self._pace
+        )
         hosted.scrape.waited_ps = partial(getattr, self._simulation, "waited_ps")
         if hosted.spec.resume_ps < 0:
             hosted.partition.start()
@@ -247,8 +249,8 @@ class Worker:
 
     async def snapshot(self) -> None:
         """Have a snapshot taken as soon as possible; worker 0 only."""
-        if self._hosted is not None and self._hosted.wishes is not None:
-            self._hosted.wishes.soon = True
+        if self._hosted is not None and self._hosted.snapshot_requests is not None:
+            self._hosted.snapshot_requests.soon = True
 
     async def share(self, sync_ps: int) -> bytes:
         """The share of a snapshot that is kept here in memory; empty if it is not."""
@@ -262,7 +264,7 @@ class Worker:
     async def request_changes(self, count: int, not_before_ps: int) -> None:
         """Have so many changes made, which every worker was given; worker 0 only."""
         assert self._hosted is not None, "prepare comes first"
-        self._hosted.participant.machine.request_changes(count, not_before_ps)
+        self._hosted.logical_process.machine.request_changes(count, not_before_ps)
 
     async def made(self, count: int) -> int:
         """When change number `count` was made here, once it is."""
@@ -275,7 +277,7 @@ class Worker:
     async def request_end(self) -> None:
         """Have the run end, as finished; worker 0 only."""
         if self._hosted is not None:
-            self._hosted.participant.machine.request_end()
+            self._hosted.logical_process.machine.request_end()
 
     async def stop(self) -> None:
         """End the simulation at the next slice."""
@@ -330,19 +332,19 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
     place = None if files is None else partial(files.path_of, worker=spec.worker)
     saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
-    wishes = Wishes(machine, spec.snapshots_at_ps) if spec.worker == 0 else None
+    snapshot_requests = SnapshotRequests(machine, spec.snapshots_at_ps) if spec.worker == 0 else None
 
     def act(sync: SyncPoint) -> None:
         sampler.act(sync)
         changes.act(sync)
-        saver.act(participant, sync)
-        if wishes is not None and sync.requested:
-            wishes.passed()
+        saver.act(logical_process, sync)
+        if snapshot_requests is not None and sync.requested:
+            snapshot_requests.passed()
 
-    participant = Participant(partition, machine, act, changes.busiest)
+    logical_process = LogicalProcess(partition, machine, act, changes.busiest)
     if spec.resume_ps >= 0:
         found = from_bytes(snapshot, fingerprint(scenario)) if files is None else files.read(spec.resume_ps)
-        resume([participant], found)
+        resume([logical_process], found)
     changes.restore(spec.changes, spec.aims, spec.resume_ps)
 
     def windows() -> int:
@@ -357,13 +359,22 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
         page.state = StateReading(plan, partition.devices, changes.faults)
     metrics_address = page.start(scenario) if spec.metrics else ""
     return _Hosted(
-        spec, plan.topology, partition, sampler, changes, participant, page, metrics_address, saver, wishes
+        spec,
+        plan.topology,
+        partition,
+        sampler,
+        changes,
+        logical_process,
+        page,
+        metrics_address,
+        saver,
+        snapshot_requests,
     )
 
 
 def _patience_s(spec: WorkerSpec) -> float:
-    """How long a worker looks for its peers' parcels before it sleeps: where each has a core, as long as a
-    window takes; where they share cores, not at all, for then it would keep a peer from running."""
+    """How long a worker looks for its peers' sync messages before it sleeps: where each has a core, as long
+    as a window takes; where they share cores, not at all, for then it would keep a peer from running."""
     return SPIN_S if spec.workers <= len(os.sched_getaffinity(0)) else 0.0
 
 

@@ -17,8 +17,8 @@ from emu.runtime.workers.cluster_watch import ClusterWatch
 from emu.runtime.workers.edition import edition
 from emu.runtime.workers.interruption import Interruption
 from emu.runtime.workers.worker import Worker
-from emu.runtime.workers.worker_placement import Homes
-from emu.runtime.workers.worker_pool import crew_of_session
+from emu.runtime.workers.worker_placement import WorkerPlacement
+from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.units import counted
 
 START_S: Final = 300.0
@@ -58,13 +58,15 @@ class WorkerGone(RuntimeFailure):
         return f"worker {self.worker} died before the run began: {self.reason}"
 
 
-class Ensemble:
+class WorkerGroup:
     """The actors of one run."""
 
-    def __init__(self, workers: int, interruption: Interruption, homes: Homes, watch: ClusterWatch) -> None:
+    def __init__(
+        self, workers: int, interruption: Interruption, placement: WorkerPlacement, watch: ClusterWatch
+    ) -> None:
         self.workers = workers
         self.watch = watch
-        self.homes = homes
+        self.placement = placement
         self.actors: list[Any] = []
         self.gone: dict[int, str] = {}
         """Which actors are gone, and why."""
@@ -88,23 +90,23 @@ class Ensemble:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noqa: PLC0415  as above
 
         self.watch.look()
-        self.homes.rehouse(self.gone)
-        homes = self.homes.of
-        crew = crew_of_session()
+        self.placement.reassign(self.gone)
+        worker_nodes = self.placement.of
+        worker_pool = worker_pool_of_session()
         fresh = not self.actors
-        share = 1.0 if fresh and crew is None and cluster_cpus() >= self.workers else SMALL_SHARE
+        share = 1.0 if fresh and worker_pool is None and cluster_cpus() >= self.workers else SMALL_SHARE
         share = share if fresh else 0.0
-        self._lacks_cpus = bool(homes) and share * self.workers > _free_cpus()
+        self._lacks_cpus = bool(worker_nodes) and share * self.workers > _free_cpus()
         remote = ray.remote(num_cpus=share, max_restarts=0, scheduling_strategy="SPREAD")(Worker)
 
         def begin(worker: int) -> Any:
-            if not homes:
+            if not worker_nodes:
                 return remote.remote()
-            home = NodeAffinitySchedulingStrategy(homes[worker], soft=fresh)
+            home = NodeAffinitySchedulingStrategy(worker_nodes[worker], soft=fresh)
             return remote.options(scheduling_strategy=home).remote()
 
         if fresh:
-            self.actors = [] if crew is None else crew.take(self.workers)
+            self.actors = [] if worker_pool is None else worker_pool.take(self.workers)
             self.actors += [begin(worker) for worker in range(len(self.actors), self.workers)]
         for worker in sorted(self.gone):
             ray.kill(self.actors[worker])
@@ -147,10 +149,10 @@ class Ensemble:
                 answers[of[ref]] = self.answer(of[ref], ref)
             if waiting and not told and time.monotonic() > begun_s + PATIENCE_S:
                 told = True
-                self.homes.tell(_lack_of_cpus(len(waiting)))
+                self.placement.tell(_lack_of_cpus(len(waiting)))
             if waiting and time.monotonic() > probe_s:
                 probe_s = time.monotonic() + PROBE_S
-                lost = self.homes.lost(of[ref] for ref in waiting)
+                lost = self.placement.lost(of[ref] for ref in waiting)
                 self.gone.update(dict.fromkeys(lost, "its node is lost"))
                 waiting = [ref for ref in waiting if of[ref] not in lost]
             if self.gone and when_gone is not None:
@@ -237,8 +239,8 @@ class Ensemble:
 
         if self.watch.lost:
             return
-        crew = crew_of_session()
-        keep = keep and crew is not None
+        worker_pool = worker_pool_of_session()
+        keep = keep and worker_pool is not None
         closed: dict[int, Any] = {}
         with suppress(EmuError):  # a worker that fails to close
             closed = self.ask(lambda _, actor: actor.close.remote(), within_s=KEEP_S if keep else ASK_S)
@@ -247,8 +249,8 @@ class Ensemble:
             if worker not in kept:
                 with suppress(*gone_errors()):
                     ray.kill(actor)
-        if crew is not None:
-            crew.give_back([self.actors[worker] for worker in kept])
+        if worker_pool is not None:
+            worker_pool.give_back([self.actors[worker] for worker in kept])
 
 
 def _lack_of_cpus(workers: int) -> str:

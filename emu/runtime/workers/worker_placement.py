@@ -29,7 +29,7 @@ LOOK_S: Final = 1.0
 Tell = Callable[[str], None]
 
 
-class Homes:
+class WorkerPlacement:
     """The node of each worker; none at all where Ray may choose, on a machine that is the whole cluster."""
 
     def __init__(self, of: Sequence[str], tell: Tell, interruption: Interruption) -> None:
@@ -38,13 +38,13 @@ class Homes:
         self.tell = tell
         self._interruption = interruption
 
-    def rehouse(self, workers: Iterable[int]) -> None:
+    def reassign(self, workers: Iterable[int]) -> None:
         """Give those of these workers another home whose node is lost. Raises RuntimeFailure."""
         wanted = sorted(workers)
         if not self.of or not wanted:
             return
         nodes = self._nodes()
-        before, self.of = self.of, rehoused(self.of, wanted, nodes)
+        before, self.of = self.of, reassigned(self.of, wanted, nodes)
         for node in nodes:
             moved = [str(one) for one in wanted if self.of[one] == node.ident != before[one]]
             if moved:
@@ -74,9 +74,9 @@ class Homes:
             time.sleep(LOOK_S)
 
 
-def rehoused(homes: Sequence[str], workers: Sequence[int], nodes: Sequence[Node]) -> list[str]:
+def reassigned(worker_nodes: Sequence[str], workers: Sequence[int], nodes: Sequence[Node]) -> list[str]:
     """The home of each worker, where these `workers` are to be started again and these `nodes` are left."""
-    found = list(homes)
+    found = list(worker_nodes)
     known = {node.ident for node in nodes}
     for worker in workers:
         if found[worker] in known or not nodes:
@@ -93,11 +93,11 @@ def housed(
     """The run spread over the nodes of a cluster, and the node of each worker. Raises UsageError."""
     plan = spread(blueprint, workers, placement)
     nodes = cluster_nodes()
-    homes = share_out(plan.workers, [node.cpus for node in nodes])
+    worker_nodes = share_out(plan.workers, [node.cpus for node in nodes])
     if pins:
         topology = blueprint.topology
         wanted = [pin_of(text) for text in pins]
         loads = expected_loads(topology)
-        moves = moves_for(topology, plan.assignment, loads, homes, nodes, wanted)
+        moves = moves_for(topology, plan.assignment, loads, worker_nodes, nodes, wanted)
         plan = spread(blueprint, workers, placement, moves)
-    return plan, [nodes[home].ident for home in homes]
+    return plan, [nodes[home].ident for home in worker_nodes]

@@ -19,7 +19,7 @@ from emu.runtime.gone import gone_errors
 from emu.runtime.workers.session import ray_session
 
 
-class Crew:
+class WorkerPool:
     """Actors that wait for a run."""
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Crew:
                 ray.kill(actor)
 
 
-_open: list[Crew] = []
-"""The crew of the open session, if there is one."""
+_open: list[WorkerPool] = []
+"""The worker pool of the open session, if there is one."""
 
 
-def crew_of_session() -> Crew | None:
-    """The crew of the session that is open in this process, if there is one."""
+def worker_pool_of_session() -> WorkerPool | None:
+    """The worker pool of the session that is open in this process, if there is one."""
     return _open[0] if _open else None
 
 
@@ -65,10 +65,10 @@ def session(
     if _open:
         raise UsageError("a session is open already")
     with ray_session(address, os.cpu_count() or 1, unprotected, wheel):
-        crew = Crew()
-        _open.append(crew)
+        worker_pool = WorkerPool()
+        _open.append(worker_pool)
         try:
             yield
         finally:
             _open.clear()
-            crew.dismiss()
+            worker_pool.dismiss()
