@@ -56,6 +56,8 @@ def do(*words: str) -> bool:
 def last_error() -> str:
     """The last line of the log that says what went wrong."""
     lines = [line.strip() for line in LOG.read_text("utf-8", "replace").splitlines() if line.strip()]
+    if any("connection broken by" in line for line in lines):
+        return "the package index does not answer"
     errors = [line for line in lines if line.lower().startswith(("error:", "error "))]
     return ([*lines[-1:], *errors] or ["no reason given"])[-1]
 
@@ -73,9 +75,7 @@ def install(kind: str) -> None:
         if do(*by_uv, *BUILD) and do(*by_uv, *package):
             return
     if not (do(str(PYTHON), *PIP, *pinned, *BUILD) and do(str(PYTHON), *PIP, *pinned, *package)):
-        raise CannotInstallError(
-            f"cannot install the pinned versions: {last_error()} (all of it: {LOG}); needs a package index"
-        )
+        raise CannotInstallError(f"cannot install the pinned versions: {last_error()} (all of it: {LOG})")
 
 
 def main(kind: str) -> int:
