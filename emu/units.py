@@ -4,7 +4,7 @@ Inside, every quantity is a plain `int`: time in picoseconds, size in bytes, rat
 the last word of its name (`now_ps`, `queued_bytes`, `rate_bps`). Configuration writes a number and a unit; a
 bare number is refused because its unit would be a guess, save zero, which is the same in every unit.
 
-    time   ps ns us ms s min h                  "500ns", "4.096us"
+    time   ps ns us ms s min h d                "500ns", "4.096us"
     size   B, KB MB GB TB (1000), KiB MiB ...   "4KiB", "64MB"
     rate   bps K M G T, with or without "bps"   "400G", "400Gbps", "3TB/s" (a capital B is bytes)
 
@@ -34,6 +34,7 @@ TIME_PS: Final[dict[str, int]] = {
     "s": 10**12,
     "min": 60 * 10**12,
     "h": 3600 * 10**12,
+    "d": 86_400 * 10**12,
 }
 SIZE_BYTES: Final[dict[str, int]] = {
     "B": 1,
@@ -53,7 +54,7 @@ RATE_BPS: Final[dict[str, int]] = {
     if prefix + suffix
 }
 
-TIME_ACCEPTED: Final = 'a time with its unit (ps, ns, us, ms, s, min, h), like "500ns", or 0'
+TIME_ACCEPTED: Final = 'a time with its unit (ps, ns, us, ms, s, min, h, d), like "500ns", or 0'
 SIZE_ACCEPTED: Final = 'a size with its unit (B, KB, KiB, MB, MiB, GB, GiB, TB, TiB), like "4KiB", or 0'
 RATE_ACCEPTED: Final = 'a rate with its unit (bps, K, M, G, T, Gbps, ...), like "400G", or 0'
 FRACTION_ACCEPTED: Final = 'a fraction, like "1/8" or 0.125'
@@ -72,6 +73,8 @@ class _Measure(NamedTuple):
     accepted: str
 
 
+BEYOND_THE_CLOCK: Final = "beyond the clock, which ends after 53 days"
+CLOCK_ACCEPTED: Final = 'at most "53d"; what lasts longer is a campaign of several runs'
 _TIME: Final = _Measure("time", "ps", TIME_PS, TIME_ACCEPTED)
 _SIZE: Final = _Measure("size", "bytes", SIZE_BYTES, SIZE_ACCEPTED)
 _RATE: Final = _Measure("rate", "bit/s", RATE_BPS, RATE_ACCEPTED)
@@ -100,6 +103,8 @@ def _parse(value: object, measure: _Measure) -> int:
     if exact.denominator != 1:
         raise QuantityError(f"{_shown(value)} is not a whole number of {measure.base}", accepted)
     if exact > MAX_QUANTITY:
+        if measure is _TIME:
+            raise QuantityError(f"{_shown(value)} is {BEYOND_THE_CLOCK}", CLOCK_ACCEPTED)
         raise QuantityError(f"{_shown(value)} is too large", f"at most {MAX_QUANTITY} {measure.base}")
     return int(exact)
 

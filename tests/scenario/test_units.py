@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.units import serialisation_ps
-from emu.errors import QuantityError
+from emu.errors import QuantityError, ScenarioError
+from emu.scenario.load import load_text
 from emu.units import (
     MAX_QUANTITY,
     format_rate,
@@ -68,6 +69,21 @@ def test_rates_count_bits_unless_the_b_is_capital(text: str, rate_bps: int) -> N
     assert parse_rate(text) == rate_bps
 
 
+def test_times_are_told_in_days_and_hours_too() -> None:
+    assert (parse_time("1.5h"), parse_time("53d")) == (5_400 * 10**12, 4_579_200 * 10**12)
+
+
+@pytest.mark.parametrize("times", ["at: 54d", "at: 30d, for: 30d"])
+def test_a_fault_beyond_the_clock_is_refused_with_its_line(times: str) -> None:
+    text = f"""name: late
+topology: {{kind: star, nodes: 2}}
+faults:
+  - {{kind: link_down, target: any, {times}}}
+"""
+    with pytest.raises(ScenarioError, match=r":4: faults\[0\]\..*beyond the clock, which ends after 53 days"):
+        load_text(text)
+
+
 @pytest.mark.parametrize(
     ("read", "value", "said"),
     [
@@ -82,7 +98,8 @@ def test_rates_count_bits_unless_the_b_is_capital(text: str, rate_bps: int) -> N
         (parse_time, True, "True is not a time"),
         (parse_time, None, "None is not a time"),
         (parse_time, float("nan"), "nan is not a time"),
-        (parse_time, "9999999h", "'9999999h' is too large"),
+        (parse_time, "9999999h", "'9999999h' is beyond the clock, which ends after 53 days"),
+        (parse_time, "54d", "'54d' is beyond the clock, which ends after 53 days"),
         (parse_time, "1" * 100 + "ns", "'" + "1" * 60 + "... is not a time"),
         (parse_size, "4K", "'4K': 'K' may mean KB (powers of 1000) or KiB (powers of 1024)"),
         (parse_size, "0.5B", "'0.5B' is not a whole number of bytes"),

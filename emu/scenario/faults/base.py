@@ -16,6 +16,7 @@ from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot
 from emu.scenario.sections.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveTimePs, TimePs, word
+from emu.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
 
 if TYPE_CHECKING:
     from emu.scenario.schema import Scenario
@@ -129,6 +130,8 @@ class RecurringFault(FaultSection):
     def check(self) -> Iterator[Refusal]:
         """Refuse times that contradict each other."""
         yield from self.check_until()
+        if self.at_ps + self.lasts_ps > MAX_QUANTITY:
+            yield Refusal(("for",), f"ends {BEYOND_THE_CLOCK}", CLOCK_ACCEPTED)
         if self.count is not None and self.every_ps is None:
             yield Refusal(("count",), "counts what happens once", "every: the time from one to the next")
         if self.every_ps is not None and (self.for_ps is None or self.for_ps >= self.every_ps):
