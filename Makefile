@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
-SCENARIO ?= scenarios/quickstart.yaml
+SCENARIO ?= scenarios/start/quickstart.yaml
 ARGS ?=
 
 # The first of these that is a Python >= 3.11 with venv and pip; or say which: make PYTHON=/path/to/python3

@@ -2,7 +2,7 @@
 
     import emu
 
-    result = emu.run("scenarios/quickstart.yaml", overrides={"ncclx.channels": 2}, local=True)
+    result = emu.run("scenarios/start/quickstart.yaml", overrides={"ncclx.channels": 2}, local=True)
     print(result.summary.jobs["bench"].collectives[-1].busbw, result.passed)
 
 `load` reads a scenario, `prepare` fits it to its fabric, `run` runs it and judges its expectations. In a

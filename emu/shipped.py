@@ -4,7 +4,8 @@ In a checkout they stand beside the packages: `scenarios/`, `docs/`, and git kno
 copy of them inside the package, which `setup.py` makes when it builds the wheel: `emu/_shipped/`. Nothing of
 that is in git, so there is one source.
 
-A scenario is found by its name: first in `./scenarios`, then among those that come with emu.
+A scenario is found by its name: first in `./scenarios`, then among those that come with emu. Folders in
+there are groups: which one a scenario is in is no part of its name.
 """
 
 from __future__ import annotations
@@ -37,13 +38,27 @@ def scenario_directories() -> list[Path]:
     return [here] if not shipped.is_dir() or here.samefile(shipped) else [here, shipped]
 
 
+def scenarios_in(directory: Path) -> list[Path]:
+    """The scenarios of a directory and of the folders in it, by name."""
+    found = (path for depth in ("", "*/") for path in directory.glob(f"{depth}*{SCENARIO_SUFFIX}"))
+    return sorted(found, key=lambda path: (path.stem, path))
+
+
 def scenario_files() -> dict[str, Path]:
     """The file of every scenario that has a name, by name; one in `./scenarios` hides its namesake."""
     found: dict[str, Path] = {}
     for directory in scenario_directories():
-        for path in sorted(directory.glob(f"*{SCENARIO_SUFFIX}")):
+        for path in scenarios_in(directory):
             found.setdefault(path.stem, path)
     return dict(sorted(found.items()))
+
+
+def scenario_groups() -> dict[str, dict[str, Path]]:
+    """The same by the folder that each is in; `scenarios` where it is in none."""
+    groups: dict[str, dict[str, Path]] = {}
+    for name, path in scenario_files().items():
+        groups.setdefault(path.parent.name, {})[name] = path
+    return dict(sorted(groups.items()))
 
 
 def is_name(given: str) -> bool:
@@ -56,11 +71,7 @@ def scenario_path(given: str) -> str:
     """The file that is meant: as given, or that of the scenario of this name."""
     if not is_name(given) or Path(given).exists():
         return given
-    for directory in scenario_directories():
-        named = directory / f"{given}{SCENARIO_SUFFIX}"
-        if named.is_file():
-            return str(named)
-    return given
+    return str(scenario_files().get(given, given))
 
 
 def commit() -> str:

@@ -50,7 +50,7 @@ def main() -> None:
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
     rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())
     for rank in range(4):
-        (ROOT / f"scenarios/chakra.{rank}.et").write_bytes(chakra_files.shown(rank))
+        (ROOT / f"scenarios/workloads/chakra.{rank}.et").write_bytes(chakra_files.shown(rank))
 
 
 if __name__ == "__main__":

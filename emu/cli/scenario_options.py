@@ -41,14 +41,18 @@ def load_scenario(given: str, assignments: Sequence[str], seed: str | None) -> L
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
     path = scenario_path(given)
-    if is_name(path) and not Path(path).exists():
+    if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_files()):
         raise no_such_scenario(given)
     return load(path, overrides)
 
 
 def no_such_scenario(given: str) -> UsageError:
     """What to say where `given` is neither a file nor the name of a scenario."""
-    hint = did_you_mean(given, sorted(scenario_files())) or "; `emu list` names them"
+    files = scenario_files()
+    if (moved := files.get(Path(given).stem)) is not None:
+        name = moved.stem
+        return UsageError(f"{given}: there is no such file; the scenario {name} is {moved}: `emu run {name}`")
+    hint = did_you_mean(given, sorted(files)) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
 
 

@@ -7,7 +7,7 @@ accepts in shape; checks across fields, and on the fabric, are the loader's alon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
@@ -43,16 +43,8 @@ def _parts_of(shape: Shape, path: str, required: tuple[str, ...]) -> Iterator[Pa
     if isinstance(shape, ListOf):
         yield from _parts_of(shape.item, f"{path}[]", required)
     elif isinstance(shape, OneOf):
-        for kind, choice in shape.table.items():
-            keys = required if kind == shape.default else (*required, shape.key)
-            separator = ", " if path.endswith(")") else " ("
-            heading = (
-                f"{path.removesuffix(')') if separator == ', ' else path}{separator}{shape.heading(kind)})"
-            )
-            if isinstance(choice, OneOf):
-                yield from _parts_of(choice, heading, keys)
-            else:
-                yield from parts(choice, heading, keys)
+        for part in _kinds(shape, path, required):
+            yield from parts(part.model, part.heading, part.required)
     elif isinstance(shape, type):
         yield from parts(shape, path, required)
 
@@ -85,20 +77,121 @@ def _tidy(described: dict[str, Any]) -> dict[str, Any]:
     return tidy
 
 
+MOST_NAMED: Final = 4
+"""Kinds that a row of the reference names; more are `others`, as the table of kinds has them."""
+
+
+class _Row(NamedTuple):
+    """A key as a table shows it, and what hangs below it."""
+
+    text: str
+    shape: Shape
+
+
 def markdown_tables() -> str:
-    """A table for every section: key, what it takes, default, meaning."""
-    blocks: list[str] = []
-    for part in parts():
-        heading = f"### `{part.heading}`" if part.heading else "### Top level"
-        doc = " ".join((part.model.__doc__ or "").split())
-        meanings = _meanings(part.model)
-        rows = [
-            _row(key, field, meanings[key], required=key in part.required)
-            for key, field in fields(part.model).items()
-        ]
-        table = "\n".join(["| key | takes | default | meaning |", "|---|---|---|---|", *rows])
-        blocks.append(f"{heading}\n\n{doc}\n\n{table}\n")
-    return "\n".join(blocks)
+    """A table for every section: key, what it takes, default, meaning.
+
+    Where a section comes in kinds, one table names the kinds and one has the keys of all, each once where
+    it means the same. A section that is met again is named and not repeated.
+    """
+    return "\n".join(_section_blocks(Part("", Scenario, ()), {}))
+
+
+def _section_blocks(part: Part, seen: dict[type[Section], str]) -> Iterator[str]:
+    """A section's own block, and those of what hangs below it."""
+    heading = f"### `{part.heading}`" if part.heading else "### Top level"
+    if part.model in seen:
+        yield f"{heading}\n\nAs `{seen[part.model]}`.\n"
+        return
+    seen[part.model] = part.heading
+    rows = _rows(part)
+    yield "\n".join([heading, "", _doc(part.model), "", *_table(rows.values()), ""])
+    yield from _blocks_below(part.heading, rows, seen)
+
+
+def _blocks_below(path: str, rows: Mapping[str, _Row], seen: dict[type[Section], str]) -> Iterator[str]:
+    for key, row in rows.items():
+        below = f"{path}.{key}" if path else key
+        shape = row.shape
+        while isinstance(shape, ListOf):
+            shape, below = shape.item, f"{below}[]"
+        if isinstance(shape, OneOf):
+            yield from _kinds_blocks(shape, below, seen)
+        elif isinstance(shape, type):
+            yield from _section_blocks(Part(below, shape, ()), seen)
+
+
+def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> Iterator[str]:
+    """The kinds of a section, and one table of all their keys: equal rows are printed once."""
+    kinds = [(part, _rows(part, _tags(table))) for part in _kinds(table, path, ())]
+    lines = [
+        f"### `{path}`",
+        "",
+        f"One of {len(kinds)} kinds.",
+        "",
+        "| | what it is | keys |",
+        "|---|---|---|",
+    ]
+    holders: dict[tuple[str, _Row], list[Part]] = {}
+    for part, rows in kinds:
+        named = part.heading.removeprefix(f"{path} (").removesuffix(")")
+        default = "" if part.required or not table.default else " (default)"
+        keys = ", ".join(f"`{key}`" for key in rows) or "none"
+        lines.append(f"| `{named}`{default} | {_doc(part.model)} | {keys} |")
+        for key, row in rows.items():
+            holders.setdefault((key, row), []).append(part)
+    often = {key: max(len(parts) for (one, _), parts in holders.items() if one == key) for key, _ in holders}
+    lines += ["", "| of | key | takes | default | meaning |", "|---|---|---|---|---|"]
+    for (key, row), among in sorted(holders.items(), key=lambda item: len(item[1]) == 1):
+        every = len(among) == len(kinds)
+        most = len(among) > MOST_NAMED and len(among) == often[key]
+        of = "all" if every else "others" if most else ", ".join(_values(part.heading) for part in among)
+        lines.append(f"| {of} {row.text}")
+    yield "\n".join([*lines, ""])
+    for (key, row), among in holders.items():
+        yield from _blocks_below(among[0].heading if len(among) == 1 else path, {key: row}, seen)
+
+
+def _values(heading: str) -> str:
+    """`flows, incast` of `jobs[].workload (kind: flows, pattern: incast)`."""
+    inside = heading.rpartition(" (")[2].removesuffix(")").split(", ")
+    return ", ".join(f"`{one.rpartition(': ')[2]}`" for one in inside[-1:])
+
+
+def _kinds(table: OneOf, path: str, required: tuple[str, ...]) -> Iterator[Part]:
+    """Every kind of a section, those of kinds that have kinds of their own too."""
+    for kind, choice in table.table.items():
+        keys = required if kind == table.default else (*required, table.key)
+        before = f"{path.removesuffix(')')}, " if path.endswith(")") else f"{path} ("
+        heading = f"{before}{table.heading(kind)})"
+        if isinstance(choice, OneOf):
+            yield from _kinds(choice, heading, keys)
+        else:
+            yield Part(heading, choice, keys)
+
+
+def _tags(table: OneOf) -> frozenset[str]:
+    """The keys that tell the kinds of a section apart, of which its heading has the values."""
+    below = (_tags(choice) for choice in table.table.values() if isinstance(choice, OneOf))
+    return frozenset({table.key} if table.tagged else ()).union(*below)
+
+
+def _rows(part: Part, without: Container[str] = ()) -> dict[str, _Row]:
+    """The rows of a section by their keys."""
+    meanings = _meanings(part.model)
+    return {
+        key: _Row(_row(key, field, meanings[key], required=key in part.required), field_shape(field))
+        for key, field in fields(part.model).items()
+        if key not in without
+    }
+
+
+def _table(rows: Iterable[_Row]) -> list[str]:
+    return ["| key | takes | default | meaning |", "|---|---|---|---|", *(row.text for row in rows)]
+
+
+def _doc(model: type[Section]) -> str:
+    return " ".join((model.__doc__ or "").split())
 
 
 def plain_rows(model: type[Section]) -> list[tuple[str, str, str, str]]:

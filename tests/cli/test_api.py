@@ -15,7 +15,7 @@ from emu.measure.collected import Sample
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL
 
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 
 
 def test_every_public_name_is_reached_from_emu() -> None:

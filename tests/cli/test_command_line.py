@@ -17,7 +17,7 @@ from emu.scenario.load import load_text
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 
-TINY = str(ROOT / "scenarios" / "tiny_all_reduce.yaml")
+TINY = str(ROOT / "scenarios/start/tiny_all_reduce.yaml")
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_a_scenario_in_the_directory_hides_its_namesake_that_comes_with_emu(
     capsys: Captured, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    come_with_emu = [path.stem for path in sorted((ROOT / "scenarios").glob("*.yaml"))]
+    come_with_emu = sorted(path.stem for path in (ROOT / "scenarios").glob("*/*.yaml"))
     assert listed_names(capsys) == come_with_emu
     assert "64 GPUs" in told(capsys, "validate", "quickstart")[1][0]
     (tmp_path / "scenarios").mkdir()
@@ -193,7 +193,7 @@ def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
         "edit it, then: emu run chakra.yaml --local",
     ]
     for name in ("chakra.yaml", *traces):
-        assert (tmp_path / name).read_bytes() == (ROOT / "scenarios" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (ROOT / "scenarios/workloads" / name).read_bytes()
     (tmp_path / "deeper").mkdir()
     assert told(capsys, "new", "sonic_boxes", "deeper")[0] == 0
     held = {"sonic_boxes.yaml", "sonic_config_db.json", "sonic_spine_config_db.json"}
@@ -249,12 +249,41 @@ def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Pa
     rest = " ".join(" ".join(out[1:]).split())
     assert rest.startswith(f"{tmp_path / 'b.yaml'} not valid: {tmp_path / 'b.yaml'}: the file is empty")
     rows = json.loads("\n".join(told(capsys, "list", str(tmp_path), "--json")[1]))
-    assert rows[0] == {"file": str(tmp_path / "a.yaml"), "name": "small", "description": "One question."}
+    told_of_one = {"group": "", "name": "small", "question": "One question.", "description": "One question."}
+    assert rows[0] == {"file": str(tmp_path / "a.yaml"), **told_of_one}
 
 
-def test_list_of_no_directory_is_bad_input(capsys: Captured, tmp_path: Path) -> None:
-    status, _, err = told(capsys, "list", str(tmp_path / "none"))
-    assert (status, len(err)) == (2, 1)
+def test_list_of_nothing_that_there_is_names_the_nearest_group(capsys: Captured) -> None:
+    status, _, (line,) = told(capsys, "list", "rooting")
+    assert status == 2
+    assert line.startswith(
+        "emu: rooting: is no group, no directory and no part of a scenario's name; did you"
+    )
+    assert "did you mean 'routing'?; accepted: collectives, " in line
+
+
+def test_list_shows_groups_with_counts_and_a_group_or_matching_names_with_questions(capsys: Captured) -> None:
+    folders = sorted(path.name for path in (ROOT / "scenarios").iterdir())
+    _, lines, _ = told(capsys, "list")
+    heads = [line.partition("  ")[0] for line in lines if line[:1] not in ("", " ")][:-1]
+    counts = [len(list((ROOT / "scenarios" / name).glob("*.yaml"))) for name in folders]
+    assert heads == [f"{name} ({count})" for name, count in zip(folders, counts, strict=True)]
+    _, lines, _ = told(capsys, "list", "congestion")
+    names = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert names == sorted(path.stem for path in (ROOT / "scenarios/congestion").glob("*.yaml"))
+    assert "How short are queues if switches tell" in " ".join(lines)
+    for given in ("tiny", "tiny_*"):
+        _, lines, _ = told(capsys, "list", given)
+        assert [line.split()[0] for line in lines if line[0] != " "] == ["tiny_all_reduce", "tiny_flap"]
+
+
+def test_the_path_that_a_scenario_had_is_refused_with_its_name(capsys: Captured) -> None:
+    now = ROOT / "scenarios/start/quickstart.yaml"
+    reason = f"there is no such file; the scenario quickstart is {now}: `emu run quickstart`"
+    given = str(ROOT / "scenarios" / "quickstart.yaml")
+    assert told(capsys, "run", given)[2][0].replace(" is scenarios/", f" is {ROOT}/scenarios/") == (
+        f"emu: {given}: {reason}"
+    )
 
 
 def test_every_kind_of_fault_is_listed_with_its_keys(capsys: Captured) -> None:

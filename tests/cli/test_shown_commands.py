@@ -97,8 +97,9 @@ def check(given: click.Context) -> None:
     assignments = given.params.get("assignments", ())
     if scenario is None or scenario in PLACEHOLDERS:
         return
-    if "/" not in scenario.removeprefix("/home/ray/scenarios/") and scenario.endswith(".yaml"):
-        scenario = f"scenarios/{Path(scenario).name}"  # shown for another working directory
+    if "/" not in scenario and scenario.endswith(".yaml"):
+        scenario = Path(scenario).stem  # shown for another working directory
+    scenario = scenario.removeprefix("/home/ray/")
     if given.info_name in OF_A_RUN:
         load_scenario(scenario, assignments, given.params.get("seed"))
     elif given.info_name == "sweep":

@@ -7,7 +7,7 @@ import pytest
 from emu.cli.main import main
 from tests.scenarios_run.small import ROOT
 
-QUICKSTART = str(ROOT / "scenarios" / "quickstart.yaml")
+QUICKSTART = str(ROOT / "scenarios/start/quickstart.yaml")
 
 
 def test_workers_fill_the_nodes_in_order_and_few_links_run_between_nodes(

@@ -65,7 +65,7 @@ def test_plain_user_runs_emu_with_two_workers_in_the_image(image: Stage) -> None
     assert ("interpreted" in version.stdout) == bool(os.environ.get("EMU_INTERPRETED"))
     checked = image.run(*image.command)
     assert checked.returncode == 0, checked.stdout
-    done = image.run("emu", "run", "scenarios/quickstart.yaml", "--workers", "2", "--out", "/tmp/run")
+    done = image.run("emu", "run", "scenarios/start/quickstart.yaml", "--workers", "2", "--out", "/tmp/run")
     assert done.returncode == 0, done.stdout
     assert "PASS" in done.stdout
     summary = json.loads(image.inside("/tmp/run/summary.json").read_text("utf-8"))

@@ -72,7 +72,7 @@ def test_the_sentence_says_who_waits_for_whom(case: str) -> None:
 @pytest.mark.parametrize(("control", "words"), [("pfc", "a deadlock of pauses"), ("credits", "of credits")])
 def test_a_circle_is_named_whole_with_a_queue_pair_that_waits_behind_it(control: str, words: str) -> None:
     overrides = {"link.flow_control": control} if control == "credits" else {}
-    found = api.run("scenarios/ring_deadlock.yaml", overrides=overrides, local=True).summary.diagnosis
+    found = api.run("scenarios/switch/ring_deadlock.yaml", overrides=overrides, local=True).summary.diagnosis
     assert [one.cause for one in found] == ["deadlock"]
     assert words in found[0].sentence
     assert "ring-0 -> ring-1 -> ring-2 -> ring-3 -> ring-4 -> ring-0" in found[0].sentence

@@ -103,7 +103,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
     },
     **{f"routing (policy: {name}).link_weights[]": _WEIGHT for name in POLICIES},
     "switch": {
-        "config_db": (str(SCENARIOS / "sonic_config_db.json"), BOX),
+        "config_db": (str(SCENARIOS / "switch/sonic_config_db.json"), BOX),
         "latency": ("400ns", {}),
         "forwarding": ("cut_through", {}),
     },

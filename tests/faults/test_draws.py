@@ -70,5 +70,5 @@ def test_how_much_faster_than_in_life_failures_come_is_printed(
     command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Any
 ) -> None:
     more = ["--out", str(tmp_path / "run"), "--set", "run.max_time=1us", "--set", "expect=[]"]
-    main([command[0], "scenarios/llama3_failures.yaml", *command[1:], *more])
+    main([command[0], "scenarios/faults/llama3_failures.yaml", *command[1:], *more])
     assert "faults[0]: failures come 2e+10 times as often as in life" in capsys.readouterr().out

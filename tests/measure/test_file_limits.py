@@ -10,7 +10,7 @@ from emu.errors import RuntimeFailure
 from emu.measure.run_directory import run_directory
 from tests.scenarios_run.small import ROOT
 
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 
 
 @pytest.mark.parametrize(

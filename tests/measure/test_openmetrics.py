@@ -50,7 +50,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A run's directory, and its samples as a file for Prometheus."""
     directory = tmp_path_factory.mktemp("export")
     run, file = directory / "run", directory / "run.om"
-    api.run(ROOT / "scenarios" / "tiny_flap.yaml", local=True, out=run)
+    api.run(ROOT / "scenarios/start/tiny_flap.yaml", local=True, out=run)
     assert main(["export", "openmetrics", str(run), "--out", str(file)]) == 0
     return run, file
 

@@ -41,13 +41,9 @@ SCHEMA = Draft202012Validator(json.loads((ROOT / "docs/summary.schema.json").rea
 TINY = ("tiny_all_reduce", "tiny_flap")
 
 
-def scenario_named(name: str) -> Path:
-    return ROOT / f"scenarios/{name}.yaml"
-
-
 def run(name: str, path: Path, parts: int = 1, **overrides: object) -> Result:
     """Run a scenario of the project in this process, results in `path`."""
-    return emu.api.run(scenario_named(name), local=True, parts=parts, out=path, overrides=overrides)
+    return emu.api.run(name, local=True, parts=parts, out=path, overrides=overrides)
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -123,7 +119,7 @@ def test_device_and_sync_point_of_a_difference_are_found(tmp_path: Path) -> None
 def test_planned_payload_is_what_is_delivered_without_control_messages(tmp_path: Path, name: str) -> None:
     devices = run(name, tmp_path / "run").outcome.devices
     delivered = Counts(devices).total("nic_delivered_bytes")
-    planned = planned_bytes(emu.api.prepare(scenario_named(name)).jobs)
+    planned = planned_bytes(emu.api.prepare(name).jobs)
     assert planned <= delivered <= planned * 1.1
 
 
@@ -201,7 +197,7 @@ def differing(written: Any, theirs: Any, ours: Any, path: str = "") -> list[str]
 
 def test_quickstart_of_the_bench_is_what_the_quickstart_writes() -> None:
     """The rest is left to defaults there, and spelled out in the bench, where a default may not change it."""
-    path = scenario_named("quickstart")
+    path = ROOT / "scenarios/start/quickstart.yaml"
     written = yaml.safe_load(path.read_text())
     theirs = to_mapping(load(path).scenario)
     bench = to_mapping(load_mapping(CASES["quickstart"].scenario()).scenario)

@@ -29,7 +29,7 @@ OVERRIDES = {
 
 def pages(parts: int) -> Iterator[tuple[dict[str, float], dict[str, float]]]:
     """At some sync points: the series of the page, and those of the sample."""
-    prepared = api.prepare("scenarios/tiny_all_reduce.yaml", OVERRIDES)
+    prepared = api.prepare("scenarios/start/tiny_all_reduce.yaml", OVERRIDES)
     plan = spread(blueprint_of(prepared.scenario, prepared.topology), parts)
     partitions = [plan.partition(part) for part in range(parts)]
     samplers = [Sampler(partition) for partition in partitions]

@@ -16,7 +16,7 @@ from emu.scenario.faults.schedule import scripted
 from tests.measure.test_state_series import states
 
 US = 10**6
-TINY = "scenarios/tiny_all_reduce.yaml"
+TINY = "scenarios/start/tiny_all_reduce.yaml"
 DOWN = {"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"}
 BROKEN: dict[str, Any] = {"faults": [DOWN], "transport.timeout": 4, "run.sample_every": "10us"}
 RING = {"job_name": "ring"}
@@ -85,7 +85,7 @@ def test_a_job_that_fails_has_failed_from_then_on() -> None:
 
 
 def test_steps_of_training_are_known_when_they_end() -> None:
-    result = api.run("scenarios/training_step.yaml", local=True)
+    result = api.run("scenarios/workloads/training_step.yaml", local=True)
     training = result.summary.jobs["train"].training
     assert training is not None
     assert training.step_ps is not None
@@ -95,7 +95,7 @@ def test_steps_of_training_are_known_when_they_end() -> None:
         {"series": "emu_job_mfu_ratio", "always": {"between": [training.mfu - 2e-6, training.mfu + 2e-6]}},
         {"series": "emu_job_mfu_ratio", "where": TRAIN, "never": {"at_most": training.mfu - 0.01}},
     ]
-    again = api.run("scenarios/training_step.yaml", overrides={"expect": expect}, local=True)
+    again = api.run("scenarios/workloads/training_step.yaml", overrides={"expect": expect}, local=True)
     assert [one.reason for one in again.summary.expectations] == [""] * 3
 
 

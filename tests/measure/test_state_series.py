@@ -22,7 +22,7 @@ def plan() -> RunPlan:
         "faults": [{"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"}],
         "transport.timeout": 4,
     }
-    prepared = api.prepare("scenarios/tiny_all_reduce.yaml", overrides)
+    prepared = api.prepare("scenarios/start/tiny_all_reduce.yaml", overrides)
     return spread(blueprint_of(prepared.scenario, prepared.topology), 1)
 
 
@@ -57,7 +57,7 @@ def test_a_fault_is_active_until_it_is_over_and_every_port_says_whom_it_is_conne
 
 def test_a_ports_signal_and_a_queues_depth_are_kept_over_time(tmp_path: Path) -> None:
     result = api.run(
-        "scenarios/tiny_all_reduce.yaml",
+        "scenarios/start/tiny_all_reduce.yaml",
         overrides={
             "faults": [
                 {"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"},
@@ -81,7 +81,7 @@ def test_a_ports_signal_and_a_queues_depth_are_kept_over_time(tmp_path: Path) ->
     )
     assert [one.passed for one in result.summary.expectations] == [True] * 3
     reader = SampleReader(tmp_path / "run" / "samples.jsonl")
-    names = api.prepare("scenarios/tiny_all_reduce.yaml").topology
+    names = api.prepare("scenarios/start/tiny_all_reduce.yaml").topology
     down: dict[int, list[str]] = {}
     deepest: dict[str, int] = {}
     for sample in reader:
@@ -114,7 +114,7 @@ def sampled(run: Path, *metrics: str) -> list[dict[str, dict[int, int]]]:
 
 def test_priority_groups_hold_what_the_buffer_holds(tmp_path: Path) -> None:
     overrides = {"run.sample_every": "5us", "expect": []}
-    api.run("scenarios/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    api.run("scenarios/start/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run")
     samples = sampled(tmp_path / "run", "ingress_bytes", "buffer_used_bytes")
     assert all(one["ingress_bytes"] == one["buffer_used_bytes"] for one in samples)
     assert max(max(one["ingress_bytes"].values()) for one in samples) > 100_000
@@ -128,7 +128,7 @@ def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_t
         "run.sample_every": "20us",
         "expect": [],
     }
-    api.run("scenarios/slow_receiver.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    api.run("scenarios/nic/slow_receiver.yaml", overrides=overrides, local=True, out=tmp_path / "run")
     metrics = ("voq_bytes", "voq_peak_bytes", "nic_receive_bytes", "nic_receive_peak_bytes")
     samples = sampled(tmp_path / "run", *metrics)
     for depth, peak in (metrics[:2], metrics[2:]):
@@ -140,7 +140,7 @@ def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_t
 def test_collectives_have_the_labels_of_nccl_inspector_and_the_numbers_of_the_summary() -> None:
     (end,) = states(10**12)
     result = api.run(
-        "scenarios/tiny_all_reduce.yaml",
+        "scenarios/start/tiny_all_reduce.yaml",
         overrides={
             "faults": [{"at": "20us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "30us"}],
             "transport.timeout": 4,
@@ -195,10 +195,10 @@ def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
 
 
 def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None:
-    training = api.run("scenarios/training_step.yaml", local=True).summary.jobs["train"].training
+    training = api.run("scenarios/workloads/training_step.yaml", local=True).summary.jobs["train"].training
     assert training is not None
     assert training.mfu is not None
-    rows, _ = state_at_end("scenarios/training_step.yaml")
+    rows, _ = state_at_end("scenarios/workloads/training_step.yaml")
     assert rows["job_step_time_ps"] == [(("train",), training.step_ps)]
     ((labels, mfu_ppm),) = rows["job_mfu_ppm"]
     assert labels == ("train",)
@@ -207,9 +207,9 @@ def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None
 
 
 def test_every_member_of_every_group_has_its_load() -> None:
-    rows, made = state_at_end("scenarios/tiny_all_reduce.yaml")
+    rows, made = state_at_end("scenarios/start/tiny_all_reduce.yaml")
     topology = made.topology
-    result = api.run("scenarios/tiny_all_reduce.yaml", local=True)
+    result = api.run("scenarios/start/tiny_all_reduce.yaml", local=True)
     members = {(device, peer): value for (device, _, _, peer, _), value in rows["group_member_bytes"]}
     for row in result.summary.fabric.uplinks:
         for peer, load in zip(row.towards, row.loads, strict=True):

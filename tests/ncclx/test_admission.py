@@ -1,13 +1,11 @@
 """Do clear-to-sends keep what is under way below every XOFF, and what does a gather pay for it?"""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from emu import api
 from emu.measure.summary.summary import Summary
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
 SENDERS, SLOTS = 15, 4
 POOL_BYTES = 8_000_000
 
@@ -17,7 +15,7 @@ def ran(name: str, buffsize: str = "", uplink: str = "300G") -> Summary:
     changes: dict[str, Any] = {"expect": [], "topology.uplink": uplink}
     if buffsize:
         changes["ncclx.buffsize"] = buffsize
-    return api.run(SCENARIOS / f"admission_{name}.yaml", overrides=changes, local=True).summary
+    return api.run(f"admission_{name}", overrides=changes, local=True).summary
 
 
 def took_ps(summary: Summary) -> int:
@@ -67,7 +65,7 @@ def test_behind_wide_uplinks_it_costs_the_first_clear_to_send_and_the_others_ack
     # The first CTS: doorbell and completion of 251.25 ns, four links of 500 ns and 166 B (20 ps a byte, 5 in
     # the middle), three switches and a NIC. Then, for each slice of 12 KiB, on the receiver's link the ACK
     # of its CTS (86 B) and the headers of a message of its own (20 B).
-    scenario = api.load(SCENARIOS / "admission_gated.yaml").scenario
+    scenario = api.load("admission_gated").scenario
     latencies = 3 * scenario.switch.latency_ps + scenario.nic.latency_ps
     first_ps = 2 * 251_250 + 4 * 500_000 + 166 * (20 + 5 + 5 + 20) + latencies
     slices = SENDERS * -(-640 * 1024 // (12 * 1024))

@@ -1,7 +1,6 @@
 """Is a clear-to-send's wait what it was held up beyond its flight, and does a class of its own cut it?"""
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,10 @@ from emu import api
 from emu.measure.summary.summary import ClearToSends
 from tests.ncclx.toy import collective
 
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
-
 
 @cache
 def wait(name: str) -> ClearToSends:
-    found = api.run(SCENARIOS / f"{name}.yaml", local=True).summary.jobs["bench"].collectives[-1].cts_wait
+    found = api.run(name, local=True).summary.jobs["bench"].collectives[-1].cts_wait
     assert found is not None
     return found
 

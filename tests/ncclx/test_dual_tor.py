@@ -1,7 +1,7 @@
 """What does the loss of one of a NIC's ports cost a bare all_reduce, and what the loss of its only one?
 
 Two hosts of eight NICs; every step of the ring goes from host to host. Varied are
-`scenarios/dual_tor_least_loaded.yaml` and `scenarios/single_tor_repair.yaml`.
+`scenarios/fabrics/dual_tor_least_loaded.yaml` and `scenarios/fabrics/single_tor_repair.yaml`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dual(policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB")
         "faults": faults,
         "expect": [],
     }
-    return api.run(SCENARIOS / "dual_tor_least_loaded.yaml", overrides=changes, local=True).summary
+    return api.run(SCENARIOS / "fabrics/dual_tor_least_loaded.yaml", overrides=changes, local=True).summary
 
 
 def busbw(summary: Summary) -> int:
@@ -77,7 +77,7 @@ def test_a_choice_over_nics_gives_the_halved_one_less() -> None:
 
 
 def single(repair: str) -> Summary:
-    path = SCENARIOS / "single_tor_repair.yaml"
+    path = SCENARIOS / "fabrics/single_tor_repair.yaml"
     changes = {"faults[0].for": repair} if repair else {"faults": [{**LOST, "at": "20us"}], "expect": []}
     return api.run(path, overrides=changes, local=True).summary
 
@@ -94,5 +94,5 @@ def test_with_one_port_a_job_outlives_a_repair_within_timeout_times_retries(repa
 
 def test_without_end_of_retries_a_job_stalls() -> None:
     changes: dict[str, Any] = {"faults": [{**LOST, "at": "20us"}], "expect": [], "transport.timeout": 0}
-    result = api.run(SCENARIOS / "single_tor_repair.yaml", overrides=changes, local=True)
+    result = api.run(SCENARIOS / "fabrics/single_tor_repair.yaml", overrides=changes, local=True)
     assert result.exit_status == 3

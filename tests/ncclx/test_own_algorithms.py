@@ -41,7 +41,7 @@ class Twice(Algorithm):
 
 def rows(name: str, **changes: Any) -> list[Collective]:
     overrides = {key.replace("__", "."): value for key, value in changes.items()} | {"expect": []}
-    summary = api.run(SCENARIOS / f"{name}.yaml", overrides=overrides, local=True).summary
+    summary = api.run(name, overrides=overrides, local=True).summary
     (job,) = summary.jobs.values()
     return job.collectives
 
@@ -95,11 +95,11 @@ def test_a_graph_from_a_file_is_run() -> None:
 
 
 def spoiled(tmp_path: Path, change: Any) -> ScenarioError:
-    graph = json.loads((SCENARIOS / "own_graph.json").read_text())
+    graph = json.loads((SCENARIOS / "collectives/own_graph.json").read_text())
     change(graph)
     (tmp_path / "own_graph.json").write_text(json.dumps(graph))
     path = tmp_path / "own_graph.yaml"
-    path.write_text((SCENARIOS / "own_graph.yaml").read_text())
+    path.write_text((SCENARIOS / "collectives/own_graph.yaml").read_text())
     with pytest.raises(ScenarioError) as caught:
         api.run(path, local=True)
     return caught.value

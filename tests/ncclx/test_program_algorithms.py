@@ -21,7 +21,7 @@ from tests.ncclx.test_numpy import COMBINE, as_array, as_bytes
 from tests.ncclx.test_payload import payload_rows
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
-GRAPH: dict[str, Any] = json.loads((SCENARIOS / "own_graph.json").read_text())
+GRAPH: dict[str, Any] = json.loads((SCENARIOS / "collectives/own_graph.json").read_text())
 TWICE = "tests.ncclx.test_own_algorithms:Twice"
 """Right as a broadcast, wrong as an all_reduce."""
 
@@ -39,7 +39,7 @@ def took_ps(row: Collective) -> int:
 
 @pytest.mark.parametrize(("hop", "large"), [("2us", "ring"), ("11us", "recursive_doubling")])
 def test_auto_takes_what_the_tuner_likes_for_each_size_and_group(hop: str, large: str) -> None:
-    """As in a benchmark over 8 GPUs (`scenarios/tuner.yaml`); in a pair, a ring has 2 hops, doubling 1."""
+    """As in a benchmark over 8 GPUs (`scenarios/collectives/tuner.yaml`); a pair's ring has 2 hops."""
     tuner = {"ncclx": {"tuner": {"hop": hop, "among": ["ring", "recursive_doubling"]}}}
     program = Program(ranks=8)
     pairs = program.communicator("pairs", split=[0, 0, 1, 1, 2, 2, 3, 3])

@@ -1,4 +1,4 @@
-"""Do the policies compare on one job as Meta reports? `scenarios/policies.yaml`, varied.
+"""Do the policies compare on one job as Meta reports? `scenarios/routing/policies.yaml`, varied.
 
 Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM 2024), section 3.
 """
@@ -15,7 +15,7 @@ import emu
 from emu import api
 from emu.measure.summary.summary import Summary
 
-JOB = Path(__file__).parents[2] / "scenarios" / "policies.yaml"
+JOB = Path(__file__).parents[2] / "scenarios/routing/policies.yaml"
 FRAGMENTED = (0, 4, 2, 8, 1, 5, 3, 9)
 """Rack 0 whole; of two others one host of two. Both hosts of rack 0 send to the same slices."""
 ONE_UPLINK_DOWN = ({"at": "1us", "kind": "link_down", "target": "rtsw-0:ctsw-0"},)

@@ -10,7 +10,7 @@ import pytest
 
 from emu import api
 
-SCENARIO = Path(__file__).parents[2] / "scenarios" / "polarisation_seeds.yaml"
+SCENARIO = Path(__file__).parents[2] / "scenarios/routing/polarisation_seeds.yaml"
 AGGREGATIONS = 8
 
 

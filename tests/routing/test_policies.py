@@ -220,7 +220,7 @@ def test_the_example_of_the_page_routes(example: str) -> None:
 
 
 def test_its_knobs_are_checked_and_written_like_all_others(example: str) -> None:
-    text = (ROOT / "scenarios/permutation.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "scenarios/start/permutation.yaml").read_text(encoding="utf-8")
     with_policy = text.replace("{policy: ecmp}", f"{{policy: '{example}', swapped: true, seed: equal}}")
     loaded = load_text(with_policy).scenario
     assert load_text(to_yaml(loaded)).scenario == loaded

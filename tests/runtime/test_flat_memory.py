@@ -12,7 +12,7 @@ from emu.runtime.outcome import Progress
 from emu.runtime.pages.engine_page import resident_bytes
 from tests.scenarios_run.small import ROOT
 
-SCENARIO = ROOT / "scenarios" / "permutation.yaml"
+SCENARIO = ROOT / "scenarios/start/permutation.yaml"
 WARM_PS = PS_PER_S // 100
 """By then ten million events were executed, and everything that grows once has grown: the allocator's
 arenas, garbage until it is first collected, counters that are no longer small integers."""
@@ -42,7 +42,7 @@ def test_nothing_of_a_run_outlives_it() -> None:
         return {kind: names.count(kind) for kind in kinds}
 
     def run(seed: int) -> None:
-        api.run(ROOT / "scenarios" / "tiny_flap.yaml", overrides={"seed": seed, "expect": []}, local=True)
+        api.run(ROOT / "scenarios/start/tiny_flap.yaml", overrides={"seed": seed, "expect": []}, local=True)
 
     run(1)
     before = left()

@@ -24,7 +24,7 @@ from tests.conftest import SOAK
 from tests.runtime.patience import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 LIVE = {"run.repeat": True, "run.max_time": "40ms", "run.stall_after": "30ms", "transport.timeout": 9}
 LINKS = ("rtsw-0:ctsw-0", "rtsw-0:ctsw-1", "rtsw-1:ctsw-0", "rtsw-1:ctsw-1")
 RUNS = 20 if SOAK else 3

@@ -154,7 +154,7 @@ def test_interrupt_ends_a_run_at_once_with_what_there_is(number: signal.Signals)
 
 def test_the_collector_keeps_away_from_what_is_built_and_added_up() -> None:
     """Python's own collector looks at the young once for every 700 objects, and a fabric has thousands."""
-    prepared = api.prepare(ROOT / "scenarios/permutation.yaml", {"run.max_time": "2us"})
+    prepared = api.prepare(ROOT / "scenarios/start/permutation.yaml", {"run.max_time": "2us"})
     seen: list[int] = []
 
     def note(phase: str, found: dict[str, int]) -> None:

@@ -8,8 +8,8 @@ import pytest
 from emu import api
 
 ROOT = Path(__file__).resolve().parents[2]
-COLLECTIVE = ROOT / "scenarios" / "tiny_all_reduce.yaml"
-FLOWS = ROOT / "scenarios" / "flow_table.yaml"
+COLLECTIVE = ROOT / "scenarios/start/tiny_all_reduce.yaml"
+FLOWS = ROOT / "scenarios/workloads/flow_table.yaml"
 MS = 10**9
 
 

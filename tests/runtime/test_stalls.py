@@ -13,7 +13,7 @@ import pytest
 from emu import api
 from emu.measure.collected import DeviceRecord, Sample
 
-RING = Path(__file__).parents[2] / "scenarios/ring_deadlock.yaml"
+RING = Path(__file__).parents[2] / "scenarios/switch/ring_deadlock.yaml"
 CHECK_PS = 300_000_000
 ENDLESS = {
     "transport.timeout": 0,

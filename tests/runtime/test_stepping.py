@@ -17,7 +17,7 @@ from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 MS = 10**9
 NEVER_PS = 2**62 - 1
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EVERYTHING_WRONG = ("jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")
 MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
-FILES = sorted((ROOT / "scenarios").glob("*.yaml"))
+FILES = sorted((ROOT / "scenarios").glob("*/*.yaml"), key=lambda path: path.stem)
 
 SMALL = """\
 name: small

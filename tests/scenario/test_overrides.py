@@ -90,3 +90,13 @@ def test_an_alias_is_changed_in_one_place_only() -> None:
     changed = scenario(text, "jobs[1].workload.sizes[0]=2MiB")
     sizes = [getattr(job.workload, "sizes_bytes", None) for job in changed.jobs]
     assert sizes == [(2**20,), (2 * 2**20,)]
+
+
+def test_a_key_with_nothing_after_it_is_absent_and_an_unknown_one_is_refused_all_the_same() -> None:
+    keys = ("routing", "switch", "link", "nic", "transport", "host", "gpu", "ncclx", "control", "run")
+    plain = scenario(SMALL)
+    for key in (*keys, "faults", "expect", "seed", "description"):
+        assert scenario(SMALL + f"{key}:\n") == plain, key
+    assert scenario(SMALL + "switch: {buffer: , pfc: {watchdog: null}}\n") == plain
+    assert refusals(SMALL + "swich:\n")[0].startswith("file:6: swich: unknown key; did you mean 'switch'?")
+    assert refusals(SMALL.partition("jobs:")[0] + "jobs:\n")[0].startswith("file:3: jobs: ")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load_text
 from emu.scenario.reference import json_schema, markdown_tables
 from emu.scenario.yaml.document import read_document
@@ -83,6 +84,21 @@ def test_every_property_of_the_schema_is_described_on_one_line() -> None:
 
 def test_the_tables_of_the_page_are_those_of_the_models() -> None:
     assert PAGE.read_text(encoding="utf-8").partition(MARK)[2] == "\n" + markdown_tables()
+
+
+def test_the_page_prints_a_key_that_kinds_share_once_and_names_every_key_of_every_kind() -> None:
+    sections = [block for block in markdown_tables().split("### ") if block.startswith("`faults[]`")]
+    lines = sections[0].splitlines()
+    assert sum(line.startswith("| others | `every` |") for line in lines) == 1
+    assert (
+        len({line for line in lines if line.startswith("|")}) == sum(line[:2] == "| " for line in lines) + 2
+    )
+    for kind, model in FAULTS.table.items():
+        assert isinstance(model, type)
+        (row,) = (line for line in lines if line.startswith(f"| `kind: {kind}` |"))
+        named = re.findall(r"`(\w+)`", row.rpartition(" | ")[2])
+        keys = [field.alias or name for name, field in model.model_fields.items()]
+        assert named == [key for key in keys if key != "kind"]
 
 
 def test_the_scenarios_on_the_page_are_valid() -> None:

@@ -133,7 +133,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("jobs=[]", "jobs: is empty; accepted: at least 1"),
         ("run.max_time=0", "run.max_time: 0 is too small"),
         ("seed=9223372036854775808", "seed: 9223372036854775808 is out of range; accepted: less than"),
-        ("name=", "name: None is not a string; accepted: letters, digits"),
+        ("name=", "name: is required; accepted: letters, digits"),
         ("faults=[{kind: link_down, at: 0}]", "faults[0].target: is required; accepted: a name, a pattern"),
         ("faults=[{kind: link_up, at: 1us, target: 'a:b', for: 1us}]", "faults[0].for: unknown key"),
         ("expect=[{value: a}]", "expect[0]: has no comparison; accepted: exactly one of equals, at_least"),

@@ -24,7 +24,7 @@ FLOWS = SMALL.replace(
     "{kind: collective, op: all_reduce, sizes: [1MiB]}",
     "{kind: flows, pattern: incast, size: 1KiB, fan_in: 2}",
 )
-GRAPH = from_file(ROOT / "scenarios" / "graph.yaml")
+GRAPH = from_file(ROOT / "scenarios/fabrics/graph.yaml")
 
 
 def test_ranks_are_gpus_by_node_number() -> None:
@@ -109,7 +109,7 @@ def test_everything_that_does_not_fit_is_told_at_once_with_its_line() -> None:
 
 
 def test_a_graph_that_cannot_be_is_refused_with_its_line() -> None:
-    text = (ROOT / "scenarios" / "graph.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "scenarios/fabrics/graph.yaml").read_text(encoding="utf-8")
     line = next(at for at, one in enumerate(text.splitlines(), 1) if "a: nic-b" in one)
     (told,) = unresolvable(text.replace("a: nic-b", "a: nic-bb"))
     assert told.startswith(
@@ -120,7 +120,7 @@ def test_a_graph_that_cannot_be_is_refused_with_its_line() -> None:
 
 
 def test_gpus_and_nics_need_a_host_and_nobody_else_has_one() -> None:
-    text = (ROOT / "scenarios" / "graph.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "scenarios/fabrics/graph.yaml").read_text(encoding="utf-8")
     host, tier = "topology.nodes[0].host=host-b", "topology.nodes[1].tier=2"
     assert refusals(text, host, tier) == [
         f"--set {host}: topology.nodes[0].host: a host belongs to no host; accepted: no host here",

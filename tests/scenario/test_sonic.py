@@ -378,7 +378,7 @@ def test_whatever_a_file_holds_is_read_or_refused(tmp_path_factory: Any, config:
 
 
 def test_the_example_is_what_its_page_says() -> None:
-    made = load(ROOT / "scenarios/sonic.yaml").scenario.switch
+    made = load(ROOT / "scenarios/switch/sonic.yaml").scenario.switch
     assert (made.buffer.pool_bytes, made.buffer.headroom_pool_bytes) == (16_000_000, 2_100_000)
     assert [profile.priorities for profile in made.buffer.profiles] == [(0,), (3, 4)]
     assert made.buffer.profiles[1].headroom_bytes == 170_000

@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from emu import api
+from emu.shipped import scenario_files
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
+SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*/*.yaml"))
 
 SMALLER: Mapping[str, Mapping[str, object]] = {
     "all_gather": {"jobs[0].workload.sizes": ["256KiB", "512KiB"]},
@@ -34,7 +35,7 @@ BRIEF_PS = 400_000_000
 
 def path_of(name: str) -> Path:
     """The file of a scenario."""
-    return ROOT / "scenarios" / f"{name}.yaml"
+    return scenario_files()[name]
 
 
 def smaller(name: str) -> dict[str, object]:

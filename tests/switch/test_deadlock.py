@@ -9,7 +9,7 @@ from emu.runtime.run import run_scenario
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 
-RING = Path(__file__).parents[2] / "scenarios/ring_deadlock.yaml"
+RING = Path(__file__).parents[2] / "scenarios/switch/ring_deadlock.yaml"
 
 
 def test_a_ring_of_switches_stops_and_names_the_circle() -> None:

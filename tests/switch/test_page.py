@@ -45,5 +45,5 @@ jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
 
 @pytest.mark.parametrize("block", re.findall(r"```yaml(?:-file)?\n(.*?)```", PAGE, re.DOTALL))
 def test_what_the_page_writes_is_a_scenario(block: str) -> None:
-    loaded = load_text(BASE + block, directory=ROOT / "scenarios")
+    loaded = load_text(BASE + block, directory=ROOT / "scenarios/switch")
     assert loaded.scenario.name == "page"

@@ -25,7 +25,7 @@ from tests.runtime.test_recovery import Vandal, disturbed, quiet
 from tests.scenarios_run.small import ROOT
 from tests.system.test_clean_end import SCENARIO, left_of
 
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 SAMPLED = "1us"
 FEW = 8
 """File descriptors, which a worker has long since."""

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
     """Everything that was written to a terminal so wide, without its colours."""
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "emu.cli.main", "up", str(ROOT / "scenarios" / scenario), "--local"]
+    command = [sys.executable, "-m", "emu.cli.main", "up", scenario, "--local"]
     with subprocess.Popen(
         [*command, "--out", str(out), *options],
         stdout=theirs,

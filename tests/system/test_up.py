@@ -24,7 +24,7 @@ from emu.runtime.live.control_socket import ControlSocket, ask
 from tests.runtime.patience import PATIENCE_S, fetched, until
 
 ROOT = Path(__file__).resolve().parents[2]
-TINY = ROOT / "scenarios" / "tiny_all_reduce.yaml"
+TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 
 
 class Up:

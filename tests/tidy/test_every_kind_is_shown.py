@@ -13,8 +13,8 @@ from emu.scenario.sections.section import OneOf
 from emu.scenario.sections.topology import TOPOLOGIES
 from tests.tidy.tracked import ROOT
 
-SCENARIOS = [load(path).scenario for path in sorted((ROOT / "scenarios").glob("*.yaml"))]
-SOURCES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").glob("*.yaml")))
+SCENARIOS = [load(path).scenario for path in sorted((ROOT / "scenarios").glob("*/*.yaml"))]
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").glob("*/*.yaml")))
 
 KINDS: dict[str, tuple[OneOf, Callable[[Scenario], Iterator[object]]]] = {
     "topology": (TOPOLOGIES, lambda one: iter([one.topology])),

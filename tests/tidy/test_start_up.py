@@ -34,7 +34,7 @@ RUNNING = {
 """What only a run needs."""
 READING = {"emu.scenario.schema", "yaml", "pydantic"}
 """What only a scenario needs."""
-QUICKSTART = "scenarios/quickstart.yaml"
+QUICKSTART = "scenarios/start/quickstart.yaml"
 
 
 def modules_of(tmp_path: Path, *arguments: str, status: int = 0) -> set[str]:
@@ -99,6 +99,6 @@ def test_breaking_a_run_needs_no_scenario(tmp_path: Path) -> None:
 
 
 def test_a_run_that_nobody_watches_loads_no_client_of_prometheus(tmp_path: Path) -> None:
-    arguments = ["run", "scenarios/tiny_all_reduce.yaml", "--local", "--out", str(tmp_path / "out")]
+    arguments = ["run", "scenarios/start/tiny_all_reduce.yaml", "--local", "--out", str(tmp_path / "out")]
     modules = modules_of(tmp_path, *arguments)
     assert modules & {"ray", "trio", "numpy", "asyncio", "multiprocessing", "prometheus_client"} == set()

@@ -27,7 +27,7 @@ def test_the_figures_on_the_page_are_those_of_its_fabric() -> None:
 
 
 def test_the_file_on_the_page_is_read() -> None:
-    loaded = load_text(JOB + block("yaml-file"), directory=ROOT / "scenarios")
+    loaded = load_text(JOB + block("yaml-file"), directory=ROOT / "scenarios/fabrics")
     assert len(build_topology(loaded.scenario).gpus) == 4
 
 

@@ -81,7 +81,7 @@ def trace(*nodes: bytes) -> bytes:
 
 
 def shown(rank: int) -> bytes:
-    """The trace of `scenarios/chakra.yaml`: two stages of two tensor-parallel ranks, one micro-batch."""
+    """The trace of `scenarios/workloads/chakra.yaml`: two stages of two ranks, one micro-batch."""
     pairs = {"1": (0, 1), "2": (2, 3)}
     group, first = ("1", True) if rank < 2 else ("2", False)
     tensor: dict[str, int | str] = {"comm_type": ALL_REDUCE, "comm_size": 262_144, "pg_name": group}

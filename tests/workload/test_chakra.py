@@ -58,7 +58,7 @@ def test_unknown_attributes_and_long_texts_are_passed_over() -> None:
 
 def test_the_shown_scenario_s_files_are_what_the_writer_of_the_tests_makes() -> None:
     for rank in range(4):
-        assert (SCENARIOS / f"chakra.{rank}.et").read_bytes() == et.shown(rank)
+        assert (SCENARIOS / f"workloads/chakra.{rank}.et").read_bytes() == et.shown(rank)
 
 
 def test_process_groups_come_from_the_trace_or_from_the_scenario() -> None:

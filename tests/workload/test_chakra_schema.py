@@ -162,7 +162,7 @@ def test_a_transfer_that_names_its_group_alone_is_with_the_other_one_of_two() ->
 
 @pytest.mark.parametrize("rank", range(4))
 def test_the_shown_traces_are_messages_of_the_schema(rank: int) -> None:
-    data = (SCENARIOS / f"chakra.{rank}.et").read_bytes()
+    data = (SCENARIOS / f"workloads/chakra.{rank}.et").read_bytes()
     nodes = nodes_of(data)
     for node in nodes:
         unknown = node.ByteSize()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import textwrap
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -12,56 +14,90 @@ import click
 
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.load import load
-from emu.shipped import SCENARIO_DIRECTORY, SCENARIO_SUFFIX, scenario_files
+from emu.shipped import SCENARIO_SUFFIX, scenario_files, scenario_groups, scenarios_in
+from emu.spelling import did_you_mean
+from emu.units import counted
 
 NARROWEST: Final = 40
-"""Columns that a description has at least, however narrow the terminal."""
+"""Columns that a question has at least, however narrow the terminal."""
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path), required=False)
+@click.argument("which", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(directory: Path | None, as_json: bool) -> None:
-    """List the scenarios of DIRECTORY with the question each answers.
+def command(which: str | None, as_json: bool) -> None:
+    """List the groups of scenarios; or those of WHICH, with the question each answers.
 
-    Without DIRECTORY: those that `emu run NAME` knows, which are those in ./scenarios and those that come
-    with emu.
+    WHICH is a group, a directory, or a part or pattern of names: routing, ./mine, tuner, "story_*". The
+    scenarios that `emu run NAME` knows are those in ./scenarios and those that come with emu.
     """
-    if directory is None:
-        files = list(scenario_files().values())
-    elif directory.is_dir():
-        files = sorted(directory.glob(f"*{SCENARIO_SUFFIX}"))
-    else:
-        raise UsageError(f"{directory}: is not a directory; accepted: a directory of scenarios")
+    if which is None and not as_json:
+        groups = scenario_groups()
+        _print_table((f"{group} ({len(files)})", ", ".join(files)) for group, files in groups.items())
+        total = sum(map(len, groups.values()))
+        click.echo(f"\n{counted(total, 'scenario')}; `emu list GROUP` tells which question each answers")
+        return
+    files = list(scenario_files().values()) if which is None else _chosen(which)
     rows = [_row(path) for path in files]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
-        return
-    named = directory is None or directory == SCENARIO_DIRECTORY
-    names = [Path(row["file"]).stem if named else row["file"] for row in rows]
-    width = max((len(name) for name in names), default=0)
+    elif rows:
+        names = [row["file"] if row["group"] == "" else Path(row["file"]).stem for row in rows]
+        _print_table((name, row["question"] or "-") for name, row in zip(names, rows, strict=True))
+    else:
+        click.echo(f"no scenarios (*{SCENARIO_SUFFIX}) in {which}")
+
+
+def _chosen(which: str) -> list[Path]:
+    """The files of a group, of a directory, or whose names fit. Raises UsageError if there is nothing."""
+    groups = scenario_groups()
+    if which in groups:
+        return list(groups[which].values())
+    if Path(which).is_dir():
+        return scenarios_in(Path(which))
+    files = scenario_files()
+    fitting = [path for name, path in files.items() if which in name or fnmatchcase(name, which)]
+    if not fitting:
+        hint = did_you_mean(which, [*groups, *files])
+        reason = f"is no group, no directory and no part of a scenario's name{hint}"
+        raise UsageError(f"{which}: {reason}; accepted: {', '.join(groups)}, a directory, or a part of names")
+    return fitting
+
+
+def _print_table(rows: Iterable[tuple[str, str]]) -> None:
+    """Two columns, the second wrapped to fit the terminal."""
+    table = list(rows)
+    width = max((len(name) for name, _ in table), default=0)
     columns = max(shutil.get_terminal_size().columns, width + NARROWEST)
-    for name, row in zip(names, rows, strict=True):
+    for name, told in table:
         first = f"{name:<{width}}  "
-        rest = " " * len(first)
-        told = row["description"] or "-"
         click.echo(
             textwrap.fill(
                 told,
                 columns,
                 initial_indent=first,
-                subsequent_indent=rest,
+                subsequent_indent=" " * len(first),
                 break_long_words=False,
                 break_on_hyphens=False,
             )
         )
-    if not rows:
-        click.echo(f"no scenarios (*{SCENARIO_SUFFIX}) in {directory or SCENARIO_DIRECTORY}")
 
 
 def _row(path: Path) -> dict[str, str]:
+    """What is told of a scenario; its question is its first line, or else how its description begins."""
+    group = path.parent.name if path in scenario_files().values() else ""
     try:
         scenario = load(path).scenario
     except ScenarioError as error:
-        return {"file": str(path), "name": "", "description": f"not valid: {error.problems[0]}"}
-    return {"file": str(path), "name": scenario.name, "description": " ".join(scenario.description.split())}
+        told = f"not valid: {error.problems[0]}"
+        return {"file": str(path), "group": group, "name": "", "question": told, "description": told}
+    description = " ".join(scenario.description.split())
+    first = path.read_text("utf-8").partition("\n")[0]
+    question = first.removeprefix("#").strip() if first.startswith("# ") else description.partition(". ")[0]
+    return {
+        "file": str(path),
+        "group": group,
+        "name": scenario.name,
+        "question": question,
+        "description": description,
+    }

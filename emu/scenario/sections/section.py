@@ -1,10 +1,11 @@
 """What do all sections of a scenario have in common?
 
-A section is a frozen pydantic model. Three rules hold for each of them:
+A section is a frozen pydantic model. Four rules hold for each of them:
 
 - Names. A Python attribute carries its unit last (`pool_bytes`, `at_ps`, `link_bps`); the YAML key is the
   same name without it (`pool`, `at`, `link`), because there the value carries the unit.
 - Strictness. Unknown keys are refused and nothing is converted silently: "5" is not a number, 1 is not true.
+- Null is absent. A known key with nothing after it (`switch:`) is as if it were not there.
 - Checks across fields. A section overrides `check` and yields one `Refusal` for each fault, with the key it
   belongs to; they are reported together with all the others.
 
@@ -73,6 +74,14 @@ class Section(BaseModel):
         """Yield what is wrong between fields that are each right by themselves."""
         yield from ()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: object) -> object:
+        if not isinstance(value, dict) or None not in value.values():
+            return value
+        known = {field.alias or name for name, field in cls.model_fields.items()}
+        return {key: below for key, below in value.items() if below is not None or key not in known}
+
     @model_validator(mode="after")
     def _collect_refusals(self) -> Self:
         errors = [
@@ -91,6 +100,9 @@ class OneOf:
     Without `default`, the key is required. In the location of a pydantic error the chosen kind appears as
     "<kind>", which no key can be.
     """
+
+    tagged = True
+    """Whether the value of `key` says which kind it is."""
 
     def __init__(self, key: str, table: Mapping[str, type[Section] | OneOf], default: str = "") -> None:
         self.key = key
@@ -145,6 +157,8 @@ class OneOfKeys(OneOf):
 
     `table` maps that key to the model; the first kind is meant where none of the keys is given.
     """
+
+    tagged = False
 
     def __init__(self, table: Mapping[str, type[Section]]) -> None:
         first, *others = table
