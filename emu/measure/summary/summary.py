@@ -212,7 +212,7 @@ class Collective(Part):
     bytes: int
     """Size S as nccl-tests counts it; for all_gather and reduce_scatter over all ranks."""
     ranks: int
-    """logical processes n."""
+    """Ranks, the n of the formulas for busbw."""
     iteration: int
     """Counted from 0 for each size; warm-ups are neither counted nor listed. Of a program, the step."""
     start_ps: int | None
@@ -282,7 +282,7 @@ class Job(Part):
     """One job."""
 
     ranks: int
-    """logical processes."""
+    """How many ranks it has."""
     status: str
     """`success` if everything was; otherwise the first other status; `disabled` if it was not to run."""
     start_ps: int | None
