@@ -47,7 +47,7 @@ from actors.wire.message import (
 MOST_TRANSFER_BYTES: Final[i64] = 1 << 40
 """No job moves more at once."""
 
-NVLINK_SERIES: Final = ("nvlink_sent_bytes", "nvlink_sent_transfers")
+NVLINK_SERIES: Final = ("nvlink_transmit_bytes", "nvlink_transfers")
 
 _FIELDS: Final = ("free_ps", "flags_free_ps", "sent_bytes", "sent_transfers")
 

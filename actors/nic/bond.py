@@ -117,7 +117,7 @@ def rebond(nic: Nic, now: i64) -> None:
         pair.port = _best(ports, bond, pair)
         dead: bool = not ports[before].up or not bond.leads(pair, before)
         if pair.port != before and dead and pair.state != ERROR:
-            nic.failovers += 1
+            nic.bond_failovers += 1
             if pair.una_psn < pair.high_psn:
                 lost(nic, pair, now)
                 nic.recovery.on_timeout(nic, pair, now)

@@ -22,8 +22,8 @@ PLAIN: Final = (
     "packet_seq_err",
     "local_ack_timeout_err",
     "duplicate_request",
-    "acks_sent",
-    "naks_sent",
+    "transmit_acks",
+    "transmit_naks",
     "delivered_bytes",
     "posted_bytes",
     "unknown_qpn",
@@ -34,7 +34,7 @@ STATE: Final = (
     *PLAIN,
     *CONTROL,
     *RECEIVES,
-    "failovers",
+    "bond_failovers",
     "roce_adp_retrans",
     "rx_icrc_encapsulated",
     "data_packets",
@@ -49,7 +49,7 @@ def _optional(nic: Nic) -> list[str]:
     if nic.first_timeout_ps != nic.timeout_ps:
         names.append("roce_adp_retrans")
     if len(nic.ports()) > 1:
-        names.append("failovers")
+        names.append("bond_failovers")
     if nic.controlled:
         names += list(CONTROL)
     if nic.counted:
@@ -64,7 +64,7 @@ def _count_optional(nic: Nic, into: Tally) -> None:
     if nic.first_timeout_ps != nic.timeout_ps:
         into.add(nic.roce_adp_retrans)
     if len(nic.ports()) > 1:
-        into.add(nic.failovers)
+        into.add(nic.bond_failovers)
     if nic.controlled:
         into.add(nic.np_cnp_sent)
         into.add(nic.np_ecn_marked_roce_packets)
@@ -91,8 +91,8 @@ def nic_series(nic: Nic) -> list[Series]:
         n: int = port.number
         rows.append(series_of("port_dropped_frames", n, -1, "receive_overrun"))
         if nic.counts_receive:
-            rows += by_priority("nic_receive_bytes", n)
-            rows += by_priority("nic_receive_peak_bytes", n)
+            rows += by_priority("nic_receive_buffer_bytes", n)
+            rows += by_priority("nic_receive_buffer_peak_bytes", n)
     return rows
 
 
@@ -102,8 +102,8 @@ def count_nic(nic: Nic, into: Tally) -> None:
     into.add(nic.packet_seq_err)
     into.add(nic.local_ack_timeout_err)
     into.add(nic.duplicate_request)
-    into.add(nic.acks_sent)
-    into.add(nic.naks_sent)
+    into.add(nic.transmit_acks)
+    into.add(nic.transmit_naks)
     into.add(nic.delivered_bytes)
     into.add(nic.posted_bytes)
     into.add(nic.unknown_qpn)

@@ -101,7 +101,7 @@ class Nic(Device):
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
-        self.failovers: i64 = 0
+        self.bond_failovers: i64 = 0
         """Queue pairs that went on through another port because theirs was down."""
         self.controlled: bool = False
         """Whether queue pairs have congestion control."""
@@ -134,8 +134,8 @@ class Nic(Device):
         self.packet_seq_err: i64 = 0
         self.local_ack_timeout_err: i64 = 0
         self.duplicate_request: i64 = 0
-        self.acks_sent: i64 = 0
-        self.naks_sent: i64 = 0
+        self.transmit_acks: i64 = 0
+        self.transmit_naks: i64 = 0
         self.delivered_bytes: i64 = 0
         self.posted_bytes: i64 = 0
         self.unknown_qpn: i64 = 0
@@ -251,9 +251,9 @@ class Nic(Device):
     def counts(self, syndrome: i64) -> None:
         """An acknowledgement or NAK is on its way."""
         if syndrome == SYNDROME_ACK:
-            self.acks_sent += 1
+            self.transmit_acks += 1
         else:
-            self.naks_sent += 1
+            self.transmit_naks += 1
 
     def _acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """An ACK covers everything up to its PSN; a NAK everything before it, and asks for it again."""

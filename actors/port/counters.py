@@ -16,20 +16,20 @@ from actors.port.credits import credit_counters, credit_series
 from actors.port.link import PRIORITIES, Port
 
 PORT_METRICS: Final = (
-    "port_sent_frames",
-    "port_sent_bytes",
-    "port_sent_data_bytes",
-    "port_received_frames",
-    "port_received_bytes",
+    "port_transmit_frames",
+    "port_transmit_bytes",
+    "port_transmit_payload_bytes",
+    "port_receive_frames",
+    "port_receive_bytes",
 )
 PFC_METRICS: Final = (
-    "pfc_sent_frames",
-    "pfc_resumed_frames",
-    "pfc_received_frames",
-    "pfc_received_resumes",
-    "pfc_stops",
-    "pfc_pauses",
-    "pfc_stopped_ps",
+    "pfc_transmit_xoff_frames",
+    "pfc_transmit_xon_frames",
+    "pfc_receive_xoff_frames",
+    "pfc_receive_xon_frames",
+    "pfc_transmit_transitions",
+    "pfc_receive_transitions",
+    "pfc_transmit_paused_ps",
     "pfc_paused_ps",
 )
 """What is counted of each priority, in the order of `count_port`."""
@@ -40,7 +40,7 @@ def port_series(port: Port) -> list[Series]:
     number: int = port.number
     rows = [series_of(metric, number) for metric in PORT_METRICS]
     rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
-    rows += [series_of("port_up", number), series_of("port_downs", number)]
+    rows += [series_of("port_up", number), series_of("port_link_downed", number)]
     for metric in PFC_METRICS:
         rows += by_priority(metric, number)
     if port.credits is not None:

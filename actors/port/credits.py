@@ -189,7 +189,7 @@ class Credits:
 def credit_series(number: int) -> list[Series]:
     """The counters of a port with credits, in the order of `credit_counters`."""
     rows: list[Series] = []
-    for metric in ("credit_updates", "port_xmit_wait_ps", "credit_peak_blocks"):
+    for metric in ("credit_transmit_updates", "port_transmit_wait_ps", "credit_peak_blocks"):
         rows += by_priority(metric, number)
     return rows
 

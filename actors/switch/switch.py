@@ -326,7 +326,7 @@ class Switch(Device):
             rows += port_series(port)
             rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
             if self.watches:
-                rows += by_priority("pfc_storms", n)
+                rows += by_priority("pfc_watchdog_storms", n)
             rows += by_priority("queue_marked_frames", n)[: len(port.reds)]
             rows += by_priority("queue_bytes", n)
             rows += by_priority("queue_peak_bytes", n)

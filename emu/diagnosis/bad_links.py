@@ -39,7 +39,7 @@ def _degraded(view: View) -> Iterator[Finding]:
             name = view.link_name(number, port)
             if not spoilt or name in meant:
                 continue
-            came = view.total("port_received_frames", number, port) + spoilt
+            came = view.total("port_receive_frames", number, port) + spoilt
             sender = view.name(view.peer(number, port)[0])
             where = f"{sender}>{view.name(number)}"
             when = view.when("port_dropped_frames", number, port, "corrupt")

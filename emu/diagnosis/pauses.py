@@ -42,7 +42,7 @@ def victims(view: View, number: int, port: int) -> list[str]:
         if view.role(node) is Role.SWITCH:
             for own, _ in view.fabric_ports(node):
                 other, other_port = view.peer(node, own)
-                told = view.total("pfc_sent_frames", node, own)
+                told = view.total("pfc_transmit_xoff_frames", node, own)
                 if told and view.total("pfc_paused_ps", other, other_port):
                     order.append(other)
     return [view.name(node) for node in dict.fromkeys(order)]
@@ -52,7 +52,7 @@ def _roots(view: View) -> Iterator[Finding]:
     frame_bytes = view.scenario.transport.mtu_bytes + 100
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
-            sent = view.total("pfc_sent_frames", number, port)
+            sent = view.total("pfc_transmit_xoff_frames", number, port)
             if not sent and view.role(number) is not Role.NIC:
                 continue
             fills = _fills(view, number, port)
@@ -63,7 +63,7 @@ def _roots(view: View) -> Iterator[Finding]:
             empty = [
                 priority
                 for (metric, own, priority, _), value in view.counters(number).items()
-                if metric == "pfc_sent_frames"
+                if metric == "pfc_transmit_xoff_frames"
                 and own == port
                 and value
                 and fills.get(priority, 0) <= EMPTY_FRAMES * frame_bytes
@@ -111,11 +111,11 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int
     peer, peer_port = view.peer(number, port)
     classes = ", ".join(map(str, empty))
     held = about_size(max((fills.get(one, 0) for one in empty), default=0))
-    sent = view.total("pfc_sent_frames", number, port)
-    storms = view.total("pfc_storms", peer, peer_port)
-    when = view.when("pfc_sent_frames", number, port)
+    sent = view.total("pfc_transmit_xoff_frames", number, port)
+    storms = view.total("pfc_watchdog_storms", peer, peer_port)
+    when = view.when("pfc_transmit_xoff_frames", number, port)
     evidence = [
-        f"{where}: pfc_sent_frames {sent}{when}, its buffer held at most {held}",
+        f"{where}: pfc_transmit_xoff_frames {sent}{when}, its buffer held at most {held}",
         f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
         _tree(view, number, port),
     ]
@@ -128,7 +128,7 @@ def _storm(view: View, number: int, port: int, empty: list[int], fills: dict[int
         f"{view.name(number)} told {view.name(peer)} to stop priority {classes} for {about_time(paused_ps)} "
         f"though it held no more than {held}: a pause storm, and the root of what was paused",
         tuple(evidence),
-        view.since("pfc_sent_frames", number, port),
+        view.since("pfc_transmit_xoff_frames", number, port),
         alarms=storms > 0,
         harms=paused_ps * 1000 >= view.end_ps * HARM_PERMILLE,
     )
@@ -138,7 +138,7 @@ def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) ->
     paused_ps = _paused(view, number, port)
     peer, peer_port = view.peer(number, port)
     held = about_size(max(fills.values(), default=0))
-    sent = view.total("pfc_sent_frames", number, port)
+    sent = view.total("pfc_transmit_xoff_frames", number, port)
     sentence = (
         f"{view.name(number)} does not take what arrives as fast as its link brings it: its receive buffer "
         f"filled to {held}"
@@ -146,14 +146,14 @@ def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) ->
     evidence = [f"{view.name(number)}: receive buffer held up to {held}"]
     since_ps = -1
     if sent:
-        since_ps = view.since("pfc_sent_frames", number, port)
-        when = view.when("pfc_sent_frames", number, port)
+        since_ps = view.since("pfc_transmit_xoff_frames", number, port)
+        when = view.when("pfc_transmit_xoff_frames", number, port)
         sentence += (
             f" and it paused {view.name(peer)} for {about_time(paused_ps)}; not the network, but memory "
             "behind the NIC is the root of what was paused"
         )
         evidence += [
-            f"{view.port_name(number, port)}: pfc_sent_frames {sent}{when}",
+            f"{view.port_name(number, port)}: pfc_transmit_xoff_frames {sent}{when}",
             f"{view.port_name(peer, peer_port)}: pfc_paused {about_time(paused_ps)}",
             _tree(view, number, port),
         ]
@@ -165,14 +165,14 @@ def _deaf(view: View) -> Iterator[Finding]:
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
             peer, peer_port = view.peer(number, port)
-            sent = view.total("pfc_sent_frames", peer, peer_port)
-            heard = view.total("pfc_received_frames", number, port)
+            sent = view.total("pfc_transmit_xoff_frames", peer, peer_port)
+            heard = view.total("pfc_receive_xoff_frames", number, port)
             overruns = view.dropped(peer, peer_port, "headroom_overrun", "receive_overrun")
             in_flight = 0 if overruns else LOST_PAUSES
             if sent - heard <= in_flight or view.rows(number, "downs"):
                 continue
             where = view.port_name(number, port)
-            when = view.when("pfc_sent_frames", peer, peer_port)
+            when = view.when("pfc_transmit_xoff_frames", peer, peer_port)
             yield Finding(
                 "pause_loss",
                 where,
@@ -180,8 +180,8 @@ def _deaf(view: View) -> Iterator[Finding]:
                 f"{view.name(number)} did not hear {sent - heard} of {sent} pauses that {view.name(peer)} "
                 f"sent; {overruns} frames were lost for want of headroom, and pauses lapsed late",
                 (
-                    f"{view.port_name(peer, peer_port)}: pfc_sent_frames {sent}{when}",
-                    f"{where}: pfc_received_frames {heard}",
+                    f"{view.port_name(peer, peer_port)}: pfc_transmit_xoff_frames {sent}{when}",
+                    f"{where}: pfc_receive_xoff_frames {heard}",
                     f"{view.port_name(peer, peer_port)}: headroom overruns {overruns}",
                 ),
                 -1,

@@ -30,7 +30,7 @@ Row = Sequence[int]
 ALARMED: Final = (
     "nic_out_of_sequence",
     "nic_local_ack_timeout_err",
-    "pfc_storms",
+    "pfc_watchdog_storms",
 )
 """Counters that an operator is called for (deploy/prometheus/alerts.yml), besides headroom overruns and ports
 that go down."""

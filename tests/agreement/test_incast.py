@@ -53,7 +53,7 @@ def test_pauses_are_sent_exactly_where_an_ingress_share_exceeds_xoff() -> None:
     """XOFF is an eighth of what the switch has left to share: least when it held most, most when empty."""
     result = run(64, INCAST, switch=LOSSLESS)
     topology = prepare(scenario(64, INCAST)).topology
-    shares, pauses = counters(result, "ingress_peak_bytes"), counters(result, "pfc_sent_frames")
+    shares, pauses = counters(result, "ingress_peak_bytes"), counters(result, "pfc_transmit_xoff_frames")
     headroom, held = counters(result, "headroom_peak_bytes"), counters(result, "buffer_peak_bytes")
     alone = 0
     for switch in topology.switches:

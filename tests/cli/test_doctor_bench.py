@@ -17,6 +17,6 @@ def test_every_data_packet_and_every_ack_crosses_between_the_racks_once_or_never
         if topology.nodes[record.number].tier == 1:
             ends = topology.ports(record.number)
             for series, value in zip(record.series, record.counters, strict=True):
-                if series.metric == "port_sent_frames":
+                if series.metric == "port_transmit_frames":
                     up += value * (topology.nodes[ends[series.port].peer].tier == 2)
     assert up == times * len(PAIRS[name]) * FLOW_BYTES[name] // MTU_BYTES

@@ -15,7 +15,7 @@ from emu.errors import ScenarioError
 from emu.measure.summary.summary import Diagnosed
 from tests.diagnosis.draws import Answer, Drawn, base_scenario, drawn
 
-ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_storms")
+ALARMED = ("nic_out_of_sequence", "nic_local_ack_timeout_err", "pfc_watchdog_storms")
 NOTHING = "nothing"
 
 

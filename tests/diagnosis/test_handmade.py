@@ -80,11 +80,11 @@ def test_queue_pairs_whose_retries_ran_out_at_that_instant_are_no_reset() -> Non
 
 def unheard(sent: int, heard: int, overruns: int = 0, down: bool = False) -> list[str]:
     """What is said where a spine sent a leaf so many pauses, and the leaf heard so many."""
-    spine: dict[Place, int] = {("pfc_sent_frames", DOWN, 3, ""): sent}
+    spine: dict[Place, int] = {("pfc_transmit_xoff_frames", DOWN, 3, ""): sent}
     if overruns:
         spine["port_dropped_frames", DOWN, -1, "headroom_overrun"] = overruns
     spine["ingress_peak_bytes", DOWN, 3, ""] = 10**6
-    leaf: dict[Place, int] = {("pfc_received_frames", UP, 3, ""): heard} if heard else {}
+    leaf: dict[Place, int] = {("pfc_receive_xoff_frames", UP, 3, ""): heard} if heard else {}
     downs = {"downs": [[UP, 1, 5 * US, 6 * US]]} if down else {}
     return [one.cause for one in pauses.found(view(Shown(SPINE, spine, {}), Shown(LEAF, leaf, downs)))]
 

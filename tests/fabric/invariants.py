@@ -165,7 +165,7 @@ def _packets(
                 yield f"{name}: {arrived[number]} in, {ways}"
         elif isinstance(device, Nic):
             received = sum(port.received_frames for port in ports)
-            answers = device.acks_sent + device.naks_sent
+            answers = device.transmit_acks + device.transmit_naks
             lost_answers = lost - (arrived[number] - received)
             if not 0 <= lost_answers <= answers:
                 yield f"{name}: {lost_answers} of {answers} answers lost"

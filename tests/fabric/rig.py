@@ -376,7 +376,7 @@ class Fabric:
             data = sum(pair.high_psn for pair in nic.pairs) - self._first_psns[nic.number]
             data += sum(port.retransmitted for port in nic.ports())
             waiting = sum(len(queued(port)) for port in nic.ports())
-            answers = nic.acks_sent + nic.naks_sent + nic.np_cnp_sent - waiting
+            answers = nic.transmit_acks + nic.transmit_naks + nic.np_cnp_sent - waiting
             lost = data + answers - sum(port.sent_frames for port in nic.ports())
             if not self.reads and not 0 <= lost <= sum(port.lost_link_down for port in nic.ports()):
                 found.append(f"nic {nic.number}: {data} packets, {answers} answers, {lost} lost")

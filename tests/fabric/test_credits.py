@@ -98,7 +98,7 @@ def test_nobody_may_send_what_the_receiver_has_no_room_for(policy: str) -> None:
     while fabric.run_events(500):
         assert beyond(fabric) == []
     assert fabric.total("port_dropped_frames") == 0
-    assert fabric.total("port_xmit_wait_ps") > 0
+    assert fabric.total("port_transmit_wait_ps") > 0
     assert fabric.total("nic_retransmitted_frames") == 0
     assert all(len(fabric.deliveries(connection)) == 1 for connection in range(len(incast)))
     assert fabric.broken(at_rest=True) == []
@@ -145,7 +145,7 @@ def test_a_slow_way_to_memory_holds_up_its_leaf_without_a_pause() -> None:
     first_ps = 2 * (4_194 * 20 + 500_000)
     assert fabric.deliveries(0)[0].time_ps == first_ps + 1000 * 327_680
     assert fabric.total("port_dropped_frames") == 0
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
 
 
 def test_a_run_goes_on_from_its_state() -> None:

@@ -36,7 +36,7 @@ def test_incast_of_16_mib_ends_with_the_simulators_and_pauses_but_drops_nothing(
     share, pool = (1, "64MB") if emu.is_compiled() else (32, "5MB")
     fabric = incast(16 * MIB // share, switch={"buffer": {"pool": pool}})
     assert 5_431_000_000 * 0.99 / share < end_ps(fabric) < 5_464_000_000 * 1.01 / share + 3_000_000
-    assert fabric.total("pfc_sent_frames") > 0
+    assert fabric.total("pfc_transmit_xoff_frames") > 0
     assert fabric.congestion_drops() == 0
     assert fabric.nics[0].delivered_bytes == 16 * 16 * MIB // share
     assert fabric.broken(at_rest=True, lossless=True) == []
@@ -78,7 +78,7 @@ def test_a_sender_is_stopped_exactly_above_xoff_and_resumed_exactly_below_xon() 
 
 def test_a_buffer_that_holds_everything_pauses_nobody() -> None:
     fabric = incast(MIB // 8, switch={"buffer": {"pool": "1GB"}})
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
     assert fabric.congestion_drops() == 0
     assert fabric.broken(at_rest=True, lossless=True) == []
 
@@ -92,7 +92,7 @@ def test_without_pfc_and_with_a_small_buffer_frames_are_lost_and_every_byte_arri
     )
     assert fabric.total("port_dropped_frames", "no_shared_room") > 0
     assert fabric.total("port_dropped_frames", "headroom_overrun") == 0
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
     assert fabric.total("nic_retransmitted_frames") > 0
     assert fabric.nics[0].delivered_bytes == 16 * MIB // 4
     assert [len(fabric.deliveries(connection)) for connection in range(16)] == [1] * 16

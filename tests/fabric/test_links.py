@@ -74,7 +74,7 @@ def test_what_is_in_the_ingress_pipeline_has_arrived() -> None:
 def test_nothing_is_sent_while_a_link_is_down_and_everything_once_it_is_up() -> None:
     fabric = flapped(0, 2_000_000)
     fabric.run(2_000_000)
-    assert fabric.total("port_sent_frames") == 0
+    assert fabric.total("port_transmit_frames") == 0
     assert fabric.broken() == []
     fabric.run()
     # Lossless classes are held while a pause could still be on its way: a frame of 4,198 B in progress at the

@@ -53,7 +53,7 @@ CASES: dict[str, tuple[dict[str, Any], Look, object, object]] = {
     ),
     "link_flap": (
         {"target": "rtsw-0:ctsw-0", "for": None, "down": "2us", "up": "8us", "flaps": 4},
-        lambda one: one.counted("port_downs", "ctsw-0", "rtsw-0"),
+        lambda one: one.counted("port_link_downed", "ctsw-0", "rtsw-0"),
         3,
         4,
     ),

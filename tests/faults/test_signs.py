@@ -36,7 +36,7 @@ SIGNS: dict[str, tuple[dict[str, Any], dict[str, Any], Look]] = {
     "alpha_drift": (
         {"target": "rtsw-0", "alpha": "1/256"},
         {"switch": {"buffer": {"pool": "64MiB"}}},
-        lambda one: one.counted("pfc_stops", "rtsw-0"),
+        lambda one: one.counted("pfc_transmit_transitions", "rtsw-0"),
     ),
     "ecn_drift": (
         {"target": "rtsw-0", "kmin": "1KB", "kmax": "2KB"},
@@ -78,7 +78,7 @@ def test_a_port_without_pfc_tells_nobody_to_stop() -> None:
     told = []
     for us in (20, 60, 90):
         drifted.to(us)
-        told.append(drifted.counted("pfc_sent_frames", "rtsw-0", "nic-0-0"))
+        told.append(drifted.counted("pfc_transmit_xoff_frames", "rtsw-0", "nic-0-0"))
     assert told[0] == told[1] < told[2]
 
 
@@ -98,7 +98,9 @@ def sent_towards(one: Broken, times_us: tuple[int, ...]) -> list[tuple[int, int]
     totals = []
     for us in times_us:
         one.to(us)
-        totals.append([one.counted("port_sent_data_bytes", "rtsw-0", peer) for peer in ("ctsw-0", "ctsw-1")])
+        totals.append(
+            [one.counted("port_transmit_payload_bytes", "rtsw-0", peer) for peer in ("ctsw-0", "ctsw-1")]
+        )
     return [(after[0] - before[0], after[1] - before[1]) for before, after in pairwise(totals)]
 
 
@@ -133,7 +135,7 @@ def test_a_modular_spine_with_a_small_credit_window_sends_at_a_fraction_of_its_r
     sent = []
     for us in (30, 40, 60, 90, 130):
         drifted.to(us)
-        sent.append(drifted.counted("port_sent_data_bytes", "ctsw-0"))
+        sent.append(drifted.counted("port_transmit_payload_bytes", "ctsw-0"))
     # What was granted before the drift is sent still; 100 Gbit/s are 250,000 bytes in 20 us.
     assert sent[2] - sent[1] < 50_000
     assert sent[4] - sent[3] > 400_000

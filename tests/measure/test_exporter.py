@@ -19,8 +19,8 @@ from emu.runtime.pages.metrics_page import Discovery, Exporter
 from tests.measure.test_exposition import check_format
 from tests.runtime.patience import PATIENCE_S, fetched
 
-DEVICES = [("rtsw-0", [Series("port_sent_bytes", 0), Series("pfc_paused_ps", 0, 3)])]
-INFO = {"build": {"version": "0.1.0", "compiled": "no"}, "run": {"scenario": "tiny", "seed": "7"}}
+DEVICES = [("rtsw-0", [Series("port_transmit_bytes", 0), Series("pfc_paused_ps", 0, 3)])]
+INFO = {"build_info": {"version": "0.1.0", "compiled": "no"}, "run_info": {"scenario": "tiny", "seed": "7"}}
 
 
 @pytest.fixture(autouse=True)

@@ -40,9 +40,13 @@ def test_each_series_is_one_line_under_its_family() -> None:
         [
             (
                 "rtsw-0",
-                [Series("port_sent_bytes", 0), Series("pfc_paused_ps", 0, 3), Series("buffer_used_bytes")],
+                [
+                    Series("port_transmit_bytes", 0),
+                    Series("pfc_paused_ps", 0, 3),
+                    Series("buffer_used_bytes"),
+                ],
             ),
-            ("nic-0-0", [Series("port_sent_bytes", 0), Series("nic_out_of_sequence")]),
+            ("nic-0-0", [Series("port_transmit_bytes", 0), Series("nic_out_of_sequence")]),
         ]
     )
     assert check_format(exposition.render(tally_of([[84, 1_167_760, 7], [4194, 2]])).decode()) == {
@@ -55,7 +59,7 @@ def test_each_series_is_one_line_under_its_family() -> None:
 
 
 def test_series_of_an_unused_priority_shows_up_once_it_is_not_zero() -> None:
-    series = [Series("pfc_sent_frames", 0, priority) for priority in range(8)]
+    series = [Series("pfc_transmit_xoff_frames", 0, priority) for priority in range(8)]
     exposition = Exposition([("rtsw-0", series)], priorities=(3, 6))
     quiet = check_format(exposition.render(tally_of([[0] * 8])).decode())
     assert [name[-3] for name in quiet] == ["3", "6"]
@@ -64,7 +68,7 @@ def test_series_of_an_unused_priority_shows_up_once_it_is_not_zero() -> None:
 
 
 def test_a_page_has_the_values_of_its_own_scrape() -> None:
-    ports = [Series("port_sent_bytes", 0), Series("port_sent_bytes", 1), Series("queue_bytes", 0, 5)]
+    ports = [Series("port_transmit_bytes", 0), Series("port_transmit_bytes", 1), Series("queue_bytes", 0, 5)]
     exposition = Exposition([("rtsw-0", ports), ("rtsw-1", ports)], priorities=(3,))
     name = "emu_port_transmit_bytes_total"
     labels = [f'{name}{{device="rtsw-{at}",port="{port}"}}' for at in (0, 1) for port in (0, 1)]
@@ -76,7 +80,7 @@ def test_a_page_has_the_values_of_its_own_scrape() -> None:
 
 
 def test_family_without_a_line_is_left_out() -> None:
-    exposition = Exposition([("rtsw-0", [Series("pfc_sent_frames", 0, 1)])], priorities=(3,))
+    exposition = Exposition([("rtsw-0", [Series("pfc_transmit_xoff_frames", 0, 1)])], priorities=(3,))
     assert exposition.render(tally_of([[0]])) == b""
 
 
@@ -87,7 +91,9 @@ def test_series_that_is_not_declared_is_refused() -> None:
 
 @pytest.mark.soak
 def test_ten_thousand_series_are_rendered_within_a_scrape() -> None:
-    devices = [(f"rtsw-{at}", [Series("port_sent_bytes", port) for port in range(100)]) for at in range(100)]
+    devices = [
+        (f"rtsw-{at}", [Series("port_transmit_bytes", port) for port in range(100)]) for at in range(100)
+    ]
     exposition = Exposition(devices)
     took_s = []
     text = b""

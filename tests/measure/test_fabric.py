@@ -15,8 +15,8 @@ UP = (2, 3)
 def test_each_direction_of_a_link_is_what_its_sender_counted() -> None:
     topology = fabric()
     counters: list[Counter] = [
-        ("port_sent_bytes", 2, -1, "", 1_250_000),
-        ("port_sent_data_bytes", 2, -1, "", 1_200_000),
+        ("port_transmit_bytes", 2, -1, "", 1_250_000),
+        ("port_transmit_payload_bytes", 2, -1, "", 1_200_000),
         ("pfc_paused_ps", 2, 3, "", 250_000_000),
         ("pfc_paused_ps", 2, 6, "", 100_000_000),
     ]
@@ -61,8 +61,8 @@ def test_congestion_drops_are_told_apart() -> None:
 def test_imbalance_counts_idle_members() -> None:
     topology = fabric()
     records = [
-        record(topology, "rtsw-0", [("port_sent_data_bytes", UP[0], -1, "", 300)]),
-        record(topology, "rtsw-1", [("port_sent_data_bytes", port, -1, "", 100) for port in range(4)]),
+        record(topology, "rtsw-0", [("port_transmit_payload_bytes", UP[0], -1, "", 300)]),
+        record(topology, "rtsw-1", [("port_transmit_payload_bytes", port, -1, "", 100) for port in range(4)]),
     ]
     rows = fabric_of(topology, Counts(records), MS_PS).uplinks
     assert [(row.switch, row.members, row.idle, row.max_over_mean, row.data_bytes) for row in rows] == [
@@ -79,7 +79,9 @@ def test_imbalance_of_silent_uplinks_is_unknown() -> None:
 def test_groups_that_do_not_lead_up_are_listed_where_they_carried_payload() -> None:
     cables = [("nic-0", "left"), ("nic-1", "right"), ("left", "right"), ("left", "right"), ("left", "right")]
     topology = build_topology(scenario(graph(cables)))
-    counters: list[Counter] = [("port_sent_data_bytes", port, -1, "", port * 1000) for port in (0, 1, 2)]
+    counters: list[Counter] = [
+        ("port_transmit_payload_bytes", port, -1, "", port * 1000) for port in (0, 1, 2)
+    ]
     found = fabric_of(topology, Counts([record(topology, "left", counters)]), MS_PS)
     (row,) = found.groups
     assert (row.switch, row.members, row.idle) == ("left", 3, 1)
@@ -90,7 +92,7 @@ def test_groups_that_do_not_lead_up_are_listed_where_they_carried_payload() -> N
 
 def test_uplinks_are_no_other_group() -> None:
     topology = fabric()
-    counters: list[Counter] = [("port_sent_data_bytes", port, -1, "", 1000) for port in UP]
+    counters: list[Counter] = [("port_transmit_payload_bytes", port, -1, "", 1000) for port in UP]
     found = fabric_of(topology, Counts([record(topology, "rtsw-0", counters)]), MS_PS)
     assert found.groups == []
 
@@ -157,11 +159,11 @@ def test_a_counter_that_stayed_at_zero_is_named_and_takes_no_room() -> None:
     topology = fabric()
     counters: list[Counter] = [
         ("port_dropped_frames", 0, -1, "no_route", 0),
-        ("pfc_sent_frames", 0, 3, "", 0),
-        ("pfc_sent_frames", 1, 3, "", 2),
+        ("pfc_transmit_xoff_frames", 0, 3, "", 0),
+        ("pfc_transmit_xoff_frames", 1, 3, "", 2),
     ]
     counts = Counts([record(topology, "rtsw-0", counters)])
     assert counts.of_reason == {"no_route": 0}
-    assert counts.of_metric == {"port_dropped_frames": 0, "pfc_sent_frames": 2}
+    assert counts.of_metric == {"port_dropped_frames": 0, "pfc_transmit_xoff_frames": 2}
     number = topology.node_named("rtsw-0").number
-    assert counts.of_port == {("pfc_sent_frames", number, 1): 2}
+    assert counts.of_port == {("pfc_transmit_xoff_frames", number, 1): 2}

@@ -1,12 +1,13 @@
 """Is there one declaration of every series, and does the documentation say the same?"""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
 from actors.kernel.device import Series
-from emu.measure.series.metric import Kind, Metric, Unit
+from emu.measure.series.metric import PORT, PRIORITY, REASON, Kind, Metric, Unit
 from emu.measure.series.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
@@ -17,8 +18,12 @@ from emu.measure.series.metrics import (
     markdown,
     seconds,
 )
+from emu.measure.tables.tables import ports_csv
+from tests.measure import handmade
 
 ROOT = Path(__file__).parents[2]
+MEMBERS = "emu_routing_group_member_payload_bytes_total"
+BY_DEVICE = (("device",), PORT, PRIORITY, REASON)
 
 
 def test_names_and_keys_are_unique() -> None:
@@ -32,9 +37,40 @@ def test_name_follows_the_conventions_of_prometheus(metric: Metric) -> None:
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     assert not re.search(r"_(ps|ns|us|ms|bits|kb|total_total)(_|$)", metric.name)
     if metric.unit is Unit.BYTES:
-        assert "bytes" in metric.name
+        assert re.search(r"_bytes(_total)?$", metric.name)
+    if metric.unit is Unit.BYTES_PER_SECOND:
+        assert metric.name.endswith("_bytes_per_second")
     if metric.unit is Unit.PS:
         assert "seconds" in metric.name
+
+
+def test_a_counter_has_one_name_in_ports_csv_and_in_prometheus() -> None:
+    in_prometheus = set()
+    for metric in METRICS:
+        plain = metric.name.removeprefix("emu_").removesuffix("_total")
+        if set(PORT) <= set(metric.labels) and metric.name not in ("emu_port_info", MEMBERS):
+            reasons = DROP_REASONS if metric.labels == REASON else [""]
+            in_prometheus |= {f"{plain}_{reason}".rstrip("_") for reason in reasons}
+    header = ports_csv(handmade.fabric(), []).splitlines()[0].split(",")[6:]
+    assert {re.sub("_ps$", "_seconds", column) for column in header} == in_prometheus
+    assert len(header) > 30
+
+
+def test_devices_and_diagnosis_know_no_other_name() -> None:
+    """Every text of their sources that looks like the name of a series is one, or the beginning of one."""
+    families = sorted({metric.key.partition("_")[0] for metric in METRICS if metric.labels in BY_DEVICE})
+    looks = re.compile(
+        rf"({'|'.join(families)})(_[a-z]+)*_(bytes|frames|ps|pauses|stops|storms|err|downs|downed)"
+    )
+    sources = [*ROOT.glob("actors/*/counters.py"), *ROOT.glob("actors/*/counting.py")]
+    sources += [*ROOT.glob("emu/diagnosis/*.py"), *ROOT.glob("emu/measure/summary/*.py")]
+    named = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and looks.fullmatch(node.value):
+                named.add(node.value)
+    assert named <= set(METRIC_OF), named - set(METRIC_OF)
+    assert len(named) > 20
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.key)

@@ -19,7 +19,7 @@ from tests.measure.prometheus import INSTALLED, Prometheus
 
 ROOT = Path(__file__).resolve().parents[2]
 US = 1_000_000
-SERIES = {0: [Series("port_sent_frames", 1, -1, ""), Series("pfc_paused_ps", 1, 3, "")], 1: []}
+SERIES = {0: [Series("port_transmit_frames", 1, -1, ""), Series("pfc_paused_ps", 1, 3, "")], 1: []}
 
 
 def test_a_value_is_written_where_it_changes_and_the_sample_before() -> None:
@@ -94,7 +94,7 @@ def test_prometheus_answers_with_what_was_counted_at_a_virtual_time(
                 (names[number], str(series.port)): str(sample.counters[number][place])
                 for number, of_device in reader.series.items()
                 for place, series in enumerate(of_device)
-                if series.metric == "port_sent_bytes" and samples[-1].counters[number][place]
+                if series.metric == "port_transmit_bytes" and samples[-1].counters[number][place]
             }
             assert found == counted
         (clock,) = ask(server, "emu_virtual_seconds_total", 946_684_800 + samples[-1].virtual_ps / US)

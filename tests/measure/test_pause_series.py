@@ -41,26 +41,26 @@ def test_what_one_end_tells_the_other_obeys_as_often_and_as_long(result: api.Res
         for port, end in enumerate(topology.ports(switch)):
             mine, peers = records[switch], records[end.peer]
             for priority in range(8):
-                told = value(mine, "pfc_stops", port, priority)
-                assert told == value(peers, "pfc_pauses", end.peer_port, priority)
-                stopped_ps = value(mine, "pfc_stopped_ps", port, priority)
+                told = value(mine, "pfc_transmit_transitions", port, priority)
+                assert told == value(peers, "pfc_receive_transitions", end.peer_port, priority)
+                stopped_ps = value(mine, "pfc_transmit_paused_ps", port, priority)
                 # Both frames of a pause take as long to fly and to be obeyed, so the spans are equal.
                 assert stopped_ps == value(peers, "pfc_paused_ps", end.peer_port, priority)
                 assert (stopped_ps > 0) == (told > 0)
-                assert told <= value(mine, "pfc_sent_frames", port, priority)
-                assert told == value(mine, "pfc_resumed_frames", port, priority)
-                assert told == value(peers, "pfc_received_resumes", end.peer_port, priority)
+                assert told <= value(mine, "pfc_transmit_xoff_frames", port, priority)
+                assert told == value(mine, "pfc_transmit_xon_frames", port, priority)
+                assert told == value(peers, "pfc_receive_xon_frames", end.peer_port, priority)
                 stops += told
     assert stops > 3
 
 
 def test_a_reminder_is_no_transition(result: api.Result) -> None:
-    counted = {"pfc_stops": 0, "pfc_sent_frames": 0}
+    counted = {"pfc_transmit_transitions": 0, "pfc_transmit_xoff_frames": 0}
     for record in result.outcome.devices:
         for series, count in zip(record.series, record.counters, strict=True):
             if series.metric in counted:
                 counted[series.metric] += count
-    assert 0 < counted["pfc_stops"] < counted["pfc_sent_frames"]
+    assert 0 < counted["pfc_transmit_transitions"] < counted["pfc_transmit_xoff_frames"]
 
 
 def test_a_pause_that_goes_on_is_counted_up_to_now() -> None:
@@ -71,8 +71,8 @@ def test_a_pause_that_goes_on_is_counted_up_to_now() -> None:
     nic = topology.node_named("nic-0-0").number
     record = result.outcome.devices[nic]
     assert result.outcome.virtual_ps == 200_000_000
-    assert value(record, "pfc_stops", 0, 3) == 1
-    assert value(record, "pfc_stopped_ps", 0, 3) == 190_000_000
+    assert value(record, "pfc_transmit_transitions", 0, 3) == 1
+    assert value(record, "pfc_transmit_paused_ps", 0, 3) == 190_000_000
 
 
 def test_a_link_that_goes_down_ends_what_was_told() -> None:
@@ -84,5 +84,5 @@ def test_a_link_that_goes_down_ends_what_was_told() -> None:
     result = api.run(INCAST | {"faults": faults, "run": run}, local=True)
     topology = build_topology(api.load(INCAST).scenario)
     record = result.outcome.devices[topology.node_named("nic-0-0").number]
-    assert value(record, "pfc_stops", 0, 3) == 2
-    assert value(record, "pfc_stopped_ps", 0, 3) == (40 + 40) * 1_000_000
+    assert value(record, "pfc_transmit_transitions", 0, 3) == 2
+    assert value(record, "pfc_transmit_paused_ps", 0, 3) == (40 + 40) * 1_000_000

@@ -37,7 +37,7 @@ def test_busiest_and_most_paused_links_are_five_and_leave_out_the_idle() -> None
         record(
             topology,
             name,
-            [("port_sent_bytes", port, -1, "", 1000 * (port + 1)) for port in range(4)]
+            [("port_transmit_bytes", port, -1, "", 1000 * (port + 1)) for port in range(4)]
             + [("pfc_paused_ps", 0, 3, "", paused_ps)],
         )
         for name, paused_ps in (("rtsw-0", 5), ("rtsw-1", 7))
@@ -164,7 +164,7 @@ def test_closing_lines_have_a_line_for_each_story() -> None:
         record(
             topology,
             "rtsw-0",
-            [("port_sent_bytes", 2, -1, "", 5000), ("port_sent_data_bytes", 2, -1, "", 4096)],
+            [("port_transmit_bytes", 2, -1, "", 5000), ("port_transmit_payload_bytes", 2, -1, "", 4096)],
         ),
     ]
     one = summary(

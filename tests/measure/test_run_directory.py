@@ -21,7 +21,11 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
     """A small run with two sync points."""
     topology = fabric()
     records = [
-        record(topology, "rtsw-0", [("port_sent_bytes", 2, -1, "", 84), ("pfc_sent_frames", 2, 3, "", 2)]),
+        record(
+            topology,
+            "rtsw-0",
+            [("port_transmit_bytes", 2, -1, "", 84), ("pfc_transmit_xoff_frames", 2, 3, "", 2)],
+        ),
         record(topology, "controller", results=DONE),
     ]
     one = summary(records, [all_reduce_plan()], digest=digest)
@@ -132,9 +136,9 @@ def test_ports_are_rows_with_counters_summed_over_priorities(tmp_path: Path) -> 
         ("rtsw-0", "2", "ctsw-0"),
         ("rtsw-0", "3", "ctsw-1"),
     ]
-    assert (ports[2]["port_sent_bytes"], ports[2]["pfc_sent_frames"]) == ("84", "2")
+    assert (ports[2]["port_transmit_bytes"], ports[2]["pfc_transmit_xoff_frames"]) == ("84", "2")
     assert (ports[2]["link"], ports[2]["rate_bps"]) == ("rtsw-0:ctsw-0", "100000000000")
-    assert ports[3]["port_sent_bytes"] == ""
+    assert ports[3]["port_transmit_bytes"] == ""
 
 
 def test_collectives_and_flows_are_rows(tmp_path: Path) -> None:

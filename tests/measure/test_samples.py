@@ -19,7 +19,10 @@ from emu.measure.run_directory.samples import (
     series_line,
 )
 
-SERIES = {4: [Series("port_sent_bytes", 0), Series("port_sent_bytes", 1)], 9: [Series("nic_acks_sent")]}
+SERIES = {
+    4: [Series("port_transmit_bytes", 0), Series("port_transmit_bytes", 1)],
+    9: [Series("nic_transmit_acks")],
+}
 
 counters = st.fixed_dictionaries(
     {
@@ -40,8 +43,8 @@ def test_samples_read_back_as_written(
     reader = SampleReader(path)
     assert list(reader) == samples
     assert [(one.metric, one.port) for one in reader.series[4]] == [
-        ("port_sent_bytes", 0),
-        ("port_sent_bytes", 1),
+        ("port_transmit_bytes", 0),
+        ("port_transmit_bytes", 1),
     ]
 
 

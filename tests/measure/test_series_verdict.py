@@ -23,7 +23,7 @@ LEAF = TOPOLOGY.node_named("rtsw-0").number
 SPINE = TOPOLOGY.node_named("ctsw-1").number
 UP = next(at for at, end in enumerate(TOPOLOGY.ports(LEAF)) if end.peer == SPINE)
 LAYOUT = [
-    Series("port_sent_bytes", UP),
+    Series("port_transmit_bytes", UP),
     Series("port_dropped_frames", UP, -1, "no_shared_room"),
     Series("port_dropped_frames", UP, -1, "link_down"),
     Series("buffer_used_bytes"),
@@ -187,7 +187,7 @@ def operations(*rows: tuple[int, int, int]) -> dict[str, Job]:
     )}  # fmt: skip
 
 
-BUSBW = "emu_collective_bus_bandwidth_bytes"
+BUSBW = "emu_collective_bus_bandwidth_bytes_per_second"
 SLOWED = operations((0, 100, 100), (100, 200, 90), (200, 350, 40), (350, 450, 96), (450, 700, 30))
 
 

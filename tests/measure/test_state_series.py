@@ -129,7 +129,7 @@ def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_t
         "expect": [],
     }
     api.run("scenarios/nic/slow_receiver.yaml", overrides=overrides, local=True, out=tmp_path / "run")
-    metrics = ("voq_bytes", "voq_peak_bytes", "nic_receive_bytes", "nic_receive_peak_bytes")
+    metrics = ("voq_bytes", "voq_peak_bytes", "nic_receive_buffer_bytes", "nic_receive_buffer_peak_bytes")
     samples = sampled(tmp_path / "run", *metrics)
     for depth, peak in (metrics[:2], metrics[2:]):
         assert all(one[depth][number] <= one[peak][number] for one in samples for number in one[depth])
@@ -155,7 +155,7 @@ def test_collectives_have_the_labels_of_nccl_inspector_and_the_numbers_of_the_su
     done = len(plan().blueprint.plan.jobs[0].operations)
     assert end["collectives"] == [(labels, done)]
     assert end["collective_exec_time_ps"] == [(labels, last.end_ps - last.start_ps)]
-    assert end["collective_bus_bandwidth_bytes"] == [(labels, last.busbw // 8)]
+    assert end["collective_bus_bandwidth_bytes_per_second"] == [(labels, last.busbw // 8)]
     assert end["job_operations"] == [(("ring",), done)]
     assert (end["job_running"], end["job_failed"]) == ([(("ring",), 0)], [(("ring",), 0)])
 
@@ -210,11 +210,13 @@ def test_every_member_of_every_group_has_its_load() -> None:
     rows, made = state_at_end("scenarios/start/tiny_all_reduce.yaml")
     topology = made.topology
     result = api.run("scenarios/start/tiny_all_reduce.yaml", local=True)
-    members = {(device, peer): value for (device, _, _, peer, _), value in rows["group_member_bytes"]}
+    members = {
+        (device, peer): value for (device, _, _, peer, _), value in rows["routing_group_member_payload_bytes"]
+    }
     for row in result.summary.fabric.uplinks:
         for peer, load in zip(row.towards, row.loads, strict=True):
             assert members[row.switch, peer] == load
-    groups = {(device, group) for (device, group, *_), _ in rows["group_member_bytes"]}
+    groups = {(device, group) for (device, group, *_), _ in rows["routing_group_member_payload_bytes"]}
     assert groups == {(topology.nodes[leaf].name, "2-3") for leaf in topology.switches[:2]}
 
 

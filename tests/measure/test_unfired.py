@@ -18,7 +18,7 @@ def unfired(**changes: Any) -> list[str]:
         record(
             topology,
             "rtsw-0",
-            [("port_sent_data_bytes", 2, -1, "", 1), ("pfc_sent_frames", 0, 3, "", 1)],
+            [("port_transmit_payload_bytes", 2, -1, "", 1), ("pfc_transmit_xoff_frames", 0, 3, "", 1)],
         ),
     ]
     return [one.feature for one in summary(records, [all_reduce_plan()], MS_PS, **changes).never_fired]
@@ -56,12 +56,15 @@ def test_repair_of_what_is_up_is_named() -> None:
 
 
 IDLE: dict[str, tuple[dict[str, Any], tuple[str, int, int, str, int]]] = {
-    "pause_loss": ({"target": "rtsw-0"}, ("pfc_sent_frames", 0, 3, "", 1)),
+    "pause_loss": ({"target": "rtsw-0"}, ("pfc_transmit_xoff_frames", 0, 3, "", 1)),
     "headroom_drift": ({"target": "rtsw-0", "headroom": "0B"}, ("headroom_peak_bytes", 0, 3, "", 1)),
     "alpha_drift": ({"target": "rtsw-0", "alpha": "1"}, ("port_dropped_frames", 0, -1, "no_shared_room", 1)),
-    "pfc_drift": ({"target": "rtsw-0/0"}, ("pfc_sent_frames", 0, 3, "", 1)),
-    "hash_seed_drift": ({"target": "rtsw-0", "seed": 7}, ("port_sent_data_bytes", 2, -1, "", 1)),
-    "hash_fields_drift": ({"target": "rtsw-0", "policy": "ecmp"}, ("port_sent_data_bytes", 3, -1, "", 1)),
+    "pfc_drift": ({"target": "rtsw-0/0"}, ("pfc_transmit_xoff_frames", 0, 3, "", 1)),
+    "hash_seed_drift": ({"target": "rtsw-0", "seed": 7}, ("port_transmit_payload_bytes", 2, -1, "", 1)),
+    "hash_fields_drift": (
+        {"target": "rtsw-0", "policy": "ecmp"},
+        ("port_transmit_payload_bytes", 3, -1, "", 1),
+    ),
     "gpu_slow": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
     "gpu_hung": ({"target": "gpu-0-0"}, ("gpu_copies", -1, -1, "", 1)),
 }
@@ -109,8 +112,8 @@ def test_profile_of_groups_and_queues_that_nothing_came_near_is_named() -> None:
     assert unfired(switch=switch) == ["switch.ecn", "switch.buffer.profiles[0]", "switch.ecn.profiles[0]"]
     topology = fabric()
     used = [
-        ("port_sent_data_bytes", 2, -1, "", 1),
-        ("pfc_sent_frames", 0, 3, "", 1),
+        ("port_transmit_payload_bytes", 2, -1, "", 1),
+        ("pfc_transmit_xoff_frames", 0, 3, "", 1),
         ("ingress_peak_bytes", 0, 5, "", 4158),
         ("queue_marked_frames", 2, 5, "", 1),
     ]
@@ -175,13 +178,13 @@ def test_transport_that_had_nothing_to_do_is_named() -> None:
 def test_transport_that_had_something_to_do_is_not_named() -> None:
     topology = fabric()
     counted = [("nic_out_of_sequence", -1, -1, "", 1), ("nic_roce_adp_retrans", -1, -1, "", 1)]
-    counted += [("nic_out_of_buffer", -1, -1, "", 1), ("nic_failovers", -1, -1, "", 1)]
+    counted += [("nic_out_of_buffer", -1, -1, "", 1), ("nic_bond_failovers", -1, -1, "", 1)]
     records = [
         record(topology, "controller", results=DONE),
         record(
             topology,
             "rtsw-0",
-            [("port_sent_data_bytes", 2, -1, "", 1), ("pfc_sent_frames", 0, 3, "", 1)],
+            [("port_transmit_payload_bytes", 2, -1, "", 1), ("pfc_transmit_xoff_frames", 0, 3, "", 1)],
         ),
         record(topology, "nic-0-0", counted),
     ]

@@ -54,7 +54,7 @@ def test_a_lost_port_is_no_timeout_and_no_lost_message(at_us: int) -> None:
         assert [d.size_bytes for d in fabric.deliveries(connection)] == [2**18] * 4
         assert [done.status for done in fabric.completions(connection)] == [0] * 4
     assert fabric.total("nic_local_ack_timeout_err") == 0
-    assert fabric.nics[0].failovers == 2
+    assert fabric.nics[0].bond_failovers == 2
     assert fabric.broken(at_rest=True) == []
 
 
@@ -125,7 +125,7 @@ def test_a_port_that_the_peer_lost_on_one_plane_is_no_timeout_and_no_lost_messag
     assert [pair.port for pair in fabric.nics[0].pairs] == [0, 1, 0, 1]
     fabric.run((at_us + 5) * US + 1)
     assert [pair.port for pair in fabric.nics[0].pairs] == [1, 1, 1, 1]
-    assert fabric.nics[0].failovers == 2
+    assert fabric.nics[0].bond_failovers == 2
     fabric.run()
     for connection in range(4):
         assert [d.size_bytes for d in fabric.deliveries(connection)] == [2**18] * 8

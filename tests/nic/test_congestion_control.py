@@ -203,7 +203,7 @@ def test_delay_alone_keeps_the_queue_of_two_senders_short(algorithm: str) -> Non
         held.append(queue.held_bytes)
     # 10 us of delay at 400G are 500 kB; 2 us of it are the links.
     assert sum(held) / len(held) < 500_000
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
     fabric.run()
     assert fabric.broken(at_rest=True) == []
 

@@ -57,7 +57,7 @@ def test_without_loss_each_packet_travels_once() -> None:
     fabric.run()
     first = fabric.pair(fabric.connections[0]).una_psn - 5
     assert [psn for _, psn, _ in tap.seen] == [(first + place) % 2**24 for place in range(5)]
-    assert fabric.nics[1].acks_sent == 5
+    assert fabric.nics[1].transmit_acks == 5
     check_at_rest(fabric)
 
 
@@ -73,7 +73,7 @@ def test_the_loss_of_any_one_packet_is_repaired(lost: int) -> None:
     sender, receiver = fabric.nics
     # The last packet has none behind it that would show the gap: only the timer finds that one.
     last = lost == 4
-    assert receiver.naks_sent == sender.packet_seq_err == (0 if last else 1)
+    assert receiver.transmit_naks == sender.packet_seq_err == (0 if last else 1)
     assert sender.local_ack_timeout_err == (1 if last else 0)
     assert receiver.out_of_sequence == 4 - lost
     assert sum(port.retransmitted for port in sender.ports()) == 5 - lost
@@ -115,7 +115,7 @@ def test_a_gap_is_reported_once_and_a_second_loss_of_the_packet_waits_for_the_ti
     fabric.post(0, 0, 6 * 4096)
     fabric.run()
     sender, receiver = fabric.nics
-    assert (receiver.naks_sent, sender.packet_seq_err, sender.local_ack_timeout_err) == (1, 1, 1)
+    assert (receiver.transmit_naks, sender.packet_seq_err, sender.local_ack_timeout_err) == (1, 1, 1)
     assert receiver.out_of_sequence == 8
     check_at_rest(fabric)
 
@@ -126,7 +126,7 @@ def test_each_gap_is_reported() -> None:
     fabric.post(0, 0, 40 * 4096)
     fabric.run()
     sender, receiver = fabric.nics
-    assert receiver.naks_sent == sender.packet_seq_err == 3
+    assert receiver.transmit_naks == sender.packet_seq_err == 3
     assert sender.local_ack_timeout_err == 0
     check_at_rest(fabric)
 
@@ -137,7 +137,7 @@ def test_a_duplicate_is_acknowledged_again_and_not_delivered_again() -> None:
     fabric.post(0, 0, 4096, immediate=5)
     fabric.run()
     receiver = fabric.nics[1]
-    assert (receiver.duplicate_request, receiver.acks_sent) == (1, 2)
+    assert (receiver.duplicate_request, receiver.transmit_acks) == (1, 2)
     assert [(d.message, d.size_bytes) for d in fabric.deliveries(0)] == [(0, 4096)]
     assert statuses(fabric) == [(0, STATUS_SUCCESS)]
     assert len(fabric.completions(fabric.connections[0].reversed())) == 1
@@ -163,7 +163,7 @@ def test_an_acknowledgement_covers_several_packets_and_the_end_of_a_message_alwa
     fabric = two_nics(ack_every=ack_every)
     fabric.post(0, 0, 20 * 4096)
     fabric.run()
-    assert fabric.nics[1].acks_sent == acks
+    assert fabric.nics[1].transmit_acks == acks
     assert statuses(fabric) == [(0, STATUS_SUCCESS)]
     check_at_rest(fabric)
 

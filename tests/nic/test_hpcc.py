@@ -146,7 +146,7 @@ def test_two_flows_share_a_link_at_eta_with_next_to_no_queue() -> None:
     assert packets[0] / sum(packets) == pytest.approx(0.5, abs=0.03)
     assert utilisation == pytest.approx(0.95, abs=0.04)
     assert sum(queue) / len(queue) < 2 * PACKET
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
     assert fabric.congestion_drops() == 0
 
 

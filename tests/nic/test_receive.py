@@ -46,7 +46,7 @@ def test_memory_that_keeps_up_only_adds_its_own_time() -> None:
     (delivery,) = fabric.deliveries(0)
     # 99 packets of 1,106 bytes arrive after the first; the last takes 1024 x 8 / 504G more, rounded up.
     assert delivery.time_ps == FIRST_AT_PS + 99 * 1_106 * 20 + 16_254
-    assert fabric.total("pfc_sent_frames") == 0
+    assert fabric.total("pfc_transmit_xoff_frames") == 0
 
 
 XON = 46 * 1_086

@@ -214,4 +214,4 @@ def test_a_packet_for_a_queue_pair_that_is_not_here_is_refused_though_its_low_bi
         fabric.run()
         assert fabric.total("nic_unknown_qpn") == refused
         assert fabric.total("nic_delivered_bytes") == 100 * (1 - refused)
-        assert fabric.nics[1].acks_sent == 0
+        assert fabric.nics[1].transmit_acks == 0

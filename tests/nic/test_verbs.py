@@ -124,7 +124,7 @@ def test_a_read_takes_the_request_there_and_the_response_back() -> None:
     assert fabric.deliveries(0) == []
     completed = delivered + HOST_LINK_PS
     assert fabric.completions(0) == [Completion(completed, 0, 0, 0, 4096, COMPLETED_SEND, STATUS_SUCCESS)]
-    assert fabric.nics[1].acks_sent == 0
+    assert fabric.nics[1].transmit_acks == 0
 
 
 def test_a_read_of_three_packets_has_first_middle_and_last_with_consecutive_psns() -> None:

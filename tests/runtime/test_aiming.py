@@ -80,7 +80,7 @@ def sent_bytes(run: Path, from_ps: int, until_ps: int) -> dict[tuple[int, int], 
         (device, series.port): samples[until_ps][device][place] - samples[from_ps][device][place]
         for device, layout in reader.series.items()
         for place, series in enumerate(layout)
-        if series.metric == "port_sent_bytes"
+        if series.metric == "port_transmit_bytes"
     }
 
 

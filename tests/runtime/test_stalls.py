@@ -48,19 +48,19 @@ RUNS: dict[str, tuple[object, dict[str, object], str, str]] = {
     "a circle of pauses that are told again": (
         RING,
         {"switch.pfc.quanta": 200},
-        "pfc_sent_frames",
+        "pfc_transmit_xoff_frames",
         "a circle of pauses: ring-0 -> ring-1",
     ),
     "a storm that no watchdog sees": (
         fabric((0, 2)),
         {"faults": [STORM], "switch.pfc.quanta": 200},
-        "pfc_sent_frames",
+        "pfc_transmit_xoff_frames",
         "rtsw-1 waits for nic-2-0",
     ),
     "a storm whose watchdog goes on and on": (
         fabric((0, 2)),
         {"faults": [STORM], "switch.pfc.watchdog": WATCHDOG},
-        "pfc_sent_frames",
+        "pfc_transmit_xoff_frames",
         "nic-0-0 waits for nic-2-0",
     ),
     "timers of DCQCN whose acknowledgements never come": (

@@ -276,7 +276,7 @@ def test_a_storm_is_seen_where_all_that_waits_is_in_virtual_output_queues_and_dr
     fabric.run(16 * US)
     assert modular(fabric).waiting_frames() == []
     assert fabric.total("port_dropped_frames", "watchdog") == 11
-    assert fabric.total("pfc_storms") == 1
+    assert fabric.total("pfc_watchdog_storms") == 1
     assert (late.sent_ps, other.sent_ps) == (14 * US + 500_000, 4 * US + 100)
     assert modular(fabric).buffer.held_bytes == 0
     assert list(modular(fabric).ports[1].voq_bytes) == [0] * 8

@@ -41,7 +41,7 @@ def test_a_storm_drops_what_waits_and_what_comes_until_it_is_over() -> None:
     assert (late.sent_ps, quiet.sent_ps) == (14 * US + 500_000, 49 * US + 779_999)
     assert after.sent_ps == 50 * US + 280_001
     assert one.total("port_dropped_frames", "watchdog") == 6
-    assert one.total("pfc_storms") == 1
+    assert one.total("pfc_watchdog_storms") == 1
     assert one.congestion_drops() == 0
     assert one.switch("switch").buffer.held_bytes == 0
 
@@ -69,7 +69,7 @@ def test_a_storm_goes_on_after_a_snapshot(action: str, dropped: int) -> None:
     other.run()
     assert [frame.sent_ps > 0 for frame in waits] == [action == "forward"] * 2
     assert other.total("port_dropped_frames", "watchdog") == dropped
-    assert other.total("port_sent_frames") == 3 - dropped
+    assert other.total("port_transmit_frames") == 3 - dropped
 
 
 def test_other_classes_go_on_in_a_storm() -> None:
@@ -90,20 +90,20 @@ def test_a_pause_that_is_lifted_in_time_is_no_storm() -> None:
     frame = frame_arrives(one, 9 * US + 100, 0, 2)
     one.run()
     assert frame.sent_ps == 17 * US + 1
-    assert one.total("pfc_storms") == 0
+    assert one.total("pfc_watchdog_storms") == 0
 
 
 def test_a_stopped_queue_without_frames_is_no_storm() -> None:
     one = fabric()
     storm(one, 30 * US)
     one.run()
-    assert one.total("pfc_storms") == 0
+    assert one.total("pfc_watchdog_storms") == 0
 
 
 def test_without_a_watchdog_nothing_of_it_is_counted() -> None:
     one = Fabric(scenario(star(3)))
     metrics = {series.metric for device in one.devices() for series in device.series()}
-    assert "pfc_storms" not in metrics
+    assert "pfc_watchdog_storms" not in metrics
 
 
 def test_a_link_without_pfc_loses_and_the_others_stop() -> None:

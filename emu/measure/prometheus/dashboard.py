@@ -42,7 +42,7 @@ QUESTIONS: Final = (
     ),
     (
         "Bus bandwidth of the last collectives",
-        f"8 * emu_collective_bus_bandwidth_bytes{{{_RUN}}}",
+        f"8 * emu_collective_bus_bandwidth_bytes_per_second{{{_RUN}}}",
         "bps",
         "{{comm_name}} {{collective}} {{message_size}}",
     ),
@@ -113,6 +113,7 @@ _UNITS: Final = {
     Unit.FRAMES: "short",
     Unit.COUNT: "short",
     Unit.PPM: "percentunit",
+    Unit.BYTES_PER_SECOND: "Bps",
 }
 _RATES: Final = {
     Unit.BYTES: "Bps",
@@ -194,8 +195,6 @@ def _panel_of(metric: Metric) -> Panel:
     unit = _UNITS[metric.unit]
     if metric.kind is Kind.GAUGE or metric.name == CLOCK:
         expr = metric.name + chosen
-        if metric.name.endswith("_bandwidth_bytes"):
-            unit = _RATES[Unit.BYTES]
     else:
         unit = _RATES[metric.unit]
         expr = f"rate({metric.name}{chosen}[10s]) / on (instance) group_left () (rate({CLOCK}[10s]) > 0)"

@@ -27,6 +27,7 @@ class Unit(StrEnum):
     """Rendered in seconds."""
     PPM = "ppm"
     """Millionths; rendered as a ratio."""
+    BYTES_PER_SECOND = "bytes_per_second"
 
 
 DEVICE: Final = ("device",)
@@ -40,7 +41,7 @@ class Metric:
     """One family of series. `labels` are in the order in which they are rendered."""
 
     key: str
-    name: str
+    """The counter's one name: in devices, `ports.csv`, samples and diagnoses."""
     kind: Kind
     unit: Unit
     labels: tuple[str, ...]
@@ -48,12 +49,25 @@ class Metric:
     start: int = 0
     """Its value before anything happened."""
 
+    @property
+    def name(self) -> str:
+        """The name in Prometheus and in `expect`: that of the counter with prefix, base unit and `_total`."""
+        own, base = self.key, _BASE_UNIT.get(self.unit)
+        if base is not None:
+            assert own.endswith(f"_{self.unit.value}"), own
+            own = own.removesuffix(self.unit.value) + base
+        return f"emu_{own}_total" if self.kind is Kind.COUNTER else f"emu_{own}"
 
-def counter(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
+
+_BASE_UNIT: Final = {Unit.PS: "seconds", Unit.PPM: "ratio"}
+"""How Prometheus names what the emulator counts in integers of a smaller unit."""
+
+
+def counter(key: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
     """A series that only rises."""
-    return Metric(key, f"emu_{name}_total", Kind.COUNTER, unit, labels, text)
+    return Metric(key, Kind.COUNTER, unit, labels, text)
 
 
-def gauge(key: str, name: str, unit: Unit, labels: tuple[str, ...], text: str, start: int = 0) -> Metric:
+def gauge(key: str, unit: Unit, labels: tuple[str, ...], text: str, start: int = 0) -> Metric:
     """A series that may fall."""
-    return Metric(key, f"emu_{name}", Kind.GAUGE, unit, labels, text, start)
+    return Metric(key, Kind.GAUGE, unit, labels, text, start)

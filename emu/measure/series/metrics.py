@@ -3,8 +3,9 @@
 One declaration. The exporter, the tables of a run directory, the page `docs/metrics.md` and the tests all
 read it, so a series has one name, one unit and one line of help wherever it shows up.
 
-- `key` is how devices name a counter (`Series.metric`); the unit is its last word where the counter is not
-  plainly a count. `name` is the Prometheus name, in base units: bytes and seconds.
+- A counter has one name, its `key`: in devices (`Series.metric`), `ports.csv`, samples and diagnoses. The
+  unit is its last word where the counter is not plainly a count. The name in Prometheus and in `expect` is
+  made from it: `emu_` before it, base units (seconds for `ps`, ratio for `ppm`), `_total` behind a counter.
 - Inside, time is integer picoseconds; it becomes seconds, exactly and in decimal, when it is rendered
   (`seconds`), and nowhere else.
 - Labels are bounded: a device, one of its ports, one of eight priorities, one of the reasons listed here.
@@ -37,13 +38,11 @@ from emu.measure.series.metric import gauge as _gauge
 NIC_METRICS: Final[tuple[Metric, ...]] = (
     counter(
         "nic_out_of_sequence",
-        "nic_out_of_sequence",
         Unit.COUNT,
         DEVICE,
         "Packets that arrived with a sequence number other than the expected one.",
     ),
     counter(
-        "nic_packet_seq_err",
         "nic_packet_seq_err",
         Unit.COUNT,
         DEVICE,
@@ -51,13 +50,11 @@ NIC_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter(
         "nic_local_ack_timeout_err",
-        "nic_local_ack_timeout_err",
         Unit.COUNT,
         DEVICE,
         "Times the requester's acknowledgement timer expired.",
     ),
     counter(
-        "nic_duplicate_request",
         "nic_duplicate_request",
         Unit.COUNT,
         DEVICE,
@@ -65,16 +62,12 @@ NIC_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter(
         "nic_unknown_qpn",
-        "nic_unknown_qpn",
         Unit.COUNT,
         DEVICE,
         "Packets for a queue pair that the NIC does not have.",
     ),
+    counter("nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."),
     counter(
-        "nic_retransmitted_frames", "nic_retransmitted_frames", Unit.FRAMES, DEVICE, "Data frames sent again."
-    ),
-    counter(
-        "nic_roce_adp_retrans",
         "nic_roce_adp_retrans",
         Unit.COUNT,
         DEVICE,
@@ -82,13 +75,11 @@ NIC_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter(
         "nic_rx_icrc_encapsulated",
-        "nic_rx_icrc_encapsulated",
         Unit.FRAMES,
         DEVICE,
         "Data packets lost because their ICRC was wrong.",
     ),
     counter(
-        "nic_rnr_nak_retry_err",
         "nic_rnr_nak_retry_err",
         Unit.COUNT,
         DEVICE,
@@ -96,56 +87,48 @@ NIC_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter(
         "nic_out_of_buffer",
-        "nic_out_of_buffer",
         Unit.COUNT,
         DEVICE,
         "Packets refused because no receive was posted.",
     ),
     counter(
-        "nic_failovers",
         "nic_bond_failovers",
         Unit.COUNT,
         DEVICE,
         "Queue pairs that went on through another port because theirs was down.",
     ),
-    counter("nic_np_cnp_sent", "nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
+    counter("nic_np_cnp_sent", Unit.FRAMES, DEVICE, "CNPs sent by the receiver."),
     counter(
-        "nic_np_ecn_marked_roce_packets",
         "nic_np_ecn_marked_roce_packets",
         Unit.FRAMES,
         DEVICE,
         "Packets received that a switch had marked.",
     ),
-    counter("nic_rp_cnp_handled", "nic_rp_cnp_handled", Unit.FRAMES, DEVICE, "CNPs handled by the sender."),
-    counter("nic_acks_sent", "nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
-    counter("nic_naks_sent", "nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
+    counter("nic_rp_cnp_handled", Unit.FRAMES, DEVICE, "CNPs handled by the sender."),
+    counter("nic_transmit_acks", Unit.FRAMES, DEVICE, "Acknowledgements sent."),
+    counter("nic_transmit_naks", Unit.FRAMES, DEVICE, "NAKs sent."),
     counter(
-        "nic_delivered_bytes",
         "nic_delivered_bytes",
         Unit.BYTES,
         DEVICE,
         "Payload bytes that arrived in sequence.",
     ),
-    counter(
-        "nic_posted_bytes", "nic_posted_bytes", Unit.BYTES, DEVICE, "Payload bytes of posted work requests."
-    ),
+    counter("nic_posted_bytes", Unit.BYTES, DEVICE, "Payload bytes of posted work requests."),
 )
 """In the order in which families are rendered."""
 
 
 GPU_METRICS: Final[tuple[Metric, ...]] = (
-    counter("gpu_copies", "gpu_copies", Unit.COUNT, DEVICE, "Copies that the GPU began."),
-    counter("gpu_copied_bytes", "gpu_copied_bytes", Unit.BYTES, DEVICE, "Bytes of these copies."),
+    counter("gpu_copies", Unit.COUNT, DEVICE, "Copies that the GPU began."),
+    counter("gpu_copied_bytes", Unit.BYTES, DEVICE, "Bytes of these copies."),
     counter(
         "gpu_copy_ps",
-        "gpu_copy_seconds",
         Unit.PS,
         DEVICE,
         "How long these copies took, waiting for their turn left out.",
     ),
     gauge(
         "gpu_unresponsive_ps",
-        "gpu_unresponsive_seconds",
         Unit.PS,
         DEVICE,
         "Longest time for which the GPU did nothing of what it was asked for.",
@@ -162,63 +145,54 @@ COLLECTIVE: Final = ("comm_name", "n_nodes", "nranks", "collective", "message_si
 STATE_METRICS: Final[tuple[Metric, ...]] = (
     gauge(
         "port_info",
-        "port_info",
         Unit.COUNT,
         ("device", "port", "peer", "direction"),
         "Always 1; the port's peer, and whether that is above (up), below (down) or beside (level).",
     ),
     counter(
-        "group_member_bytes",
         "routing_group_member_payload_bytes",
         Unit.BYTES,
         MEMBER,
         "Payload that a member of a routing group has sent, to whatever destination; a group is named by its "
         "ports.",
     ),
-    gauge(
-        "buffer_pool_bytes", "buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."
-    ),
-    counter("job_operations", "job_operations", Unit.COUNT, JOB, "Operations of the job that have ended."),
-    gauge("job_running", "job_running", Unit.COUNT, JOB, "Whether the job goes on: 0 once it ended."),
-    gauge("job_failed", "job_failed", Unit.COUNT, JOB, "Whether the job ended with an error."),
-    counter("collectives", "collectives", Unit.COUNT, COLLECTIVE, "Collectives that ended well."),
+    gauge("buffer_pool_bytes", Unit.BYTES, ("device",), "Size of the shared buffer's pool."),
+    counter("job_operations", Unit.COUNT, JOB, "Operations of the job that have ended."),
+    gauge("job_running", Unit.COUNT, JOB, "Whether the job goes on: 0 once it ended."),
+    gauge("job_failed", Unit.COUNT, JOB, "Whether the job ended with an error."),
+    counter("collectives", Unit.COUNT, COLLECTIVE, "Collectives that ended well."),
     gauge(
         "collective_exec_time_ps",
-        "collective_exec_time_seconds",
         Unit.PS,
         COLLECTIVE,
         "How long the last one took, in virtual time.",
     ),
     gauge(
-        "collective_algorithm_bandwidth_bytes",
-        "collective_algorithm_bandwidth_bytes",
-        Unit.BYTES,
+        "collective_algorithm_bandwidth_bytes_per_second",
+        Unit.BYTES_PER_SECOND,
         COLLECTIVE,
         "Bytes per virtual second of the last one (algbw).",
     ),
     gauge(
-        "collective_bus_bandwidth_bytes",
-        "collective_bus_bandwidth_bytes",
-        Unit.BYTES,
+        "collective_bus_bandwidth_bytes_per_second",
+        Unit.BYTES_PER_SECOND,
         COLLECTIVE,
         "Bytes per virtual second of the last one, as busbw.",
     ),
     gauge(
         "job_step_time_ps",
-        "job_step_time_seconds",
         Unit.PS,
         JOB,
         "How long the last step of training took, from the first rank's begin to the last's end.",
     ),
     gauge(
         "job_mfu_ppm",
-        "job_mfu_ratio",
         Unit.PPM,
         JOB,
         "Model FLOPs of that step over what the GPUs could have done at peak rate.",
     ),
-    counter("faults", "faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
-    gauge("faults_active", "faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
+    counter("faults", Unit.COUNT, (), "Faults that have begun, scripted and injected."),
+    gauge("faults_active", Unit.COUNT, (), "Faults that have begun and are not over."),
 )
 """In the order in which families are rendered."""
 
@@ -262,115 +236,95 @@ CONGESTION_REASONS: Final = frozenset(
 """Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
 
 DEVICE_METRICS: Final[tuple[Metric, ...]] = (
-    _counter("port_sent_frames", "port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
+    _counter("port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
     _counter(
-        "port_sent_bytes",
         "port_transmit_bytes",
         Unit.BYTES,
         PORT,
         "Bytes sent on the wire, preamble and inter-frame gap included, PFC excluded.",
     ),
+    _counter("port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."),
+    _counter("port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."),
     _counter(
-        "port_sent_data_bytes", "port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."
-    ),
-    _counter(
-        "port_received_frames", "port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."
-    ),
-    _counter(
-        "port_received_bytes",
         "port_receive_bytes",
         Unit.BYTES,
         PORT,
         "Bytes received from the wire, preamble and inter-frame gap included, PFC excluded.",
     ),
-    _counter("port_dropped_frames", "port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
-    _gauge("port_up", "port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
-    _counter("port_downs", "port_link_downed", Unit.COUNT, PORT, "Times that the port lost its signal."),
+    _counter("port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
+    _gauge("port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
+    _counter("port_link_downed", Unit.COUNT, PORT, "Times that the port lost its signal."),
     _counter(
-        "pfc_sent_frames",
         "pfc_transmit_xoff_frames",
         Unit.FRAMES,
         PRIORITY,
         "PFC frames sent that told the peer to stop this priority.",
     ),
     _counter(
-        "pfc_resumed_frames",
         "pfc_transmit_xon_frames",
         Unit.FRAMES,
         PRIORITY,
         "PFC frames sent that told the peer to go on with this priority.",
     ),
     _counter(
-        "pfc_received_frames",
         "pfc_receive_xoff_frames",
         Unit.FRAMES,
         PRIORITY,
         "PFC frames received that told this port to stop this priority.",
     ),
     _counter(
-        "pfc_received_resumes",
         "pfc_receive_xon_frames",
         Unit.FRAMES,
         PRIORITY,
         "PFC frames received that told this port to go on with this priority.",
     ),
     _counter(
-        "pfc_stops",
         "pfc_transmit_transitions",
         Unit.COUNT,
         PRIORITY,
         "Times this port told its peer to stop this priority, reminders not counted.",
     ),
     _counter(
-        "pfc_pauses",
         "pfc_receive_transitions",
         Unit.COUNT,
         PRIORITY,
         "Times this priority of this port went from sending to stopped because the peer said so.",
     ),
     _counter(
-        "pfc_stopped_ps",
-        "pfc_transmit_paused_seconds",
+        "pfc_transmit_paused_ps",
         Unit.PS,
         PRIORITY,
         "Virtual time during which this port had told its peer to stop this priority.",
     ),
     _counter(
         "pfc_paused_ps",
-        "pfc_paused_seconds",
         Unit.PS,
         PRIORITY,
         "Virtual time during which the peer had told this port to stop this priority.",
     ),
-    _counter("credit_updates", "credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
+    _counter("credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
     _counter(
-        "port_xmit_wait_ps",
-        "port_transmit_wait_seconds",
+        "port_transmit_wait_ps",
         Unit.PS,
         PRIORITY,
         "Virtual time during which this virtual lane had credits for less than a largest frame.",
     ),
-    _gauge("credit_peak_blocks", "credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
+    _gauge("credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
     _counter(
-        "queue_marked_frames",
         "queue_marked_frames",
         Unit.FRAMES,
         PRIORITY,
         "Frames that left this egress queue marked as having met congestion (ECN).",
     ),
     _counter(
-        "pfc_storms",
         "pfc_watchdog_storms",
         Unit.COUNT,
         PRIORITY,
         "Times a PFC watchdog found this egress queue stopped for too long.",
     ),
-    _gauge("queue_bytes", "queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
+    _gauge("queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
+    _gauge("queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."),
     _gauge(
-        "queue_peak_bytes", "queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."
-    ),
-    _gauge(
-        "ingress_bytes",
         "ingress_bytes",
         Unit.BYTES,
         PRIORITY,
@@ -378,34 +332,25 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _gauge(
         "ingress_peak_bytes",
-        "ingress_peak_bytes",
         Unit.BYTES,
         PRIORITY,
         "Largest use of the shared buffer by what entered on this port and priority.",
     ),
     _gauge(
         "headroom_peak_bytes",
-        "headroom_peak_bytes",
         Unit.BYTES,
         PRIORITY,
         "Largest use of the headroom of this port and priority.",
     ),
-    _gauge("nic_receive_bytes", "nic_receive_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
-    _gauge("headroom_pool_peak_bytes", "headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
-    _gauge("nic_receive_peak_bytes", "nic_receive_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
+    _gauge("nic_receive_buffer_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
+    _gauge("headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
+    _gauge("nic_receive_buffer_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
+    _counter("nic_pcie_wait_ps", Unit.PS, DEVICE, "Time that ports waited for PCIe."),
+    _gauge("buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
+    _gauge("buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
+    _gauge("te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."),
+    _counter("te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."),
     _counter(
-        "nic_pcie_wait_ps", "nic_pcie_wait_seconds", Unit.PS, DEVICE, "Time that ports waited for PCIe."
-    ),
-    _gauge("buffer_used_bytes", "buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
-    _gauge("buffer_peak_bytes", "buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
-    _gauge(
-        "te_entries", "te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."
-    ),
-    _counter(
-        "te_matched_frames", "te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."
-    ),
-    _counter(
-        "te_entries_withdrawn",
         "te_entries_withdrawn",
         Unit.COUNT,
         DEVICE,
@@ -413,39 +358,32 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter(
         "te_entries_refused",
-        "te_entries_refused",
         Unit.COUNT,
         DEVICE,
         "Installs refused: the table was full, or the port no way to the prefix.",
     ),
-    _counter("te_rounds", "te_rounds", Unit.COUNT, DEVICE, "Collections that the controller began."),
-    _counter("te_installs", "te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
+    _counter("te_rounds", Unit.COUNT, DEVICE, "Collections that the controller began."),
+    _counter("te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
     _counter(
-        "te_unplaced_demands",
         "te_unplaced_demands",
         Unit.COUNT,
         DEVICE,
         "Demands, counted each round, for which no path or table had room.",
     ),
-    _counter(
-        "host_cts_received", "host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends that came to senders."
-    ),
+    _counter("host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends that came to senders."),
     _counter(
         "host_cts_wait_ps",
-        "host_cts_wait_seconds",
         Unit.PS,
         DEVICE,
         "Time that these clear-to-sends were under way beyond their unloaded flight.",
     ),
     _gauge(
         "host_cts_wait_peak_ps",
-        "host_cts_wait_peak_seconds",
         Unit.PS,
         DEVICE,
         "Longest such wait of one clear-to-send.",
     ),
     _counter(
-        "host_held_slices",
         "host_held_slices",
         Unit.COUNT,
         DEVICE,
@@ -453,49 +391,41 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter(
         "host_deferred_segments",
-        "host_deferred_segments",
         Unit.COUNT,
         DEVICE,
         "Times that a segment waited because every queue pair had its most messages outstanding.",
     ),
-    _counter("nvlink_sent_bytes", "nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
-    _counter("nvlink_sent_transfers", "nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
+    _counter("nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
+    _counter("nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
     _counter(
-        "gpu_overtaken_copies",
         "gpu_overtaken_copies",
         Unit.COUNT,
         DEVICE,
         "Copies that waited at a GPU and were passed by one of a communicator of higher priority.",
     ),
-    _counter("host_direct_slices", "host_direct_slices", Unit.COUNT, DEVICE, "Slices that zero-copy moved."),
+    _counter("host_direct_slices", Unit.COUNT, DEVICE, "Slices that zero-copy moved."),
     _counter(
         "host_slower_compute_ps",
-        "host_slower_compute_seconds",
         Unit.PS,
         DEVICE,
         "Computing lost to channels.",
     ),
     _counter(
         "host_sm_wait_ps",
-        "host_sm_wait_seconds",
         Unit.PS,
         DEVICE,
         "Time that collectives waited for SMs that others held.",
     ),
     _counter(
         "host_overtaken_calls",
-        "host_overtaken_calls",
         Unit.COUNT,
         DEVICE,
         "Collectives that waited for SMs and were passed by one of a communicator of higher priority.",
     ),
     *GPU_METRICS,
-    _counter("credit_grants", "credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    _counter("credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    _gauge("voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."),
     _gauge(
-        "voq_bytes", "voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."
-    ),
-    _gauge(
-        "voq_peak_bytes",
         "voq_peak_bytes",
         Unit.BYTES,
         PORT,
@@ -503,13 +433,11 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     _counter(
         "cut_through_frames",
-        "cut_through_frames",
         Unit.FRAMES,
         DEVICE,
         "Frames that left a cut-through switch before their tail had come in.",
     ),
     _counter(
-        "qos_moved_frames",
         "qos_moved_frames",
         Unit.FRAMES,
         DEVICE,
@@ -520,40 +448,35 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
 """What devices count, in the order in which families are rendered."""
 
 ENGINE_METRICS: Final[tuple[Metric, ...]] = (
-    _counter("virtual_ps", "virtual_seconds", Unit.PS, (), "Virtual time that the worker has reached."),
-    _counter("events", "events", Unit.COUNT, (), "Events executed."),
+    _counter("virtual_ps", Unit.PS, (), "Virtual time that the worker has reached."),
+    _counter("events", Unit.COUNT, (), "Events executed."),
     _counter(
-        "packet_hops",
         "packet_hops",
         Unit.FRAMES,
         (),
         "Frames other than PFC received by a device over a fabric link.",
     ),
-    _counter("data_packet_hops", "data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
-    _counter("windows", "windows", Unit.COUNT, (), "Windows of the protocol between workers."),
+    _counter("data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
+    _counter("windows", Unit.COUNT, (), "Windows of the protocol between workers."),
     _counter(
-        "window_wait_ps",
-        "window_wait_wall_seconds",
+        "window_wait_wall_ps",
         Unit.PS,
         (),
         "Wall time that the worker waited for the others between windows.",
     ),
     _counter(
         "refused_connections",
-        "refused_connections",
         Unit.COUNT,
         (),
         "Connections to the worker that were refused before anything of them was decoded.",
     ),
-    _gauge("resident_bytes", "resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
+    _gauge("resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
 )
 """What a worker counts of itself."""
 
 INFO_METRICS: Final[tuple[Metric, ...]] = (
-    _gauge(
-        "build", "build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."
-    ),
-    _gauge("run", "run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
+    _gauge("build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."),
+    _gauge("run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
 )
 """Constants that carry their meaning in labels."""
 

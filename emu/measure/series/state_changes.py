@@ -138,7 +138,7 @@ def _labels_of(job: str, one: Collective | CollectivePlan) -> Labels:
 def _came_to(one: SeriesExpectation, done: Collective | CollectivePlan, time_ps: int) -> Number:
     if one.metric.key == "collective_exec_time_ps":
         return time_ps
-    bus = one.metric.key == "collective_bus_bandwidth_bytes"
+    bus = one.metric.key == "collective_bus_bandwidth_bytes_per_second"
     if isinstance(done, Collective):
         return (done.busbw if bus else done.algbw) or 0
     factor = bus_factor(done.op, done.ranks) if bus else Fraction(1)

@@ -43,14 +43,14 @@ def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[L
         if link.kind != "fabric":
             continue
         for sender, port, receiver in ((link.a, link.a_port, link.b), (link.b, link.b_port, link.a)):
-            wire_bytes = counts.port("port_sent_bytes", sender, port)
+            wire_bytes = counts.port("port_transmit_bytes", sender, port)
             paused_ps = counts.port_most("pfc_paused_ps", sender, port)
-            paused_ps += counts.port_most("port_xmit_wait_ps", sender, port)  # one of them is 0
+            paused_ps += counts.port_most("port_transmit_wait_ps", sender, port)  # one of them is 0
             yield Link(
                 source=topology.nodes[sender].name,
                 destination=topology.nodes[receiver].name,
                 name=link.name,
-                data_bytes=counts.port("port_sent_data_bytes", sender, port),
+                data_bytes=counts.port("port_transmit_payload_bytes", sender, port),
                 wire_bytes=wire_bytes,
                 utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * virtual_ps),
                 paused=share(paused_ps, virtual_ps),
@@ -82,7 +82,7 @@ def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
         loaded = {
             port
             for port in range(len(topology.ports(switch)))
-            if counts.port("port_sent_data_bytes", switch, port)
+            if counts.port("port_transmit_payload_bytes", switch, port)
         }
         if not loaded:
             continue
@@ -93,7 +93,7 @@ def other_group_rows(topology: Topology, counts: Counts) -> Iterator[GroupLoad]:
 
 
 def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[int]) -> GroupLoad:
-    loads = [counts.port("port_sent_data_bytes", switch, port) for port in ports]
+    loads = [counts.port("port_transmit_payload_bytes", switch, port) for port in ports]
     total = sum(loads)
     return GroupLoad(
         switch=topology.nodes[switch].name,
@@ -117,8 +117,12 @@ def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
         ports = (link.a_port, link.b_port)
         if low.tier > high.tier:
             low, high, ports = high, low, (link.b_port, link.a_port)
-        up[high.tier] = up.get(high.tier, 0) + counts.port("port_sent_data_bytes", low.number, ports[0])
-        down[high.tier] = down.get(high.tier, 0) + counts.port("port_sent_data_bytes", high.number, ports[1])
+        up[high.tier] = up.get(high.tier, 0) + counts.port(
+            "port_transmit_payload_bytes", low.number, ports[0]
+        )
+        down[high.tier] = down.get(high.tier, 0) + counts.port(
+            "port_transmit_payload_bytes", high.number, ports[1]
+        )
     return [Tier(tier=tier, up_bytes=up[tier], down_bytes=down[tier]) for tier in sorted(up)]
 
 
@@ -144,8 +148,8 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
     used = [row for row in uplinks if row.max_over_mean is not None]
     return Fabric(
         drops=drops_of(counts),
-        pause_frames=counts.total("pfc_sent_frames"),
-        resume_frames=counts.total("pfc_resumed_frames"),
+        pause_frames=counts.total("pfc_transmit_xoff_frames"),
+        resume_frames=counts.total("pfc_transmit_xon_frames"),
         pause_ps=counts.total("pfc_paused_ps"),
         ecn_marks=counts.total("queue_marked_frames"),
         retransmissions=counts.total("nic_retransmitted_frames"),

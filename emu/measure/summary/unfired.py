@@ -54,7 +54,7 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
 
 
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
-    if scenario.credited and counts.total("port_xmit_wait_ps") == 0:
+    if scenario.credited and counts.total("port_transmit_wait_ps") == 0:
         reason = "no virtual lane ran out of credits"
         yield Unfired(feature="link.flow_control", reason=reason)
     if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
@@ -66,7 +66,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
             if getattr(pfc, knob):
                 reason = "nothing was paused, and nothing dropped for want of room"
                 yield Unfired(feature=f"switch.pfc.{knob}", reason=reason)
-    if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_storms") == 0:
+    if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
     if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
@@ -75,7 +75,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
     if scenario.nic.receive.enabled:
-        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
     if not any(row.data_bytes for row in fabric.uplinks):
@@ -120,7 +120,7 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
                 yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
     if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
-    if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_failovers") == 0:
+    if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_bond_failovers") == 0:
         yield Unfired(feature="nic.bond", reason="no queue pair had to leave its port")
     if transport.recovery != default.recovery and not (fabric.out_of_sequence or fabric.retransmissions):
         yield Unfired(feature="transport.recovery", reason="no packet was lost or overtaken")
@@ -173,10 +173,10 @@ def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
     """What servers have inside beyond the defaults."""
     nvlink = scenario.host.nvlink
     if scenario.host.pcie.enabled and counts.total("nic_pcie_wait_ps") == 0:
-        peak_bytes, _ = counts.peak("nic_receive_peak_bytes")
+        peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
             yield Unfired(feature="host.pcie", reason="no packet waited for PCIe on its way in or out")
-    if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_sent_transfers") == 0:
+    if nvlink != type(nvlink)() and nvlink.enabled and counts.total("nvlink_transfers") == 0:
         yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
 
 
@@ -220,7 +220,7 @@ def never_fired(
     return found
 
 
-_PAUSED: Final = "pfc_sent_frames"
+_PAUSED: Final = "pfc_transmit_xoff_frames"
 _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "pause_loss": ((_PAUSED,), "no pause was sent that could be lost"),
     "headroom_drift": (("headroom_peak_bytes", "headroom_overrun"), "no frame needed headroom"),

@@ -36,7 +36,9 @@ class EnginePage(Collector):
     def collect(self) -> Iterator[ClientMetric]:
         """Every family, now."""
         for metric in ENGINE_METRICS:
-            value = resident_bytes() if metric.key == "resident_bytes" else self._counts.get(metric.key)
+            value = (
+                resident_bytes() if metric.key == "resident_memory_bytes" else self._counts.get(metric.key)
+            )
             if value is not None:
                 yield _family(metric, value)
         for key, labels in self._info.items():

@@ -60,9 +60,9 @@ class Exporter:
 
     `devices` are (name, `Device.series()`) pairs in the order in which `publish` passes their counters; they
     are asked for when somebody scrapes for the first time, since a large fabric has millions of series.
-    `info` are the labels of the two constant series: {"build": {"version": ..., "compiled": ...}, "run":
-    {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless ones, since
-    an alert on how much a counter rose does not see the first value of one that was not there.
+    `info` are the labels of the two constant series: {"build_info": {"version": ..., "compiled": ...},
+    "run_info": {...}}. `priorities` are those whose series are always shown (see `Exposition`): the lossless
+    ones, since an alert on how much a counter rose does not see the first value of one that was not there.
     """
 
     content_type = METRICS_TYPE

@@ -54,7 +54,7 @@ class Scrape:
         self._partitions = partitions
         self._windows = windows
         self._windows_before = self._engine.get("windows", 0)
-        self._waited_before_ps = self._engine.get("window_wait_ps", 0)
+        self._waited_before_ps = self._engine.get("window_wait_wall_ps", 0)
         self.waited_ps = int
         self._refused_before = self._engine.get("refused_connections", 0)
         self.refused = int
@@ -75,8 +75,8 @@ class Scrape:
         self._exporter = Exporter(
             ((names[device.number].name, device.series()) for device in self._devices),
             {
-                "build": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
-                "run": {"scenario": scenario.name, "seed": str(scenario.seed)},
+                "build_info": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
+                "run_info": {"scenario": scenario.name, "seed": str(scenario.seed)},
             },
             scenario.switch.pfc.priorities,
         )
@@ -101,7 +101,7 @@ class Scrape:
                 "packet_hops": sum(device.frames_received for device in self._devices),
                 "data_packet_hops": sum(device.data_frames_received for device in self._devices),
                 "windows": self._windows_before + self._windows(),
-                "window_wait_ps": self._waited_before_ps + self.waited_ps(),
+                "window_wait_wall_ps": self._waited_before_ps + self.waited_ps(),
             }
             self._tally = counts_of(self._devices)
             if self.state is not None:

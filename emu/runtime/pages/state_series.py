@@ -73,7 +73,9 @@ class StateReading:
             ]
             self._fixed = self._fixed_rows()
         found: Rows = dict(self._fixed)
-        found["group_member_bytes"] = [(labels, int(port.sent_data_bytes)) for labels, port in self._members]
+        found["routing_group_member_payload_bytes"] = [
+            (labels, int(port.sent_data_bytes)) for labels, port in self._members
+        ]
         if self._controller is not None:
             self._add_jobs(found, self._controller)
             spans = self._fault_spans()
@@ -122,8 +124,8 @@ class StateReading:
         for at, key in enumerate(
             (
                 "collective_exec_time_ps",
-                "collective_algorithm_bandwidth_bytes",
-                "collective_bus_bandwidth_bytes",
+                "collective_algorithm_bandwidth_bytes_per_second",
+                "collective_bus_bandwidth_bytes_per_second",
             )
         ):
             found[key] = [(labels, values[at]) for labels, values in ordered]

@@ -2,7 +2,7 @@
 
     - {series: emu_port_dropped_frames_total, where: {reason: congestion}, never: {at_least: 1}}
     - {series: emu_queue_peak_bytes, where: {device: rtsw}, always: {at_most: 1MiB}, until: 2ms}
-    - series: emu_collective_bus_bandwidth_bytes
+    - series: emu_collective_bus_bandwidth_bytes_per_second
       where: {comm_name: train}
       recovers_to: 95%
       within: 2ms of fault 1
@@ -48,8 +48,8 @@ Quantity = Literal["time", "size", "rate", "share", "number"]
 
 OF_OPERATIONS: Final[dict[str, Quantity]] = {
     "collective_exec_time_ps": "time",
-    "collective_algorithm_bandwidth_bytes": "rate",
-    "collective_bus_bandwidth_bytes": "rate",
+    "collective_algorithm_bandwidth_bytes_per_second": "rate",
+    "collective_bus_bandwidth_bytes_per_second": "rate",
     "job_step_time_ps": "time",
     "job_mfu_ppm": "number",
 }
@@ -58,7 +58,7 @@ OF_STATE: Final = frozenset(
     {"job_operations", "job_running", "job_failed", "collectives", "faults", "faults_active"}
 )
 """Series of jobs and faults that are known at every time, since it is known when they change."""
-COUNTED_AS: Final = {"group_member_bytes": "port_sent_data_bytes"}
+COUNTED_AS: Final = {"routing_group_member_payload_bytes": "port_transmit_payload_bytes"}
 """Series that are counters of devices under other labels, and which."""
 CONSTANT: Final = frozenset({"port_info", "buffer_pool_bytes"})
 KNOWN: Final[dict[str, Metric]] = {
