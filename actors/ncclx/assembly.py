@@ -19,10 +19,10 @@ from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host.perftest import Flow, FlowProgram
 from actors.host.tables import Attendance
 from actors.kernel.queue import EventQueue
+from actors.ncclx.payload import contents_of, group_orders
 from actors.ncclx.plan import JobWork, Plan
 from actors.ncclx.posting import NicLoads
 from actors.ncclx.program import ScriptProgram
-from actors.ncclx.program_payload import contents_of, group_orders
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.scripted import ScriptBuilder
 from actors.ncclx.share import GpuSms

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
+from actors.ncclx.payload import check_payload
 from actors.ncclx.plan import make_plan as plan_jobs
-from actors.ncclx.program_payload import check_payload
 from actors.port.host_link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
 from emu.build.devices import Blueprint, build_kernel, crossings
