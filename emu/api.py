@@ -36,19 +36,19 @@ from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.runtime.blueprint import blueprint_of, spread
-from emu.runtime.live.steering import Steering
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
+from emu.runtime.steering import Steering
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.worker_pool import session
+from emu.scenario.dump import to_mapping
+from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.dump import to_mapping
-from emu.scenario.yaml.dump import to_yaml as effective
 from emu.workload.composing import Program
 
 __all__ = [

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from actors.fabric.model import Topology
 from actors.ncclx.listing import job_plans
-from emu.build.plugin_check import check_made
+from emu.build.checks import check_made
 from emu.errors import ScenarioError
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
-from emu.scenario.expect.span import check_devices
-from emu.scenario.load import Loaded, load_mapping
+from emu.scenario.load import Loaded, Source, load_mapping
 from emu.scenario.load import load as load_file
 from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with
-from emu.scenario.yaml.origin import Source
+from emu.scenario.spans import check_devices
 from emu.shipped import scenario_path
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded

@@ -12,8 +12,8 @@ from pathlib import Path
 from emu.measure.prometheus import dashboard
 from emu.measure.series import metrics
 from emu.measure.summary import summary
+from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
-from emu.scenario.yaml.dump import to_yaml
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
 from tests.workload import chakra_files
 

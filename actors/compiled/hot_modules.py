@@ -109,7 +109,6 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "emu.runtime.sync.partition",
     "emu.runtime.sync.rounds",
     "emu.runtime.sync.window",
-    "emu.runtime.sync.sync_messages",
     "emu.runtime.sync.logical_process",
     "emu.runtime.workers.exchange",
     "emu.runtime.workers.simulation",

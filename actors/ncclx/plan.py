@@ -27,9 +27,9 @@ from emu.errors import Problem, ScenarioError
 from emu.measure.summary.steps import TrainingFacts, facts_of, trace_facts
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
+from emu.scenario.section import Section
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.program import ProgramWorkload
-from emu.scenario.sections.section import Section
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.benchmark import BenchmarkPlan

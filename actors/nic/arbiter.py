@@ -5,7 +5,7 @@ each (`actors.nic.egress_port`). An arbiter is asked twice for each packet: whic
 queue pairs. It sees the queue pairs that wait, what was sent, the time, and nothing else.
 
 To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
-`emu.scenario.sections.arbiter.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
+`emu.scenario.sections.nic.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
 `load` if it keeps state. In a scenario it is `nic: {arbiter: {policy: my_module:MyArbiter}}`. An interpreted
 subclass works in a compiled install.
 

@@ -14,7 +14,6 @@ from typing import NamedTuple
 from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES
-from emu.build.deep_buffers import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferProfile
@@ -192,3 +191,18 @@ def shares_of(scenario: Scenario, name: str, alpha_fixed: int) -> list[Share]:
 def fixed_alpha(alpha: Fraction) -> int:
     """An alpha as switches count it."""
     return int(Fraction(alpha) * (1 << ALPHA_BITS))
+
+
+def is_deep(scenario: Scenario, topology: Topology, node: int) -> bool:
+    """Whether a device is a modular switch."""
+    if scenario.credited:  # then every port has its lanes
+        return False
+    section = scenario.switch.deep_buffer
+    here = topology.nodes[node]
+    if here.role is not Role.SWITCH:
+        return False
+    if section.where == "auto":
+        return scenario.topology.kind == "llama3" and here.model == "ctsw"
+    if section.where == "listed":
+        return here.name in section.switches
+    return section.where == "spines" and here.tier == 2

@@ -2,48 +2,59 @@
 
 One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
 connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.
+
+The table of queue-pair arbiters.
+
+The one table of arbiters. A new one is a class in a file of its own, a line in `MAKERS` and its knobs in
+`emu.scenario.sections.nic`; one from outside needs neither.
+
+From the sections `nic` and `transport` to the parts of a NIC.
+
+Ports of a NIC that lead to a peer, in the graph as routing knows it.
+
+A port leads there if its leaf has a route to the peer's address, or the peer hangs on that leaf. What the
+search finds for a set of links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from actors.fabric.model import FABRIC, Topology
+from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
-from actors.nic.arbiter import ArbitratedPort
-from actors.nic.bond import Bond, set_homes
+from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
+from actors.nic.bond import Bond, Reach, set_homes
 from actors.nic.congestion.rate_recovery import recovery_warnings
+from actors.nic.congestion.table import control_of
 from actors.nic.credit_nic import CreditNic
 from actors.nic.egress_port import NicPort
 from actors.nic.fetch import Fetch
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
-from actors.nic.receive import ReceiveBuffer
+from actors.nic.queue_pair.readiness import ACCESS_READ, ACCESS_WRITE
+from actors.nic.receive import ReceiveBuffer, ReceiveGroup
+from actors.nic.recovery.scheme import Recovery
+from actors.nic.recovery.table import RECOVERIES
 from actors.port.host_link import MessagePort
-from actors.wire.frame import FIRST_TTL, PREAMBLE_GAP_BYTES
-from emu.build.arbiters import arbiter_of
+from actors.port.link import PRIORITIES
+from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
-from emu.build.graph_reach import GraphReach
-from emu.build.nic_parts import (
-    first_timeout_ps,
-    give_control,
-    give_receives,
-    receive_buffer,
-    recovery_of,
-    thresholds_of,
-)
 from emu.build.round_trip import settled
-from emu.build.switches import (
-    OutboxFor,
-    give_credits,
-    give_errors,
-    give_pfc,
-    has_pfc,
-    wire_of,
-)
+from emu.build.switches import OutboxFor, give_credits, give_errors, give_pfc, has_pfc, wire_of
+from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.congestion import CongestionSection
+from emu.scenario.sections.nic import (
+    ArbiterSection,
+    GoBackN,
+    ReceiveSection,
+    SelectiveRepeat,
+    TransportSection,
+    Weighted,
+)
 from emu.scenario.sections.qos import SELECTED
 
 MOST_DELIVERIES = 1 << 16
@@ -218,3 +229,129 @@ def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     transport = scenario.transport
     rates = [end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC]
     return recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)
+
+
+Maker = Callable[[int, ArbiterSection], Arbiter]
+
+
+def _weighted(largest_frame_bytes: int, knobs: ArbiterSection) -> Arbiter:
+    assert isinstance(knobs, Weighted), knobs
+    strict = sum(1 << priority for priority in knobs.strict)
+    return WeightedClasses(largest_frame_bytes, strict, list(knobs.weights))
+
+
+MAKERS: Final[dict[str, Maker]] = {"weighted": _weighted}
+
+
+def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | None:
+    """An arbiter for one port; None for the port's own round."""
+    if section.policy == "round_robin":
+        return None
+    make: Maker = MAKERS[section.policy] if section.policy in MAKERS else load_plugin(section.policy)
+    return make(largest_frame_bytes, section)
+
+
+def recovery_of(transport: TransportSection) -> Recovery:
+    """The recovery scheme of a NIC."""
+    section = transport.recovery
+    make = RECOVERIES[section.scheme]
+    if isinstance(section, SelectiveRepeat):
+        window = section.window_bytes // transport.mtu_bytes
+        return make(window, section.reorder, window)
+    if isinstance(section, GoBackN) and section.placement == "out_of_order":
+        return make(section.window_bytes // transport.mtu_bytes, section.reorder, 0)
+    return make(0, 0, 0)
+
+
+def first_timeout_ps(transport: TransportSection) -> int:
+    """How long a queue pair waits for an acknowledgement the first time; 0 for ever."""
+    adaptive = transport.adaptive_retransmission
+    return adaptive.least_ps if adaptive.enabled and transport.timeout_ps else transport.timeout_ps
+
+
+ACCESS: Final = {
+    "none": 0,
+    "write": int(ACCESS_WRITE),
+    "read": int(ACCESS_READ),
+    "read_write": int(ACCESS_WRITE | ACCESS_READ),
+}
+
+
+def give_receives(nic: Nic, transport: TransportSection) -> None:
+    """Post the receives that the queue pairs of a NIC begin with, and say what peers may do."""
+    section = transport.receive_queue
+    nic.rnr_timer = transport.rnr_timer
+    nic.rnr_retry = transport.rnr_retry
+    nic.counted = section.depth > 0
+    nic.access = ACCESS[transport.remote_access]
+    nic.guarded = nic.counted or nic.access != ACCESS["read_write"]
+    for pair in nic.pairs:
+        pair.receives = section.depth
+
+
+def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes: int) -> None:
+    """Give the queue pairs of a NIC, complete with ports, what paces them."""
+    if section.algorithm == "none":
+        return
+    nic.controlled = True
+    nic.cnp_interval_ps = section.cnp_interval_ps
+    nic.cnp_priority = section.cnp_priority
+    if section.collects:
+        nic.telemetry_bytes = section.telemetry_bytes
+    for pair in nic.pairs:
+        control = control_of(section, line_bps, mtu_bytes)
+        assert control is not None, section.algorithm
+        pair.control = control
+        if control.ecn_capable:
+            pair.ecn = ECN_CAPABLE
+        window = control.window_packets
+        if window > 0 and pair.una_psn + window < pair.limit_psn:
+            pair.limit_psn = pair.una_psn + window
+
+
+def thresholds_of(
+    section: ReceiveSection, headroom_bytes: int, largest_frame_bytes: int
+) -> tuple[int, int] | None:
+    """XOFF and XON of a receive buffer; None if `auto` finds no room above the headroom of its port."""
+    xoff = section.xoff_bytes
+    if xoff is None:
+        xoff = section.buffer_bytes - headroom_bytes
+        if xoff < largest_frame_bytes:
+            return None
+    xon = section.xon_bytes
+    if xon is None:
+        xon = max(xoff - 2 * largest_frame_bytes, 0)
+    return xoff, xon
+
+
+def receive_buffer(
+    nic: Nic,
+    section: ReceiveSection,
+    lossless: Sequence[Sequence[int]],
+    headrooms_bytes: Sequence[int],
+    largest_frame_bytes: int,
+    rate_bps: int,
+) -> ReceiveBuffer:
+    """A slow way to memory for a NIC that is complete with ports. `lossless` has each port's classes."""
+    receive = ReceiveBuffer(nic, rate_bps)
+    for classes, headroom in zip(lossless, headrooms_bytes, strict=True):
+        thresholds = thresholds_of(section, headroom, largest_frame_bytes)
+        xoff, xon = thresholds or (0, 0)
+        for priority in range(PRIORITIES):
+            receive.add(ReceiveGroup(section.buffer_bytes, xoff, xon, priority in classes))
+    return receive
+
+
+class GraphReach(Reach):
+    """Routes of a NIC's leaves, read off the topology."""
+
+    def __init__(self, topology: Topology, nic: int) -> None:
+        self._topology = topology
+        self._leaves = [end.peer for end in topology.ports(nic) if end.kind == FABRIC]
+
+    def ports_to(self, addresses: list[int], down: list[int]) -> list[int]:
+        found = routes(self._topology, frozenset(down))
+        return [
+            sum(1 << port for port, leaf in enumerate(self._leaves) if found.reaches(leaf, address))
+            for address in addresses
+        ]

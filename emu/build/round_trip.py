@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
-from emu.build.deep_buffers import is_deep
+from emu.build.buffer_sizes import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.congestion import CongestionSection, Hpcc

@@ -21,8 +21,8 @@ from emu.errors import UsageError
 from emu.measure.collected import JobPlan
 from emu.measure.figures import about_rate, about_size, about_time, shown_time
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
-from emu.runtime.live.steering import Steering
 from emu.runtime.outcome import Progress
+from emu.runtime.steering import Steering
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
 from emu.units import parse_time

@@ -75,8 +75,8 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
 
     `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
     """
+    from emu.runtime.cluster.nodes import share_out  # noqa: PLC0415 - see above
     from emu.runtime.sync.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
-    from emu.runtime.workers.nodes import share_out  # noqa: PLC0415 - see above
     from emu.topology.traffic_load import expected_loads  # noqa: PLC0415
 
     loads = expected_loads(topology)
@@ -139,11 +139,11 @@ def _cpus(nodes: str) -> list[int]:
 def buffers(scenario: Scenario, topology: Topology) -> View:
     """The headroom of every kind of port, and what it leaves of the pool of every kind of switch."""
     from emu.build.buffer_sizes import (  # noqa: PLC0415 - see above
+        is_deep,
         port_headroom_bytes,
         port_pools_bytes,
         shared_pool_bytes,
     )
-    from emu.build.deep_buffers import is_deep  # noqa: PLC0415 - see above
 
     nodes = topology.nodes
     pfc = scenario.switch.pfc

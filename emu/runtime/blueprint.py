@@ -16,18 +16,18 @@ from actors.ncclx.payload import check_payload
 from actors.ncclx.plan import make_plan as plan_jobs
 from actors.port.host_link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
+from emu.build.checks import check_connections
 from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
-from emu.build.reach import check_connections
 from emu.build.round_trip import settled
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
-from emu.scenario.expect.span import bounds_ps
-from emu.scenario.faults.schedule import aimed
 from emu.scenario.resolve import resolve
+from emu.scenario.schedule import aimed
 from emu.scenario.schema import Scenario
+from emu.scenario.spans import bounds_ps
 
 
 @dataclass(frozen=True, slots=True)

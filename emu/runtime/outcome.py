@@ -2,6 +2,10 @@
 
 Plain records, so that the command, the public API and the tests read the same things whether the devices
 ran in one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
+
+How did the thread of a worker end?
+
+It comes back from another process, so it is a plain record.
 """
 
 from __future__ import annotations
@@ -14,13 +18,13 @@ from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
 from emu.measure.collected import DeviceRecord, EngineFacts, Sample
-from emu.runtime.live.steering import Steering
+from emu.runtime.steering import Steering
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
 
 
 class Made(NamedTuple):
-    """A fault was aimed by measurement (`emu.runtime.live.busiest`)."""
+    """A fault was aimed by measurement (`emu.runtime.live.changes`)."""
 
     at_ps: int
     entry: int
@@ -60,7 +64,7 @@ class RunOptions:
     address: str | None = None
     """Of a Ray cluster; None starts one on this machine for the run."""
     pins: tuple[str, ...] = ()
-    """PATTERN=NODE: which devices live on which node of the cluster (`emu.runtime.workers.nodes`)."""
+    """PATTERN=NODE: which devices live on which node of the cluster (`emu.runtime.cluster.nodes`)."""
     unprotected: bool = False
     """Whether to use a cluster of other machines though it asks nobody for a token."""
     wheel: Path | None = None
@@ -180,3 +184,26 @@ class Outcome:
             Ending.FAILED: 4,
         }
         return statuses[self.ending]
+
+
+class Fault(StrEnum):
+    """Whose fault the end was."""
+
+    NONE = "none"
+    OWN = "own"
+    PEER = "peer"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How the thread ended: with the run (`ending`), because it was asked to (neither), or with a fault."""
+
+    ending: Ending | None
+    fault: Fault
+    message: str
+    details: str
+    """A traceback, for what nobody expected."""
+    virtual_ps: int
+    windows: int
+    wall_s: float
+    cpu_s: float

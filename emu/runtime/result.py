@@ -1,14 +1,25 @@
-"""What is said of a run at its end, and when is there a digest?"""
+"""What is said of a run at its end, and when is there a digest?
+
+Which worker hosts what, and where? `workers.json` says so as soon as the workers are up.
+
+Where they serve metrics, `targets.json` beside it lists them as the page of `emu.runtime.pages.server` does,
+for `file_sd_configs`.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Final
 
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.measure.digest import run_digest
+from emu.measure.run_directory.run_directory import TARGETS, write_whole
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.outcome import Ending, Outcome, WorkerRecord
+from emu.runtime.pages.server import target_list
 from emu.runtime.waiting import Wait, explain
 from emu.scenario.schema import Scenario
 from emu.units import format_time
@@ -57,3 +68,15 @@ def ending_message(scenario: Scenario, ending: Ending, virtual_ps: int) -> str:
     if ending is Ending.TIME_LIMIT:
         return f"run.max_time ({when}) passed with a job unfinished"
     return "interrupted" if ending is Ending.INTERRUPTED else ""
+
+
+NAME: Final = "workers.json"
+
+
+def write_workers(directory: Path, workers: Sequence[WorkerRecord], run: str) -> None:
+    """Write the files whole, or leave the old ones; `run` is the scenario's name. Raises RuntimeFailure."""
+    text = json.dumps({"workers": [asdict(worker) for worker in workers]}, indent=1) + "\n"
+    write_whole(directory / NAME, text)
+    served = [(worker.worker, worker.metrics_address) for worker in workers if worker.metrics_address]
+    if served:
+        write_whole(directory / TARGETS, target_list(run, served) + "\n")

@@ -14,13 +14,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from actors.fabric.model import Topology
-from emu.build.plugin_check import blaming
+from emu.build.checks import blaming
 from emu.errors import UsageError
 from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.cluster.session import Interruption
+from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.live.orders import LocalLead
-from emu.runtime.live.pacing import Pace
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.pages.metrics_page import Discovery
@@ -29,15 +30,13 @@ from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saving
 from emu.runtime.recovery.snapshot import resume
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.result import UNFINISHED, outcome_of
+from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger, Sampler
 from emu.runtime.sync.garbage import no_collection, quiet_collector
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
+from emu.runtime.sync.pacing import Pace
 from emu.runtime.sync.placement import PLACEMENTS
 from emu.runtime.waiting import waits_of
-from emu.runtime.workers.interruption import Interruption
-from emu.runtime.workers_file import write_workers
 from emu.scenario.schema import Scenario
 
 

@@ -19,16 +19,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from actors.kernel.event import NEVER_PS
 from emu.errors import Problem, ScenarioError, UsageError
+from emu.scenario.dump import to_mapping
 from emu.scenario.faults.base import RecurringFault
 from emu.scenario.faults.table import FaultSection
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.dump import to_mapping
 from emu.units import format_time
 
 AIM_AFTER_PS = 1_000_000
-"""So long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.busiest`)."""
+"""So long after it was made a fault strikes that hits what is busiest then (`emu.runtime.live.changes`)."""
 Change = Mapping[str, Any]
 MOST_TIMES = 1000
 """Of a fault that comes again, for saying when it is over."""

@@ -3,6 +3,11 @@
 Read the tree, apply the overrides, put tables of flows and files of fabrics in place, validate: every problem
 of every stage is collected, and they are raised together, in the order of the file. The result is complete:
 it depends on no other file any more.
+
+Where did a scenario come from, so that a fault found late still names its line?
+
+What needs the topology (more ranks than GPUs, a link that does not exist) is found after loading, by code
+that knows only keys. `Source.located` looks those keys up in the tree the scenario was read from.
 """
 
 from __future__ import annotations
@@ -16,20 +21,48 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import Problem, ScenarioError
+from emu.scenario.expect.expect import path_steps
 from emu.scenario.readers.chakra import MOST_FILE_BYTES
 from emu.scenario.readers.config_db import put_config_in_place
 from emu.scenario.readers.flow_files import put_tables_in_place
 from emu.scenario.readers.topology_files import put_fabric_in_place
 from emu.scenario.readers.trace_files import put_traces_in_place
 from emu.scenario.schema import Scenario
+from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
 from emu.scenario.set_options import Override, apply_override
-from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
-from emu.scenario.yaml.origin import Source, in_file_order
+from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
-from emu.scenario.yaml.tree import Node, Place, from_plain
 from emu.spelling import shown
+
+
+class Source:
+    """The tree a scenario was read from, overrides included."""
+
+    def __init__(self, tree: Node, file: str) -> None:
+        self.tree = tree
+        self.file = file
+
+    def located(self, error: ScenarioError) -> ScenarioError:
+        """The same problems, in the order of the file, each with file and line if its key can be found."""
+        return ScenarioError(in_file_order([self._placed(problem) for problem in error.problems], self.file))
+
+    def _placed(self, problem: Problem) -> Problem:
+        if problem.line > 0:
+            return problem
+        try:
+            place = self.tree.find(path_steps(problem.key))
+        except RefusedError:
+            return problem._replace(file=self.file)
+        return problem._replace(file=place.file, line=place.line)
+
+
+def in_file_order(problems: list[Problem], file: str) -> list[Problem]:
+    """Those of the scenario's own file first, by line; then the others (tables, options) as they were
+    found."""
+    return sorted(problems, key=lambda problem: (problem.file != file, problem.line))
+
 
 STANDARD_INPUT = "-"
 

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from emu.scenario.sections.section import OneOf, RefusedError, Section, refused
+from emu.scenario.section import OneOf, RefusedError, Section, refused
 
 SEPARATOR = ":"
 

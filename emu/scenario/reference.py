@@ -15,8 +15,8 @@ from pydantic_core import PydanticUndefined
 
 from emu.docstrings import describe_fields, field_docstrings
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.section import OneOf, Section
-from emu.scenario.yaml.shape import ListOf, Shape, field_shape, fields
+from emu.scenario.section import OneOf, Section
+from emu.scenario.yaml.problems import ListOf, Shape, field_shape, fields
 from emu.scenario.yaml.values import Reading
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -6,25 +6,33 @@ links change state when. Both raise ScenarioError with every problem, named by k
 
 Ranks of a rack: GPUs of servers in the same rack; where the fabric names no racks, GPUs whose NICs hang on
 the same switches.
+
+Which names of a scenario does its fabric not have?
+
+Links and devices that sections name are looked up on the fabric that was built; what is not there, or is
+something else, is a problem of its key.
+
+What do the ranks of a job do: a benchmark, a training step, a trace, or a user's program, as a script?
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from actors.fabric.model import Topology, TopologyError, prefix_of
+from actors.fabric.model import FABRIC, Role, Topology, TopologyError, prefix_of
+from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.collectives import BLOCKWISE, BY_SERVER
+from actors.ncclx.operations import benchmark
 from actors.ncclx.script import ScriptPlan
 from emu.errors import Problem, ScenarioError
-from emu.scenario.faults.events import Fault
+from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
-from emu.scenario.faults.schedule import scripted
-from emu.scenario.faults.timeline import LinkChange, LinkFault, link_changes
-from emu.scenario.named import of_flaw, problem_at, unknown_names
+from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
-from emu.scenario.scripts import planned
+from emu.scenario.section import Location, Refusal, Section
+from emu.scenario.sections.buffer import GroupProfile, PoolProfile
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
     FlowList,
@@ -33,14 +41,192 @@ from emu.scenario.sections.flows import (
     Permutation,
     Poisson,
 )
-from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
-from emu.scenario.sections.section import Location, Refusal, Section
+from emu.scenario.sections.graph import AUTO
+from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
+from emu.scenario.sections.program import Picks, ProgramWorkload
+from emu.scenario.sections.qos import QosException
+from emu.scenario.sections.switch import OneWayPfc, QueueMarking, StaticRoute
+from emu.scenario.sections.trace import TraceWorkload
+from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.tuner import pick
+from emu.scenario.yaml.document import shown_location
+from emu.scenario.yaml.values import WILD, names
 from emu.topology.domains import with_domains
 from emu.topology.generators.table import build
 from emu.topology.swapped_cables import swapped
+from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.ranks import PlacementError, allocate, place_ranks
+from emu.workload.training import Plan as TrainingPlan
+
+
+def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Links and devices that sections name and the fabric does not have."""
+    links = [
+        (("routing", "link_weights", at, "link"), one.link)
+        for at, one in enumerate(scenario.routing.link_weights)
+    ]
+    links += [
+        (("link", "bit_errors", at, "link"), one.link) for at, one in enumerate(scenario.link.bit_errors)
+    ]
+    for location, name in links:
+        yield from _flaws(scenario, location, topology.links_named, name)
+    for index, name in enumerate(scenario.switch.pfc.off):
+        yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
+    for index, name in enumerate(scenario.switch.deep_buffer.switches):
+        yield from _wrong_role(
+            scenario, topology, ("switch", "deep_buffer", "switches", index), name, Role.SWITCH
+        )
+    for index, half in enumerate(scenario.switch.pfc.one_way):
+        yield from _wrong_half(scenario, topology, index, half)
+    listed: tuple[
+        tuple[Location, Sequence[QosException | PoolProfile | GroupProfile | QueueMarking]], ...
+    ] = (
+        (("switch", "qos", "exceptions"), scenario.switch.qos.exceptions),
+        (("switch", "buffer", "pools"), scenario.switch.buffer.pools),
+        (("switch", "buffer", "profiles"), scenario.switch.buffer.profiles),
+        (("switch", "ecn", "profiles"), scenario.switch.ecn.profiles),
+    )
+    for where, entries in listed:
+        for index, entry in enumerate(entries):
+            for at, name in enumerate(entry.switches):
+                spot = (*where, index, "switches", at)
+                if not WILD.search(name):
+                    yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
+                elif not any(names((name,), topology.nodes[switch].name) for switch in topology.switches):
+                    first = topology.nodes[topology.switches[0]].name
+                    yield problem_at(scenario, spot, f"no switch is called {name!r}", f"names like {first}")
+    for index, name in enumerate(scenario.nic.receive.nics):
+        yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
+    for index, name in enumerate(scenario.host.pcie.nics):
+        yield from _wrong_role(scenario, topology, ("host", "pcie", "nics", index), name, Role.NIC)
+    for index, route in enumerate(scenario.switch.static_routes):
+        yield from _wrong_route(scenario, topology, index, route)
+
+
+def _flaws(
+    scenario: Scenario, location: Location, look_up: Callable[[str], object], name: str
+) -> Iterator[Problem]:
+    """What is wrong with a name, if it cannot be looked up."""
+    try:
+        look_up(name)
+    except TopologyError as error:
+        for flaw in error.faults:
+            yield of_flaw(scenario, location, flaw)
+
+
+def _wrong_role(
+    scenario: Scenario, topology: Topology, location: Location, name: str, role: Role
+) -> Iterator[Problem]:
+    """What is wrong with a name that should be a device of this role."""
+    unknown = list(_flaws(scenario, location, topology.node_named, name))
+    yield from unknown
+    if not unknown:
+        node = topology.node_named(name)
+        if node.role is not role:
+            yield problem_at(scenario, location, f"{name} is a {node.role.value}", f"a {role.value}")
+
+
+def _wrong_half(scenario: Scenario, topology: Topology, index: int, half: OneWayPfc) -> Iterator[Problem]:
+    """What of a port with half of PFC the fabric does not have."""
+    base: Location = ("switch", "pfc", "one_way", index)
+    wrong = list(_flaws(scenario, (*base, "device"), topology.node_named, half.device))
+    if half.peer is not None:
+        wrong += _flaws(scenario, (*base, "peer"), topology.node_named, half.peer)
+    yield from wrong
+    if not wrong and half.peer is not None:
+        yield from _no_link(scenario, topology, (*base, "peer"), half.device, half.peer)
+
+
+def _no_link(
+    scenario: Scenario, topology: Topology, location: Location, one: str, other: str
+) -> Iterator[Problem]:
+    """What is wrong with two devices that should be joined by a link of the fabric."""
+    peer = topology.node_named(other).number
+    ends = topology.ports(topology.node_named(one).number)
+    if not any(end.kind == FABRIC and end.peer == peer for end in ends):
+        yield problem_at(scenario, location, f"{one} has no link to {other}", f"a neighbour of {one}")
+
+
+def _wrong_route(scenario: Scenario, topology: Topology, index: int, route: StaticRoute) -> Iterator[Problem]:
+    """What of a static route the fabric does not have."""
+    base: Location = ("switch", "static_routes", index)
+    wrong = list(_wrong_role(scenario, topology, (*base, "switch"), route.switch, Role.SWITCH))
+    wrong += _wrong_role(scenario, topology, (*base, "destination"), route.destination, Role.NIC)
+    wrong += _flaws(scenario, (*base, "via"), topology.node_named, route.via)
+    yield from wrong
+    if not wrong:
+        yield from _no_link(scenario, topology, (*base, "via"), route.switch, route.via)
+
+
+def problem_at(scenario: Scenario, location: Location, reason: str, accepted: str) -> Problem:
+    """A problem of a key, for who has the scenario's lines."""
+    return Problem(scenario.name, 0, shown_location(location), reason, accepted)
+
+
+def of_flaw(scenario: Scenario, base: Location, flaw: Flaw) -> Problem:
+    """What a fabric was refused for, as a problem of the key below `base`."""
+    location = (*base, *flaw.path)
+    if flaw.accepted.startswith("did you mean"):
+        return problem_at(scenario, location, f"{flaw.reason}; {flaw.accepted}", "")
+    return problem_at(scenario, location, flaw.reason, flaw.accepted)
+
+
+def planned(
+    workload: Section,
+    servers: Sequence[int],
+    picks: Picks,
+    seed: int,
+    job: int,
+    mismatch: MismatchSection | None,
+) -> ScriptPlan | Refusal | None:
+    """The scripts of ranks on these servers, or where the job does not fit them; None for a job without
+    scripts. `picks` says what `algorithm: auto` is.
+    """
+    ranks = len(servers)
+    if isinstance(workload, CollectiveWorkload):
+        return _benchmark(workload, ranks, picks, mismatch)
+    if isinstance(workload, ProgramWorkload):
+        program = workload.planned(servers, picks)
+        if isinstance(program, Refusal):
+            return program._replace(location=("workload", *program.location))
+        return program
+    if isinstance(workload, TraceWorkload):
+        trace = workload.planned(ranks)
+        return (
+            Refusal(("ranks",), trace, "as many ranks as the text is for")
+            if isinstance(trace, str)
+            else trace
+        )
+    if isinstance(workload, TrainingWorkload):
+        fitted = workload.fitted(ranks)
+        if isinstance(fitted, str):
+            return Refusal(("workload",), fitted, "dimensions whose product is the number of ranks")
+        return TrainingPlan(fitted, seed, job)
+    return None
+
+
+def _benchmark(
+    workload: CollectiveWorkload, ranks: int, picks: Picks, mismatch: MismatchSection | None
+) -> BenchmarkPlan:
+    groups = workload.groups(ranks)
+    rows = max(map(len, groups)) if len(workload.counts) == 1 else 1
+    operations = benchmark(
+        workload.op,
+        workload.known_algorithm,
+        workload.sizes_bytes,
+        workload.iterations,
+        workload.warmup,
+        workload.root,
+        workload.counts * rows,
+    )
+    if workload.algorithm == AUTO:
+        picked = {size: picks(groups, workload.op, size) for size in workload.sizes_bytes}
+        operations = tuple(one._replace(algorithm=picked[one.size_bytes]) for one in operations)
+    if workload.graph is not None:
+        operations = tuple(one._replace(graph=workload.graph) for one in operations)
+    mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
+    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken)
 
 
 class ResolvedJob(NamedTuple):

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from emu.errors import Problem, ScenarioError
 from emu.scenario.expect.expect import path_steps
-from emu.scenario.sections.section import Location, RefusedError
-from emu.scenario.yaml.document import read_document
-from emu.scenario.yaml.tree import Node, Place, from_plain, shown_location
+from emu.scenario.section import Location, RefusedError
+from emu.scenario.yaml.document import Node, Place, from_plain, read_document, shown_location
 from emu.units import counted
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from emu import api
 from emu.scenario.reference import parts
-from emu.scenario.sections.section import OneOf, Section
-from emu.scenario.yaml.shape import ListOf, field_shape, fields
+from emu.scenario.section import OneOf, Section
+from emu.scenario.yaml.problems import ListOf, field_shape, fields
 from tests.fabric.knob_values import RESTS, TRIED, After
 from tests.fabric.knobs import BASE, GIVEN
 

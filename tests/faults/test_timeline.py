@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emu.scenario.faults.timeline import LinkChange, LinkFault, link_changes
+from emu.scenario.faults.events import LinkChange, LinkFault, link_changes
 
 
 def down(at_ps: int, for_ps: int = 0, link: int = 0) -> LinkFault:

@@ -8,11 +8,11 @@ from emu.cli.bench.cases import CASES, EVERY, FEATURES, LARGE, ROUTINGS, Case, M
 from emu.cli.commands.bench import only_digest, run_once
 from emu.cli.main import main
 from emu.errors import RuntimeFailure
+from emu.scenario.dump import to_mapping
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.routing import POLICIES
-from emu.scenario.yaml.dump import to_mapping
 
 HOSTS = {
     "one-flow": 16,

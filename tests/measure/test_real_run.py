@@ -29,10 +29,10 @@ from emu.measure.series.metrics import METRIC_OF
 from emu.measure.summary.jobs import planned_bytes
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
+from emu.scenario.dump import to_mapping
 from emu.scenario.load import load, load_mapping
 from emu.scenario.resolve import build_topology
 from emu.scenario.set_options import Override, override_with
-from emu.scenario.yaml.dump import to_mapping
 from tests.measure.test_exposition import check_format
 from tests.runtime.patience import PATIENCE_S, fetched, until
 

@@ -8,9 +8,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from emu import api
 from emu.measure.series.metrics import METRIC_OF, labels_of, shown_value
 from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.in_process import InProcess
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.sampling import Sampler
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.sync_points import SyncPoint
 from tests.runtime.patience import fetched

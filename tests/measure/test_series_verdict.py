@@ -13,8 +13,8 @@ from emu.measure.series.state_changes import State
 from emu.measure.summary.summary import Collective, Job
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import FaultTimes, bounds_ps, fault_times
-from emu.scenario.faults.schedule import scripted
+from emu.scenario.schedule import scripted
+from emu.scenario.spans import FaultTimes, bounds_ps, fault_times
 from tests.measure.handmade import fabric, scenario
 
 US = 10**6

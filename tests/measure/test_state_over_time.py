@@ -12,7 +12,7 @@ from emu.measure.series.state_changes import State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.faults.events import spans_of
-from emu.scenario.faults.schedule import scripted
+from emu.scenario.schedule import scripted
 from tests.measure.test_state_series import states
 
 US = 10**6

@@ -8,9 +8,9 @@ from emu.measure.run_directory.samples import SampleReader
 from emu.measure.series.metrics import size_range
 from emu.measure.series.readings import ranges
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
+from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes
 from emu.runtime.pages.state_series import Rows, StateReading
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess
 from tests.measure.test_exposition import check_format
 

@@ -15,8 +15,8 @@ from actors.kernel.mixing import Stream
 from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from emu.scenario.yaml.dump import to_yaml
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

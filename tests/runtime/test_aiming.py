@@ -12,7 +12,7 @@ from emu.measure.run_directory.journal import recorded
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleReader
 from emu.resume import fork
-from emu.runtime.live.busiest import MOST_BYTES, chosen
+from emu.runtime.live.changes import MOST_BYTES, chosen
 from emu.runtime.live.control_socket import fault_list
 from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping

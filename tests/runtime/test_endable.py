@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from emu.runtime.workers.session import endable
+from emu.runtime.cluster.session import endable
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 

@@ -14,11 +14,11 @@ from emu.runtime.workers.exchange import (
     MOST_BODY_BYTES,
     QUIET_BYTES,
     PeerGone,
+    Seal,
     SocketExchange,
     Unframer,
     framed,
 )
-from emu.runtime.workers.seal import Seal
 from tests.runtime.patience import PATIENCE_S
 
 LARGE = 3_000_000

@@ -18,8 +18,8 @@ from emu.measure.collected import Sample
 from emu.measure.run_directory.journal import Recorded, recorded
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.live.control_socket import fault_list
-from emu.runtime.live.pacing import QUANTUM_S
 from emu.runtime.outcome import WorkerRecord
+from emu.runtime.sync.pacing import QUANTUM_S
 from tests.conftest import SOAK
 from tests.runtime.patience import PATIENCE_S
 

@@ -3,8 +3,8 @@
 import pytest
 
 from emu.errors import EmuError, UsageError
-from emu.runtime.workers.nodes import Node, Pin, moves_for, pin_of, share_out
-from emu.runtime.workers.session import ray_session
+from emu.runtime.cluster.nodes import Node, Pin, moves_for, pin_of, share_out
+from emu.runtime.cluster.session import ray_session
 from emu.topology.traffic_load import expected_loads
 from tests.runtime.spread_runs import plan_of
 
@@ -78,7 +78,7 @@ def test_pin_is_a_pattern_and_a_node() -> None:
 def test_cluster_elsewhere_without_a_token_is_refused_before_it_hears_anything(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("emu.runtime.workers.session._check_reachable", lambda _: None)
+    monkeypatch.setattr("emu.runtime.cluster.session._check_reachable", lambda _: None)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     for address in ("192.0.2.7:6379", "ray://emulator-head:10001"):

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from emu.runtime.live import pacing as pace_of_runs
-from emu.runtime.live.pacing import LATE_S, NAP_S, QUANTUM_S, Pace
+from emu.runtime.sync import pacing as pace_of_runs
+from emu.runtime.sync.pacing import LATE_S, NAP_S, QUANTUM_S, Pace
 
 PACE_PS = 10**9
 QUANTUM_PS = int(PACE_PS * QUANTUM_S)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import ProtocolError
-from emu.runtime.workers.exchange import framed
+from emu.runtime.workers.exchange import MAC_BYTES, Seal, framed
 from emu.runtime.workers.handshake import Handshake, RunIdentity
 from emu.runtime.workers.peers import StreamExchange
-from emu.runtime.workers.seal import MAC_BYTES, Seal
 from tests.runtime.patience import PATIENCE_S
 
 KEY = bytes(range(32))

@@ -12,8 +12,8 @@ from emu import api
 from emu.errors import UsageError
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import blueprint_of, spread
+from emu.runtime.in_process import InProcess
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,6 +1,6 @@
 """Where the workers of a lost node go."""
 
-from emu.runtime.workers.nodes import Node
+from emu.runtime.cluster.nodes import Node
 from emu.runtime.workers.worker_placement import reassigned
 
 

@@ -19,8 +19,8 @@ from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COPIED, REPORT
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.measure.digest import run_digest
+from emu.runtime.in_process import InProcess
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint

@@ -7,12 +7,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emu.scenario import dump
+from emu.scenario.dump import canonical_bytes, to_mapping, to_yaml
 from emu.scenario.load import load_mapping, load_text
-from emu.scenario.yaml import dump
-from emu.scenario.yaml.core_schema import resolved
-from emu.scenario.yaml.document import read_document
-from emu.scenario.yaml.dump import canonical_bytes, to_mapping, to_yaml
-from emu.scenario.yaml.shape import fields
+from emu.scenario.yaml.document import read_document, resolved
+from emu.scenario.yaml.problems import fields
 from tests.scenario.scenarios import FILES, GOLDEN, SMALL, from_file, scenario, with_sections
 
 QUOTED_AND_LONG = {"trace"}

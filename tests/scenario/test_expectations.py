@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from emu.scenario.expect.expect import Expectation, path_steps
-from emu.scenario.expect.verdict import evaluate
-from emu.scenario.sections.section import RefusedError
+from emu.scenario.expect.expect import Expectation, evaluate, path_steps
+from emu.scenario.section import RefusedError
 
 SUMMARY: dict[str, Any] = {
     "digest": "ab12",

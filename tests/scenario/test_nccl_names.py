@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.sections.nccl_names import KNOBS, NOT_MODELLED
 from emu.scenario.sections.program import ProgramWorkload
-from emu.scenario.yaml.dump import to_yaml
 
 BASE: dict[str, Any] = {
     "name": "names",

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from emu.scenario.dump import to_mapping
 from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load_text
 from emu.scenario.reference import json_schema, markdown_tables
 from emu.scenario.yaml.document import read_document
-from emu.scenario.yaml.dump import to_mapping
 from tests.scenario.scenarios import FILES, MARK, ROOT, SMALL, from_file, refusals
 
 PAGE = ROOT / "docs" / "scenario.md"

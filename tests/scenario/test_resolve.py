@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from actors.fabric.model import Role
-from emu.scenario.faults.timeline import LinkChange
+from emu.scenario.faults.events import LinkChange
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.flows import FlowList
 from emu.workload.flows import Flow

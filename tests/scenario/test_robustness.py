@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import Problem, ScenarioError
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.set_options import parse_override
 from emu.scenario.yaml.document import decode, read_document
-from emu.scenario.yaml.dump import to_yaml
 from tests.scenario.scenarios import FILES, SMALL, loaded
 
 SCENARIOS: list[Any] = [

@@ -7,13 +7,13 @@ import pytest
 from emu.docstrings import field_docstrings
 from emu.scenario.reference import parts
 from emu.scenario.schema import Scenario
+from emu.scenario.section import Section, yaml_name
 from emu.scenario.sections.buffer import BufferSection
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
 from emu.scenario.sections.routing import POLICIES, EEcmp
-from emu.scenario.sections.section import Section, yaml_name
 from emu.scenario.sections.switch import PfcSection
-from emu.scenario.yaml.shape import fields, shape_at
+from emu.scenario.yaml.problems import fields, shape_at
 from tests.scenario.scenarios import SMALL, scenario
 
 
@@ -93,6 +93,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "FaultSection",
         "_OfSummary",
         "RecurringFault",
+        "Environment",
         "OneWayFault",
         "PortFault",
         "PfcFault",

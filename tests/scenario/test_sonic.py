@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from emu import api
 from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import load, load_text
 from emu.scenario.sections.switch import SwitchSection
-from emu.scenario.yaml.dump import to_yaml
 from tests.fabric.rig import Fabric
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from actors.fabric.model import Topology
 from emu.errors import ScenarioError
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from emu.scenario.readers.edge_list import EdgeListError, read_edge_list
+from emu.scenario.readers.topology_files import EdgeListError, read_edge_list
 from emu.scenario.resolve import build_topology
-from emu.scenario.yaml.dump import to_yaml
 
 JOB = "jobs:\n  - {name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}\n"
 NS3 = """\

@@ -5,9 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.errors import ScenarioError
-from emu.scenario.yaml.core_schema import resolved
-from emu.scenario.yaml.document import MAX_FILE_BYTES, decode, read_document
-from emu.scenario.yaml.tree import from_plain, shown_location
+from emu.scenario.yaml.document import (
+    MAX_FILE_BYTES,
+    decode,
+    from_plain,
+    read_document,
+    resolved,
+    shown_location,
+)
 
 
 def plain(text: str) -> object:

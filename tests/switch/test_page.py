@@ -8,7 +8,7 @@ import pytest
 
 from emu.scenario.load import load_text
 from emu.scenario.reference import parts
-from emu.scenario.yaml.shape import fields
+from emu.scenario.yaml.problems import fields
 from tests.tidy.tracked import ROOT
 
 PAGE = (ROOT / "docs/switch.md").read_text(encoding="utf-8")

@@ -7,9 +7,9 @@ import pytest
 from emu.scenario.faults.table import FAULTS
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
+from emu.scenario.section import OneOf
 from emu.scenario.sections.jobs import WORKLOADS
 from emu.scenario.sections.routing import POLICIES
-from emu.scenario.sections.section import OneOf
 from emu.scenario.sections.topology import TOPOLOGIES
 from tests.tidy.tracked import ROOT
 

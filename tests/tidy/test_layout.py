@@ -56,7 +56,7 @@ def test_every_directory_of_a_package_is_a_room(package: str) -> None:
 def test_every_room_has_its_place_in_the_order_of_imports() -> None:
     contracts = tomllib.loads(text_of("pyproject.toml"))["tool"]["importlinter"]["contracts"]
     layered = {name for line in contracts[0]["layers"] for name in re.findall(r"[a-z_.]+", line)}
-    clockless = {name for contract in contracts[1:] for name in contract["source_modules"]}
+    clockless = {name for contract in contracts for name in contract.get("source_modules", ())}
     rooms = {".".join(name.split("/")[:2]) for name in python_files(*PACKAGES) if name.count("/") > 1}
     assert rooms <= layered, "name the room in the layers of [tool.importlinter]"
     assert rooms - MAY_KNOW_THE_MACHINE <= clockless, "name the room in a 'forbidden' contract there too"

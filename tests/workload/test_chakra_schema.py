@@ -22,9 +22,9 @@ from emu.scenario.readers.chakra import (
     SKIPPED,
     ChakraError,
     Trace,
+    pared,
     read_chakra,
 )
-from emu.scenario.readers.chakra_paring import pared
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
 from emu.scenario.sections.trace import ChakraTrace
 from tests.workload.chakra_schema import KINDS, NODE_TYPES, attribute, message, nodes_of, written

@@ -18,10 +18,9 @@ from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect.expect import path_steps
-from emu.scenario.expect.verdict import value_at
+from emu.scenario.expect.expect import path_steps, value_at
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
-from emu.scenario.sections.section import RefusedError
+from emu.scenario.section import RefusedError
 from emu.scenario.set_options import Override, parse_override
 from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode

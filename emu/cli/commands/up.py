@@ -18,9 +18,9 @@ from emu.cli.where_options import placed
 from emu.measure.run_directory.junit import junit_text
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.runtime.live.control_socket import ControlSocket
-from emu.runtime.live.steering import Steering
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, RunOptions
+from emu.runtime.steering import Steering
 from emu.scenario.faults.draws import accelerations
 from emu.units import format_time
 

@@ -8,8 +8,8 @@ from actors.fabric.model import Topology
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import Problem, ScenarioError
 from emu.preparing import prepare
+from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
-from emu.scenario.yaml.dump import to_yaml
 from emu.units import counted
 
 

@@ -34,7 +34,7 @@ from emu.measure.series.state_changes import State, lines_of_state, points_of_op
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect.expect import Bounds, quantity
 from emu.scenario.expect.series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent
-from emu.scenario.expect.span import FaultTimes, Span, shown_span, span_of
+from emu.scenario.spans import FaultTimes, Span, shown_span, span_of
 from emu.units import format_time
 
 History = Callable[[], Iterable[Mapping[str, object]]]

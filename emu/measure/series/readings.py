@@ -27,7 +27,7 @@ from actors.kernel.units import PS_PER_S
 from emu.measure.series.metric import Kind, Unit
 from emu.measure.series.metrics import MEMBER, label_text, labels_of
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import Span, direction_of, matches
+from emu.scenario.spans import Span, direction_of, matches
 
 Number = int | Fraction
 ALL: Final = -1

@@ -26,8 +26,8 @@ from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, bandwidth_bp
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import Span
 from emu.scenario.faults.events import Fault, spans_of
+from emu.scenario.spans import Span
 
 Labels = Mapping[str, str]
 

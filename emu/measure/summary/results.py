@@ -21,13 +21,12 @@ from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.unfired import idle_faults, never_fired
-from emu.scenario.expect.expect import Expectation
+from emu.scenario.expect.expect import Expectation, evaluate
 from emu.scenario.expect.series import SeriesExpectation
-from emu.scenario.expect.span import fault_times
-from emu.scenario.expect.verdict import evaluate
 from emu.scenario.faults.events import Fault
-from emu.scenario.faults.schedule import Aims, scripted
+from emu.scenario.schedule import Aims, scripted
 from emu.scenario.schema import Scenario
+from emu.scenario.spans import fault_times
 
 MOST_HIT: Final = 8
 """Of what a fault was found to hit, or drawn, how much is named."""

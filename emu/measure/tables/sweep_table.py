@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from emu.measure.figures import about_rate, about_size, about_time, aligned
-from emu.scenario.expect.expect import Bound
-from emu.scenario.expect.verdict import unit_at
+from emu.scenario.expect.expect import Bound, unit_at
 
 STATUS_NAMES: Final = {
     0: "ok",

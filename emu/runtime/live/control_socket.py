@@ -34,7 +34,7 @@ from emu.measure.figures import shown_time
 from emu.measure.run_directory.run_directory import SOCKET
 
 if TYPE_CHECKING:
-    from emu.runtime.live.steering import Steering
+    from emu.runtime.steering import Steering
 
 MOST_BYTES: Final = 64 * 1024
 TIMEOUT_S: Final = 30.0

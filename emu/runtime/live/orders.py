@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from emu.runtime.gone import gone_errors
+from emu.runtime.cluster.watch import gone_errors
 from emu.runtime.live.changes import Changes
-from emu.runtime.live.steering import Steering
+from emu.runtime.steering import Steering
 from emu.runtime.sync.window import WindowMachine
 
 LOOK_S: Final = 0.02

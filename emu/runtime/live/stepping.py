@@ -24,9 +24,9 @@ from actors.switch.switch import Switch
 from emu.errors import UsageError
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan
+from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes
 from emu.runtime.outcome import Ending
-from emu.runtime.sync.in_process import InProcess
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.scenario.schema import Scenario
 

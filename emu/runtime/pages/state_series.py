@@ -23,8 +23,8 @@ from emu.measure.series.readings import members_of
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.runtime.blueprint import RunPlan
-from emu.scenario.expect.span import direction_of
 from emu.scenario.faults.events import Fault, spans_of
+from emu.scenario.spans import direction_of
 
 Rows = dict[str, list[tuple[tuple[str, ...], int]]]
 """By key of the series: values of its labels, and its value."""

@@ -23,9 +23,9 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Any, Final
 
-from emu.runtime.gone import gone_errors
+from emu.runtime.cluster.nodes import Node, answering, cluster_nodes
+from emu.runtime.cluster.watch import gone_errors
 from emu.runtime.recovery.snapshot_files import KEPT, BrokenFile, SnapshotFiles, opened, write_file
-from emu.runtime.workers.nodes import Node, answering, cluster_nodes
 
 CHUNK_BYTES: Final = 1 << 22
 MOST_BYTES: Final = 1 << 32

@@ -20,8 +20,8 @@ import msgpack  # type: ignore[import-untyped]  # it ships no types
 from actors.kernel.device import Plain
 from emu.errors import EmuError, RuntimeFailure, UsageError
 from emu.runtime.sync.logical_process import LogicalProcess
+from emu.scenario.dump import canonical_bytes
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.dump import canonical_bytes
 from emu.units import format_time
 
 VERSION: Final = 2

@@ -21,8 +21,7 @@ from emu.runtime.device_inspection import shown_by
 from emu.runtime.outcome import Ending
 from emu.runtime.sync.garbage import Growth
 from emu.runtime.sync.partition import Partition
-from emu.runtime.sync.rounds import Contribution, SyncMessage
-from emu.runtime.sync.sync_messages import decode_sync_message, encode_sync_message
+from emu.runtime.sync.rounds import Contribution, SyncMessage, decode_sync_message, encode_sync_message
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
 

@@ -31,7 +31,7 @@ class SyncPoint:
     changes: int = 0
     """How many changes of those that were staged (`emu.runtime.live.changes`) are to be made by now."""
     busiest: int = NEVER_PS
-    """Which of those that a fault may hit now has sent most (`emu.runtime.live.busiest`); else NEVER_PS."""
+    """Which of those that a fault may hit now has sent most (`emu.runtime.live.changes`); else NEVER_PS."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ connect and run, and meanwhile only listens: windows, sync points and the end of
 the workers alone. An attempt ends in one of four ways: every worker reports the same ending; the user asked
 for the end; a worker failed and said why; or an actor is gone or a connection broke. In the last case the
 others stay alive and go back: all build anew, in a new incarnation, load the last snapshot that counts (or
-begin at the start, if there is none yet), and go on (`emu.runtime.recovery.outcome_rules`,
+begin at the start, if there is none yet), and go on (`emu.runtime.recovery.rules`,
 `emu.runtime.recovery.rules`). Otherwise the others are told to stop, what they have is collected, and the
 outcome names the worker that began it.
 """
@@ -27,28 +27,33 @@ from actors.fabric.model import Topology
 from emu.errors import RuntimeFailure
 from emu.measure.collected import DeviceRecord, EngineFacts
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
-from emu.runtime.gone import WorkerFault
+from emu.runtime.cluster.nodes import ClusterLost
+from emu.runtime.cluster.session import Interruption, ray_session
+from emu.runtime.cluster.watch import ClusterWatch, WorkerFault, watch_of_cluster
 from emu.runtime.live.orders import LOOK_S as LEAD_S
 from emu.runtime.live.orders import RayLead
-from emu.runtime.outcome import Ending, Made, Observer, Outcome, Progress, RunOptions, WorkerRecord
-from emu.runtime.pages.metrics_page import Discovery
-from emu.runtime.pages.remote_metrics import FarPages
-from emu.runtime.recovery.outcome_rules import can_be_repeated, judge, kept_details
+from emu.runtime.outcome import (
+    Ending,
+    Fault,
+    Made,
+    Observer,
+    Outcome,
+    Progress,
+    Report,
+    RunOptions,
+    WorkerRecord,
+)
+from emu.runtime.pages.metrics_page import Discovery, FarPages
 from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
-from emu.runtime.recovery.rules import Patience
+from emu.runtime.recovery.rules import Patience, can_be_repeated, judge, kept_details
 from emu.runtime.recovery.snapshot import Snapshot, to_bytes
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.result import UNFINISHED, outcome_of
+from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
-from emu.runtime.workers.cluster_watch import ClusterWatch, watch_of_cluster
-from emu.runtime.workers.interruption import Interruption
-from emu.runtime.workers.nodes import ClusterLost
 from emu.runtime.workers.peers import FORCING_TCP, Address
-from emu.runtime.workers.plain_records import from_plain
-from emu.runtime.workers.session import ray_session
-from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, host_identity
+from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, from_plain, host_identity
 from emu.runtime.workers.worker_group import (
     ASK_S,
     START,
@@ -60,10 +65,8 @@ from emu.runtime.workers.worker_group import (
 )
 from emu.runtime.workers.worker_placement import WorkerPlacement, housed
 from emu.runtime.workers.worker_pool import worker_pool_of_session
-from emu.runtime.workers.worker_report import Fault, Report
-from emu.runtime.workers_file import write_workers
+from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.dump import to_yaml
 from emu.units import format_time
 
 GRACE_S: Final = 30.0

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from emu.errors import ProtocolError
-from emu.runtime.workers.seal import Seal
+from emu.runtime.workers.exchange import Seal
 
 MAGIC: Final = b"emu2"
 NONCE_BYTES: Final = 32

@@ -9,7 +9,7 @@ oldest goes. So a flood of them does not keep a peer out, which proves itself at
 turned away all the same, or hears nothing (the listener's process may be stopped), calls again, `TRIES` times
 in all.
 
-Over TCP every body is sealed as well (`emu.runtime.workers.seal`).
+Over TCP every body is sealed as well (`emu.runtime.workers.exchange`).
 
 trio runs all of this. Then the connections are handed to what moves the windows: to the thread that
 simulates (`SocketExchange`), with the seals of those over TCP. Its reference is `StreamExchange`, where trio
@@ -33,10 +33,9 @@ from typing import Final
 import trio
 
 from emu.errors import EmuError, ProtocolError, RuntimeFailure
-from emu.runtime.workers.exchange import CHUNK_BYTES, PeerGone, Unframer, framed
+from emu.runtime.cluster.short_paths import private_directory, remove_private
+from emu.runtime.workers.exchange import CHUNK_BYTES, PeerGone, Seal, Unframer, framed
 from emu.runtime.workers.handshake import HELLO_BYTES, PROOF_BYTES, WELCOME, Handshake, RunIdentity
-from emu.runtime.workers.seal import Seal
-from emu.runtime.workers.short_paths import private_directory, remove_private
 
 HANDSHAKE_S: Final = 20.0
 CONNECT_S: Final = 150.0

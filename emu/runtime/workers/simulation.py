@@ -14,14 +14,13 @@ from collections.abc import Callable
 from typing import Final
 
 from emu.errors import EmuError
-from emu.runtime.live.pacing import Pace
-from emu.runtime.outcome import Ending
+from emu.runtime.outcome import Ending, Fault, Report
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.garbage import quiet_collector
 from emu.runtime.sync.logical_process import LogicalProcess, Sends
-from emu.runtime.sync.sync_messages import PeerLeft, encode_leave
+from emu.runtime.sync.pacing import Pace
+from emu.runtime.sync.rounds import PeerLeft, encode_leave
 from emu.runtime.workers.exchange import Exchange, PeerGone
-from emu.runtime.workers.worker_report import Fault, Report
 
 WAIT_S: Final = 0.05
 FLUSH_S: Final = 5.0

@@ -7,32 +7,53 @@ from the scenario's text, open the sockets), `connect`, `run` (returns when the 
 reason), `collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go back it calls `close` and
 begins anew with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers,
 texts, tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
+
+How does trio run inside an actor whose loop is asyncio's?
+
+As a guest: trio's scheduler takes its turns as callbacks of the host loop, in the same thread. `call` runs
+an async function of trio's and gives its result to asyncio; `spawn` starts one that lives until the guest
+is closed. Cancelling is trio's: `close` cancels everything that still runs.
+
+Which edition of emu does a process run?
+
+Equal for processes whose sources of `emu` and `actors` are the same, byte by byte, whether their packet path
+is compiled or not. Two editions may answer differently, and the number of the version does not tell them
+apart between releases.
+
+How does what a device leaves behind travel from a worker to the coordinator?
+
+As numbers, texts and lists: records hold compiled objects, which do not travel.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import resource
 import socket
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeVar
 
+import outcome
 import trio
 
+import actors
 import emu
 from actors.fabric.model import Topology
+from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
 from emu.build.devices import draw
 from emu.errors import EmuError, RuntimeFailure
+from emu.measure.collected import DeviceRecord
 from emu.runtime.blueprint import spread
 from emu.runtime.live.changes import Changes
 from emu.runtime.live.orders import LOOK_S
-from emu.runtime.live.pacing import Pace
-from emu.runtime.outcome import Made, Progress
+from emu.runtime.outcome import Made, Progress, Report
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saver, SnapshotRequests
@@ -41,19 +62,143 @@ from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
 from emu.runtime.sampling import Sampler, Share
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
+from emu.runtime.sync.pacing import Pace
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Placement
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.waiting import waits_of
-from emu.runtime.workers.edition import edition
 from emu.runtime.workers.exchange import Exchange, SocketExchange
-from emu.runtime.workers.guest import TrioGuest
 from emu.runtime.workers.handshake import RunIdentity
 from emu.runtime.workers.peers import Address, Peers, StreamExchange
-from emu.runtime.workers.plain_records import PlainRecord, to_plain
 from emu.runtime.workers.simulation import Simulation
-from emu.runtime.workers.worker_report import Report
 from emu.scenario.load import load_text
+
+
+class PlainRecord(NamedTuple):
+    """A `DeviceRecord` whose series are tuples: metric, port, priority, reason."""
+
+    number: int
+    mixes: tuple[int, ...]
+    executed: int
+    frames_received: int
+    data_frames_received: int
+    series: tuple[tuple[str, int, int, str], ...]
+    counters: tuple[int, ...]
+    end_states: tuple[int, ...]
+    results: dict[str, list[list[int]]]
+    shown: dict[str, list[list[int]]]
+
+
+def to_plain(record: DeviceRecord) -> PlainRecord:
+    """A record as it travels."""
+    return PlainRecord(
+        record.number,
+        tuple(record.mixes),
+        record.executed,
+        record.frames_received,
+        record.data_frames_received,
+        tuple((one.metric, one.port, one.priority, one.reason) for one in record.series),
+        tuple(record.counters),
+        tuple(record.end_states),
+        {name: [list(row) for row in rows] for name, rows in record.results.items()},
+        {name: [list(row) for row in rows] for name, rows in record.shown.items()},
+    )
+
+
+def from_plain(plain: PlainRecord) -> DeviceRecord:
+    """The record that travelled."""
+    return DeviceRecord(
+        number=plain.number,
+        mixes=plain.mixes,
+        executed=plain.executed,
+        frames_received=plain.frames_received,
+        data_frames_received=plain.data_frames_received,
+        series=tuple(series_of(*one) for one in plain.series),
+        counters=plain.counters,
+        end_states=plain.end_states,
+        results=plain.results,
+        shown=plain.shown,
+    )
+
+
+Result = TypeVar("Result")
+
+
+class TrioGuest:
+    """A trio run that shares the thread of the asyncio loop that started it."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._nursery: trio.Nursery | None = None
+        self.token: trio.lowlevel.TrioToken | None = None
+        trio.lowlevel.start_guest_run(
+            self._main,
+            run_sync_soon_threadsafe=self._loop.call_soon_threadsafe,
+            done_callback=self._finished,
+            host_uses_signal_set_wakeup_fd=True,
+        )
+
+    async def ready(self) -> None:
+        """Wait until `call` and `spawn` may be used."""
+        await self._ready
+
+    async def call(self, function: Callable[..., Awaitable[Result]], *arguments: Any) -> Result:
+        """Run an async function of trio's; its result, or its exception, comes here."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+
+        async def run() -> None:
+            result = await outcome.acapture(function, *arguments)
+            if future.done():
+                return
+            if isinstance(result, outcome.Error):
+                future.set_exception(result.error)
+            else:
+                future.set_result(result.unwrap())
+
+        self.spawn(run)
+        return await future
+
+    def spawn(self, function: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        """Start an async function of trio's in the background; it must not raise."""
+        assert self.token is not None and self._nursery is not None, "the guest is not ready"
+        self.token.run_sync_soon(self._nursery.start_soon, function, *arguments)
+
+    async def close(self) -> None:
+        """Cancel what still runs and wait for its end. May be called again."""
+        if not self._done.done():
+            assert self.token is not None and self._nursery is not None, "the guest is not ready"
+            self.token.run_sync_soon(self._nursery.cancel_scope.cancel)
+        await self._done
+
+    async def _main(self) -> None:
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            self.token = trio.lowlevel.current_trio_token()
+            self._ready.set_result(None)
+            await trio.sleep_forever()
+
+    def _finished(self, run: outcome.Outcome[None]) -> None:
+        if isinstance(run, outcome.Error) and not self._ready.done():
+            self._ready.set_exception(run.error)
+        if isinstance(run, outcome.Error) and not isinstance(run.error, trio.Cancelled):
+            self._done.set_exception(run.error)
+        else:
+            self._done.set_result(None)
+
+
+@cache
+def edition() -> str:
+    """Of this process. Takes some hundredths of a second, once."""
+    hashed = hashlib.sha256()
+    for package in (actors, emu):
+        (place,) = map(Path, package.__path__)
+        for path in sorted(place.rglob("*.py")):
+            hashed.update(f"{package.__name__}/{path.relative_to(place)}\0".encode())
+            hashed.update(hashlib.sha256(path.read_bytes()).digest())
+    return hashed.hexdigest()
+
 
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 SPIN_S: Final = 0.0002

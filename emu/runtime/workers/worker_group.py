@@ -12,11 +12,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from emu.errors import EmuError, RuntimeFailure
-from emu.runtime.gone import fault_of, gone_errors, why_gone
-from emu.runtime.workers.cluster_watch import ClusterWatch
-from emu.runtime.workers.edition import edition
-from emu.runtime.workers.interruption import Interruption
-from emu.runtime.workers.worker import Worker
+from emu.runtime.cluster.session import Interruption
+from emu.runtime.cluster.watch import ClusterWatch, fault_of, gone_errors, why_gone
+from emu.runtime.workers.worker import Worker, edition
 from emu.runtime.workers.worker_placement import WorkerPlacement
 from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.units import counted

@@ -17,9 +17,9 @@ from typing import Final
 from emu.build.devices import Blueprint
 from emu.errors import RuntimeFailure
 from emu.runtime.blueprint import RunPlan, spread
+from emu.runtime.cluster.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
+from emu.runtime.cluster.session import Interruption
 from emu.runtime.sync.placement import Placement
-from emu.runtime.workers.interruption import Interruption
-from emu.runtime.workers.nodes import Node, answering, cluster_nodes, moves_for, pin_of, share_out
 from emu.topology.traffic_load import expected_loads
 
 WAIT_S: Final = 300.0

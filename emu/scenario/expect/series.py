@@ -36,7 +36,7 @@ from emu.scenario.expect.expect import (
     Expectation,
     quantity,
 )
-from emu.scenario.sections.section import OneOfKeys, Refusal, RefusedError, Section
+from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
 from emu.scenario.yaml.values import Priority, Reading, TimePs, word
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import parse_time

@@ -1,25 +1,29 @@
 """When does a fault occur, and what does it hit? The keys that every kind of fault shares.
 
 A kind says what its target is (`aim`), what it changes there (`strike`), and what it does not fit
-(`objections`). `emu.scenario.faults.schedule` makes occurrences of it.
+(`objections`). `emu.scenario.schedule` makes occurrences of it.
+
+What does each kind of fault change, on which devices?
+
+Small functions from a spot of the fabric to changes of devices, from which the kinds in
+`emu.scenario.faults.table` are put together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field
 
-from actors.fabric.model import Topology
+from actors.fabric.model import Role, Topology
+from actors.wire.fault import GPU_GONE, HOLD, LOST, RESET, SLOW
+from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change
-from emu.scenario.faults.targets import Aim, Spot
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.faults.targets import Aim, Spot, fabric_ports
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveTimePs, TimePs, word
 from emu.units import BEYOND_THE_CLOCK, CLOCK_ACCEPTED, MAX_QUANTITY
-
-if TYPE_CHECKING:
-    from emu.scenario.schema import Scenario
 
 TargetName = Annotated[
     str,
@@ -78,11 +82,11 @@ class FaultSection(Section):
         """Begin and end (0 for never) of each occurrence before the end of the run."""
         yield self.at_ps, self.at_ps + self.lasts_ps if self.lasts_ps else 0
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """What an occurrence changes at one spot."""
         raise NotImplementedError
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """What speaks against it at one spot."""
         yield from ()
 
@@ -141,3 +145,77 @@ class RecurringFault(FaultSection):
         """Refuse what ends before it begins."""
         if self.until_ps is not None and self.until_ps <= self.at_ps:
             yield Refusal(("until",), "is not after at", "a later time")
+
+
+def held(topology: Topology, links: Iterable[int]) -> list[Change]:
+    """Both ends of each link lose their signal."""
+    found: list[Change] = []
+    for number in links:
+        link = topology.links[number]
+        found += [Change(int(HOLD), link.a, link.a_port), Change(int(HOLD), link.b, link.b_port)]
+    return found
+
+
+def links_at(topology: Topology, node: int, ports: Iterable[int] | None = None) -> tuple[int, ...]:
+    """The links behind ports of a device; by default all its links on the fabric."""
+    numbers = fabric_ports(topology, node) if ports is None else ports
+    return tuple(topology.ports(node)[port].link for port in numbers)
+
+
+def at_ports(op: int, node: int, ports: Iterable[int], values: tuple[int, int, int]) -> list[Change]:
+    """The same at several ports of a device."""
+    return [Change(int(op), node, port, values) for port in ports]
+
+
+def at_senders(
+    op: int, topology: Topology, links: Iterable[int], sender: str | None, values: tuple[int, int, int]
+) -> list[Change]:
+    """The same at the sending ends of links: both, or the one that is named."""
+    return [Change(int(op), node, port, values) for node, port in _ends(topology, links, sender)]
+
+
+def at_receivers(
+    op: int, topology: Topology, links: Iterable[int], sender: str | None, values: tuple[int, int, int]
+) -> list[Change]:
+    """The same at the receiving ends of links, seen from the sender."""
+    found: list[Change] = []
+    for node, port in _ends(topology, links, sender):
+        end = topology.ports(node)[port]
+        found.append(Change(int(op), end.peer, end.peer_port, values))
+    return found
+
+
+def _ends(topology: Topology, links: Iterable[int], sender: str | None) -> Iterator[tuple[int, int]]:
+    for number in links:
+        link = topology.links[number]
+        for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
+            if sender is None or topology.nodes[node].name == sender:
+                yield node, port
+
+
+def members(topology: Topology, host: int, role: Role) -> list[int]:
+    """The GPUs or NICs of a server."""
+    return [node for node in topology.server(topology.nodes[host].host) if topology.nodes[node].role is role]
+
+
+def lost_host(topology: Topology, host: int) -> tuple[list[Change], tuple[int, ...]]:
+    """A server is gone: what it ran, its GPUs, its queue pairs, and the links of its NICs, which are told."""
+    nics = members(topology, host, Role.NIC)
+    links = tuple(link for nic in nics for link in links_at(topology, nic))
+    changes = [Change(int(LOST), host, 0)]
+    changes += [Change(int(LOST), gpu, 0) for gpu in members(topology, host, Role.GPU)]
+    changes += [Change(int(RESET), nic, 0) for nic in nics]
+    return changes + held(topology, links), links
+
+
+def lost_gpu(topology: Topology, gpu: int) -> list[Change]:
+    """A GPU is gone, and its host sees it."""
+    host = topology.host_of(gpu)
+    port = next(at for at, end in enumerate(topology.ports(host)) if end.peer == gpu)
+    return [Change(int(LOST), gpu, 0), Change(int(GPU_GONE), host, port)]
+
+
+def slow_host(topology: Topology, host: int, thousandths: int) -> list[Change]:
+    """The GPUs of a server, and its proxies, take longer."""
+    gpus = members(topology, host, Role.GPU)
+    return [Change(int(SLOW), node, 0, (thousandths, 0, 0)) for node in (host, *gpus)]

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from actors.fabric.model import Role, Topology
 from actors.wire.fault import FLIP, HUNG, PAIR_ERROR, RECEIVE, RESET, SLOW
-from emu.scenario.faults.base import Objection, RecurringFault, Strike
-from emu.scenario.faults.effects import held, links_at, lost_gpu, lost_host, slow_host
+from emu.scenario.environment import Environment
+from emu.scenario.faults.base import (
+    Objection,
+    RecurringFault,
+    Strike,
+    held,
+    links_at,
+    lost_gpu,
+    lost_host,
+    slow_host,
+)
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot
-from emu.scenario.sections.section import Refusal
+from emu.scenario.section import Refusal
 from emu.scenario.yaml.values import PositiveFraction, PositiveTimePs, RateBps
 from emu.units import parse_time
-
-if TYPE_CHECKING:
-    from emu.scenario.schema import Scenario
 
 
 class SwitchCrash(RecurringFault):
@@ -29,7 +35,7 @@ class SwitchCrash(RecurringFault):
     kind: Literal["switch_crash"] = "switch_crash"
     """Until it is back, if ever."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """All its links."""
         links = links_at(topology, spot.node)
         return Strike(held(topology, links), links, links)
@@ -61,11 +67,11 @@ class SwitchDrain(RecurringFault):
     kind: Literal["switch_drain"] = "switch_drain"
     """The others send nothing new through it after `routing.convergence`."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """What the others know of its links."""
         return Strike([], (), links_at(topology, spot.node), spot.node)
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """NICs have nowhere else to go."""
         if any(topology.nodes[end.peer].role is Role.NIC for end in topology.ports(spot.node)):
             yield Objection(
@@ -80,7 +86,7 @@ class NicDown(RecurringFault):
     kind: Literal["nic_down"] = "nic_down"
     """Its queue pairs stay what they were."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """All its links."""
         links = links_at(topology, spot.node)
         return Strike(held(topology, links), links, links)
@@ -95,12 +101,12 @@ class NicPortDown(RecurringFault):
     port: Annotated[int, Field(ge=0, le=7)] = 0
     """Which port."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The link behind the port."""
         links = links_at(topology, spot.node, (self.port,))
         return Strike(held(topology, links), links, links)
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The NIC has the port."""
         count = len(links_at(topology, spot.node))
         if self.port >= count:
@@ -116,7 +122,7 @@ class NicReset(RecurringFault):
     for_ps: PositiveTimePs = parse_time("1ms")
     """How long it takes to start. 1 ms is a choice."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The queue pairs, and the links."""
         links = links_at(topology, spot.node)
         return Strike([Change(int(RESET), spot.node, 0), *held(topology, links)], links, links)
@@ -131,7 +137,7 @@ class QpError(RecurringFault):
     pair: Annotated[int, Field(ge=0, le=65535)] = 0
     """Which queue pair, by its index in the NIC."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The queue pair."""
         return Strike([Change(int(PAIR_ERROR), spot.node, self.pair)])
 
@@ -145,7 +151,7 @@ class SlowReceiver(RecurringFault):
     rate_bps: RateBps
     """Payload that memory takes. The buffer is that of `nic.receive`."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The NIC's way to memory."""
         return Strike([Change(int(RECEIVE), spot.node, 0, (self.rate_bps, 0, 0))])
 
@@ -159,7 +165,7 @@ class GpuSlow(RecurringFault):
     factor: PositiveFraction = Fraction(2)
     """Times as long."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
         return Strike([Change(int(SLOW), spot.node, 0, (int(self.factor * 1000), 0, 0))])
 
@@ -171,7 +177,7 @@ class GpuHung(RecurringFault):
     kind: Literal["gpu_hung"] = "gpu_hung"
     """What was asked for meanwhile is done then."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
         return Strike([Change(int(HUNG), spot.node, 0)])
 
@@ -185,15 +191,15 @@ class BitFlip(RecurringFault):
     bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
     """Which bit of the rank's buffer, counted from its start and round again."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
         return Strike([Change(int(FLIP), spot.node, 0, (self.bit, 0, 0))])
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """There is something to turn over."""
-        if scenario.payload != "real":
+        if environment.payload != "real":
             yield Objection("kind", "GPUs hold nothing: packets carry sizes only", "payload: real")
-        elif scenario.ncclx.zero_copy:
+        elif environment.ncclx.zero_copy:
             reason = "what NICs read and write themselves cannot turn over (ncclx.zero_copy)"
             yield Objection("kind", reason, "ncclx.zero_copy: false")
 
@@ -205,7 +211,7 @@ class GpuLost(RecurringFault):
     kind: Literal["gpu_lost"] = "gpu_lost"
     """The host sees it at once (Xid 79) and reports."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU, and its host."""
         return Strike(lost_gpu(topology, spot.node))
 
@@ -217,7 +223,7 @@ class HostLost(RecurringFault):
     kind: Literal["host_lost"] = "host_lost"
     """Peers find out by their timeouts; when it is back, its ranks report that they failed."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The whole server."""
         changes, links = lost_host(topology, spot.node)
         return Strike(changes, links, links)
@@ -232,6 +238,6 @@ class Straggler(RecurringFault):
     factor: PositiveFraction = Fraction(11, 10)
     """Times as long."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """GPUs and host."""
         return Strike(slow_host(topology, spot.node, int(self.factor * 1000)))

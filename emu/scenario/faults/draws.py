@@ -22,24 +22,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from actors.fabric.model import Topology
 from actors.kernel.mixing import Stream
 from actors.kernel.units import PS_PER_S
+from emu.scenario.environment import Environment
 from emu.scenario.faults.base import FaultSection, Objection, Strike, TargetName
 from emu.scenario.faults.device_faults import GpuHung, GpuLost, GpuSlow, HostLost, NicDown
 from emu.scenario.faults.link_faults import LinkDown
 from emu.scenario.faults.targets import Aim, Spot
-from emu.scenario.sections.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import PositiveTimePs, Reading
 from emu.spelling import shown
 from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_time
-
-if TYPE_CHECKING:
-    from emu.scenario.schema import Scenario
 
 HOUR_PS: Final = 3600 * PS_PER_S
 DRAWS_PURPOSE: Final = 1 << 23
@@ -139,11 +137,11 @@ class RandomFaults(FaultSection):
             for fails, target, rate in LLAMA3
         ]
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """It is the drawn faults that strike."""
         raise NotImplementedError
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """None: what does not exist does not break."""
         yield from ()
 

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from actors.fabric.model import Topology
 from actors.wire.fault import ALPHA, CREDITS, DSCP, ECN, HASH_FIELDS, HASH_SEED, HEADROOM, PFC_OFF
-from emu.scenario.faults.base import Objection, RecurringFault, Strike
-from emu.scenario.faults.effects import at_ports
+from emu.scenario.environment import Environment
+from emu.scenario.faults.base import Objection, RecurringFault, Strike, at_ports
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.link_faults import PfcFault
 from emu.scenario.faults.targets import Aim, Spot, fabric_ports
-from emu.scenario.sections.section import Refusal
+from emu.scenario.section import Refusal
 from emu.scenario.yaml.values import PositiveFraction, PositiveSizeBytes, Priority, SizeBytes
-
-if TYPE_CHECKING:
-    from emu.scenario.schema import Scenario
 
 ALPHA_BITS = 16
 CERTAINTY = 1 << 30
@@ -34,13 +31,13 @@ class SwitchDrift(RecurringFault):
 
     aim: ClassVar[Aim] = "switch"
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """What the scenario would have to have."""
         return None
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The switch has what drifts."""
-        found = self.lacking(scenario)
+        found = self.lacking(environment)
         if found is not None:
             yield found
 
@@ -53,14 +50,14 @@ class HeadroomDrift(SwitchDrift):
     headroom_bytes: SizeBytes
     """Instead of what `switch.buffer.headroom` says."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """All ports of the switch."""
         ports = fabric_ports(topology, spot.node)
         return Strike(at_ports(int(HEADROOM), spot.node, ports, (self.headroom_bytes, 0, 0)))
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """PFC."""
-        if scenario.credited or not scenario.switch.pfc.enabled:
+        if environment.credited or not environment.switch.pfc.enabled:
             return Objection("kind", "without PFC there is no headroom", "switch.pfc.enabled: true")
         return None
 
@@ -73,13 +70,13 @@ class AlphaDrift(SwitchDrift):
     alpha: PositiveFraction
     """Instead of `switch.buffer.alpha`, and of the alpha of profiles."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The switch."""
         return Strike([Change(int(ALPHA), spot.node, 0, (int(self.alpha * (1 << ALPHA_BITS)), 0, 0))])
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """A dynamic threshold."""
-        buffer = scenario.switch.buffer
+        buffer = environment.switch.buffer
         if all(one.xoff_bytes is not None for one in (buffer, *buffer.profiles)):
             return Objection("kind", "every threshold is static", "switch.buffer.xoff: auto")
         return None
@@ -97,7 +94,7 @@ class EcnDrift(SwitchDrift):
     pmax: PositiveFraction = Fraction(1, 5)
     """Share that is marked just below kmax."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """All ports of the switch."""
         values = (self.kmin_bytes, self.kmax_bytes, int(self.pmax * CERTAINTY))
         return Strike(at_ports(int(ECN), spot.node, fabric_ports(topology, spot.node), values))
@@ -112,9 +109,9 @@ class EcnDrift(SwitchDrift):
         if self.kmax_bytes >= 1 << 32:
             yield Refusal(("kmax",), "is more than a queue can hold", "less than 4GiB")
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """ECN."""
-        if not scenario.switch.ecn.enabled:
+        if not environment.switch.ecn.enabled:
             return Objection("kind", "no queue marks", "switch.ecn.enabled: true")
         return None
 
@@ -125,7 +122,7 @@ class PfcDrift(PfcFault):
     kind: Literal["pfc_drift"] = "pfc_drift"
     """The other end still believes in it."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The ports."""
         return Strike(at_ports(int(PFC_OFF), spot.node, spot.ports, (0, 0, 0)))
 
@@ -140,13 +137,13 @@ class DscpDrift(SwitchDrift):
     queue: Priority
     """Egress queue and priority group."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The switch."""
         return Strike([Change(int(DSCP), spot.node, self.dscp, (self.queue, self.queue, 0))])
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """DSCPs."""
-        if scenario.credited:
+        if environment.credited:
             return Objection(
                 "kind", "DSCP maps are Ethernet's, and links have credits", "link.flow_control: pfc"
             )
@@ -156,10 +153,10 @@ class DscpDrift(SwitchDrift):
 class HashDrift(SwitchDrift):
     """A switch chooses among equal paths by another hash."""
 
-    def lacking(self, scenario: Scenario) -> Objection | None:
+    def lacking(self, environment: Environment) -> Objection | None:
         """A hash."""
-        if not scenario.routing.plainly_hashed:
-            reason = f"routing.policy {scenario.routing.policy}, as it is set, has no such hash"
+        if not environment.routing.plainly_hashed:
+            reason = f"routing.policy {environment.routing.policy}, as it is set, has no such hash"
             return Objection("kind", reason, "ecmp or e_ecmp with hash: mix and the default fields")
         return None
 
@@ -172,7 +169,7 @@ class HashSeedDrift(HashDrift):
     seed: Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
     """The hash's, 32 bits."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The switch."""
         return Strike([Change(int(HASH_SEED), spot.node, 0, (self.seed, 0, 0))])
 
@@ -185,7 +182,7 @@ class HashFieldsDrift(HashDrift):
     policy: Literal["ecmp", "e_ecmp"]
     """`ecmp`: addresses and UDP source port; `e_ecmp`: the destination QP too."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The switch."""
         fields = 1 if self.policy == "e_ecmp" else 0
         return Strike([Change(int(HASH_FIELDS), spot.node, 0, (fields, 0, 0))])
@@ -201,16 +198,16 @@ class CreditDrift(SwitchDrift):
     most_credit_bytes: PositiveSizeBytes
     """Instead of `switch.deep_buffer.most_credit`."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The switch."""
         values = (self.initial_credit_bytes, self.most_credit_bytes, 0)
         return Strike([Change(int(CREDITS), spot.node, 0, values)])
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The switch is modular."""
-        deep, node = scenario.switch.deep_buffer, topology.nodes[spot.node]
+        deep, node = environment.switch.deep_buffer, topology.nodes[spot.node]
         modular = {
-            "auto": scenario.topology.kind == "llama3" and node.model == "ctsw",
+            "auto": environment.topology.kind == "llama3" and node.model == "ctsw",
             "listed": node.name in deep.switches,
             "spines": node.tier == 2,
         }

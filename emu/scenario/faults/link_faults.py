@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from actors.fabric.model import Fault, Topology, TopologyError
 from actors.wire.fault import DEAF, DELAY, ERRORS, RATE, STORM
-from emu.scenario.faults.base import FaultSection, Objection, RecurringFault, Strike, TargetName
-from emu.scenario.faults.effects import at_ports, at_receivers, at_senders, held, links_at
+from emu.scenario.environment import Environment
+from emu.scenario.faults.base import (
+    FaultSection,
+    Objection,
+    RecurringFault,
+    Strike,
+    TargetName,
+    at_ports,
+    at_receivers,
+    at_senders,
+    held,
+    links_at,
+)
 from emu.scenario.faults.targets import Spot
+from emu.scenario.section import Refusal, RefusedError
 from emu.scenario.sections.link import ErrorRate
-from emu.scenario.sections.section import Refusal, RefusedError
 from emu.scenario.yaml.values import LinkName, NodeName, PositiveTimePs, Priority, RateBps, Reading, TimePs
 from emu.spelling import shown
 from emu.units import FRACTION_ACCEPTED, format_rate, parse_fraction
-
-if TYPE_CHECKING:
-    from emu.scenario.schema import Scenario
 
 CHANCE_BITS: Final = 48
 """A probability is a fixed-point number with this many fractional bits."""
@@ -51,7 +59,7 @@ class LinkDown(RecurringFault):
     kind: Literal["link_down"] = "link_down"
     """Both directions stop."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """Both ends of each link."""
         return Strike(held(topology, spot.links), spot.links, spot.links)
 
@@ -65,7 +73,7 @@ class LinkUp(FaultSection):
     target: TargetName
     """The link, by its two ends: "rtsw-0:ctsw-3"; or a pattern, or a role."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """Both ends of each link."""
         return Strike(held(topology, spot.links), (), spot.links)
 
@@ -88,7 +96,7 @@ class LinkFlap(RecurringFault):
             begin_ps = self.at_ps + number * (self.down_ps + self.up_ps)
             yield begin_ps, self.cut_ps(begin_ps + self.down_ps)
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """Both ends of each link."""
         return Strike(held(topology, spot.links), spot.links, spot.links)
 
@@ -106,7 +114,7 @@ class OneWayFault(RecurringFault):
     sender: NodeName | None = None
     """The end whose frames it hits. Default: both."""
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The sender is an end of the link."""
         for number in spot.links:
             link = topology.links[number]
@@ -127,7 +135,7 @@ class Degrade(OneWayFault):
     bit_errors: ErrorRate | None = None
     """Errors per bit, on top of `link.bit_errors`."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The sending end for the rate, the receiving end for what is spoilt."""
         changes = []
         if self.rate_bps is not None:
@@ -135,7 +143,7 @@ class Degrade(OneWayFault):
         per_bit = int((self.bit_errors or 0) * (1 << CHANCE_BITS))
         per_frame = int((self.loss or 0) * (1 << CHANCE_BITS))
         if per_bit or per_frame:
-            values = (per_bit, per_frame, scenario.seed & (1 << 62) - 1)
+            values = (per_bit, per_frame, environment.seed & (1 << 62) - 1)
             changes += at_receivers(int(ERRORS), topology, spot.links, self.sender, values)
         return Strike(changes)
 
@@ -145,9 +153,9 @@ class Degrade(OneWayFault):
         if self.rate_bps is None and self.loss is None and self.bit_errors is None:
             yield Refusal((), "degrades nothing", "rate, loss or bit_errors")
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """No link becomes faster: windows of virtual time rest on that."""
-        yield from super().objections(spot, topology, scenario)
+        yield from super().objections(spot, topology, environment)
         for number in spot.links:
             link = topology.links[number]
             if self.rate_bps is not None and self.rate_bps > link.rate_bps:
@@ -165,9 +173,9 @@ class Delay(OneWayFault):
     jitter_ps: TimePs = 0
     """And up to so much more for each frame, drawn evenly."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The sending ends."""
-        values = (self.added_ps, self.jitter_ps, scenario.seed & (1 << 62) - 1)
+        values = (self.added_ps, self.jitter_ps, environment.seed & (1 << 62) - 1)
         return Strike(at_senders(int(DELAY), topology, spot.links, self.sender, values))
 
     def check(self) -> Iterator[Refusal]:
@@ -191,7 +199,7 @@ class PortDown(PortFault):
     kind: Literal["port_down"] = "port_down"
     """The link behind it is down."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """Both ends of the link behind it."""
         links = links_at(topology, spot.node, spot.ports)
         return Strike(held(topology, links), links, links)
@@ -200,9 +208,9 @@ class PortDown(PortFault):
 class PfcFault(PortFault):
     """A fault of priority flow control."""
 
-    def objections(self, spot: Spot, topology: Topology, scenario: Scenario) -> Iterator[Objection]:
+    def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """There is flow control to break."""
-        if scenario.credited or not scenario.switch.pfc.enabled:
+        if environment.credited or not environment.switch.pfc.enabled:
             yield Objection("kind", "there is no PFC to break", "switch.pfc.enabled: true")
 
 
@@ -214,9 +222,9 @@ class PauseStorm(PfcFault):
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = ()
     """The classes. Default: those of `switch.pfc.priorities`."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The ports that storm."""
-        mask = sum(1 << one for one in dict.fromkeys(self.priorities or scenario.switch.pfc.priorities))
+        mask = sum(1 << one for one in dict.fromkeys(self.priorities or environment.switch.pfc.priorities))
         return Strike(at_ports(int(STORM), spot.node, spot.ports, (mask, 0, 0)))
 
 
@@ -226,7 +234,7 @@ class PauseLoss(PfcFault):
     kind: Literal["pause_loss"] = "pause_loss"
     """XOFF and XON alike; what was heard before lapses by itself."""
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The ports that do not hear."""
         return Strike(at_ports(int(DEAF), spot.node, spot.ports, (0, 0, 0)))
 
@@ -245,7 +253,7 @@ class Miscabling(FaultSection):
         """It is so before time begins."""
         yield from ()
 
-    def strike(self, spot: Spot, topology: Topology, scenario: Scenario) -> Strike:
+    def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """Nothing happens: the fabric is built so."""
         return Strike([])
 

@@ -48,7 +48,7 @@ from emu.scenario.faults.link_faults import (
     PauseStorm,
     PortDown,
 )
-from emu.scenario.sections.section import OneOf
+from emu.scenario.section import OneOf
 
 __all__ = ["FAULTS", "FaultSection", "LinkDown", "LinkUp", "Miscabling", "RandomFaults"]
 

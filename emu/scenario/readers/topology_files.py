@@ -3,17 +3,182 @@
 `kind: file` becomes `kind: graph` with the nodes and links of the file, in the tree, before anything is
 validated. Each link remembers its line, so an error names it there, and an effective scenario is complete
 without the file.
+
+What does a topology file of ns-3's RDMA simulators, or of SimAI, say?
+
+Both are lists of numbers and words between blanks; line breaks mean nothing to their readers, nor here.
+
+    ns3     nodes switches links             then the numbers of the switches,
+    simai   nodes gpus_per_server nvswitches switches links gpu_type
+                                             then the numbers of the NVSwitches and of the switches,
+            then for every link              source destination rate delay error_rate
+
+Nodes are numbered from 0; those that are no switches are hosts (ns3) or GPUs (simai). Of an `ns3` host we
+make a server with one GPU and one NIC that has all its links. Of `gpus_per_server` successive GPUs of a
+`simai` file we make a server; each GPU has a NIC with its links, and links to NVSwitches stay inside the
+server and are left out.
+
+Names: `host-<h>`, `gpu-<h>-<i>`, `nic-<h>-<i>` in the order of the file's numbers, and `switch-<n>` with the
+file's own number n.
+
+Sources: the readers of HPCC's simulator (alibaba-edu/High-Precision-Congestion-Control) and of SimAI
+(aliyun/SimAI, gen_Topo_Template.py writes such files).
+
+Not modelled: error rates other than 0, which belong under `faults`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final, NamedTuple
 
-from emu.errors import Problem, ScenarioError
-from emu.scenario.readers.edge_list import FORMATS, EdgeListError, ReadLink, ReadNode, read_edge_list
-from emu.scenario.yaml.document import decode
-from emu.scenario.yaml.tree import Node, Place
+from emu.errors import FormatError, Problem, ScenarioError
+from emu.scenario.readers.foreign import LONGEST_SHOWN, whole_number
+from emu.scenario.yaml.document import Node, Place, decode
+
+FORMATS: Final = ("ns3", "simai")
+MOST_NODES: Final = 65536
+MOST_LINKS: Final = 262144
+
+
+class EdgeListError(FormatError):
+    """A file that is no such list."""
+
+
+class ReadNode(NamedTuple):
+    """A node as `graph` takes it, and the line that gave rise to it."""
+
+    line: int
+    name: str
+    role: str
+    host: str = ""
+
+
+class ReadLink(NamedTuple):
+    """A link as `graph` takes it, with rate and delay as written, and its line."""
+
+    line: int
+    a: str
+    b: str
+    rate: str
+    delay: str
+
+
+class _Word(NamedTuple):
+    text: str
+    line: int
+
+
+class _Words:
+    """The words of a file, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._words = [
+            _Word(word, line) for line, row in enumerate(text.splitlines(), 1) for word in row.split()
+        ]
+        self._next = 0
+        self.line = 1
+
+    def word(self, what: str) -> str:
+        """The next word, which is `what`."""
+        if self._next == len(self._words):
+            raise EdgeListError(self.line, f"the file ends before {what}", what)
+        text, self.line = self._words[self._next]
+        self._next += 1
+        return text
+
+    def number(self, what: str, least: int, most: int) -> int:
+        """The next word as a number from `least` to `most`."""
+        return whole_number(EdgeListError, self.line, self.word(what), least, most, f"{what},")
+
+    def end(self, links: int) -> None:
+        """Refuse what follows the last link."""
+        if self._next < len(self._words):
+            text, line = self._words[self._next]
+            reason = f"{text[:LONGEST_SHOWN]!r} follows the last of {links} links"
+            raise EdgeListError(line, reason, "as many links as the first line says")
+
+
+class _Header(NamedTuple):
+    nodes: int
+    per_server: int
+    nvswitches: int
+    switches: int
+    links: int
+
+
+def read_edge_list(text: str, file_format: str) -> tuple[list[ReadNode], list[ReadLink]]:
+    """Nodes and links of a file in one of `FORMATS`. EdgeListError names the line of what is wrong."""
+    assert file_format in FORMATS, file_format
+    words = _Words(text)
+    header = _simai_header(words) if file_format == "simai" else _ns3_header(words)
+    ends = words.line
+    inside = _numbers(words, header, header.nvswitches, {}, "the number of an NVSwitch")
+    switches = _numbers(words, header, header.switches, inside, "the number of a switch")
+    names: dict[int, str] = {number: f"switch-{number}" for number in switches}
+    nodes: list[ReadNode] = []
+    others = [number for number in range(header.nodes) if number not in switches and number not in inside]
+    for place, number in enumerate(others):
+        host, index = divmod(place, header.per_server)
+        if index == 0:
+            nodes.append(ReadNode(ends, f"host-{host}", "host"))
+        nodes.append(ReadNode(ends, f"gpu-{host}-{index}", "gpu", f"host-{host}"))
+        nodes.append(ReadNode(ends, f"nic-{host}-{index}", "nic", f"host-{host}"))
+        names[number] = f"nic-{host}-{index}"
+    nodes += [ReadNode(line, names[number], "switch") for number, line in switches.items()]
+    read = [_link(words, header.nodes, names) for _ in range(header.links)]
+    links = [link for link in read if link is not None]
+    words.end(header.links)
+    return nodes, links
+
+
+def _ns3_header(words: _Words) -> _Header:
+    nodes = words.number("how many nodes", 1, MOST_NODES)
+    switches = words.number("how many switches", 0, nodes)
+    return _Header(nodes, 1, 0, switches, words.number("how many links", 1, MOST_LINKS))
+
+
+def _simai_header(words: _Words) -> _Header:
+    nodes = words.number("how many nodes", 1, MOST_NODES)
+    per_server = words.number("GPUs in a server", 1, nodes)
+    nvswitches = words.number("how many NVSwitches", 0, nodes)
+    switches = words.number("how many switches", 0, nodes - nvswitches)
+    links = words.number("how many links", 1, MOST_LINKS)
+    words.word("the type of GPU")
+    gpus = nodes - nvswitches - switches
+    if gpus % per_server:
+        reason = f"{gpus} GPUs do not divide into servers of {per_server}"
+        raise EdgeListError(words.line, reason, "a number of GPUs that does")
+    return _Header(nodes, per_server, nvswitches, switches, links)
+
+
+def _numbers(words: _Words, header: _Header, count: int, taken: dict[int, int], what: str) -> dict[int, int]:
+    """The next node numbers, and the line of each."""
+    found: dict[int, int] = {}
+    for _ in range(count):
+        number = words.number(what, 0, header.nodes - 1)
+        if number in found or number in taken:
+            raise EdgeListError(words.line, f"{number} is listed twice", "each switch once")
+        found[number] = words.line
+    return found
+
+
+def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
+    """The next link; None where it ends at an NVSwitch."""
+    first = words.number("a link's source", 0, nodes - 1)
+    line = words.line
+    second = words.number("a link's destination", 0, nodes - 1)
+    rate = words.word("a link's rate, such as 400Gbps")
+    delay = words.word("a link's delay, such as 500ns")
+    error_rate = words.word("a link's error rate")
+    if error_rate.strip("0.") or not error_rate.strip("."):
+        reason = f"an error rate of {error_rate[:LONGEST_SHOWN]!r} is not part of a fabric"
+        raise EdgeListError(words.line, reason, "0; what breaks is said under faults")
+    if first not in names or second not in names:
+        return None
+    return ReadLink(line, names[first], names[second], rate, delay)
+
 
 KEY = "topology.path"
 
@@ -39,7 +204,9 @@ def put_fabric_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
         ]
     except EdgeListError as error:
         return [Problem(str(path), error.line, KEY, error.reason, error.accepted)]
-    _replace(topology, [_node(node, str(path)) for node in nodes], [_link(link, str(path)) for link in links])
+    _replace(
+        topology, [_node(node, str(path)) for node in nodes], [_link_row(link, str(path)) for link in links]
+    )
     return []
 
 
@@ -58,7 +225,7 @@ def _node(node: ReadNode, file: str) -> Node:
     return _mapping(cells, Place(file, node.line))
 
 
-def _link(link: ReadLink, file: str) -> Node:
+def _link_row(link: ReadLink, file: str) -> Node:
     cells = {"a": link.a, "b": link.b, "rate": link.rate, "delay": link.delay}
     return _mapping(cells, Place(file, link.line))
 

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from emu.errors import Problem, ScenarioError
-from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_RANKS, MOST_TRACE_BYTES
-from emu.scenario.readers.chakra_paring import pared
-from emu.scenario.yaml.document import decode
-from emu.scenario.yaml.tree import Node, Place
+from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_RANKS, MOST_TRACE_BYTES, pared
+from emu.scenario.yaml.document import Node, Place, decode
 
 ReadFile = Callable[[Path], bytes]
 

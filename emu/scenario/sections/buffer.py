@@ -15,7 +15,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoSizeBytes,

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoPositiveTimePs,

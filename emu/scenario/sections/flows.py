@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.sections.section import OneOf, Refusal, Section
+from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoPriority,

@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from emu.scenario.sections.section import Section
+from emu.scenario.section import Section
 from emu.scenario.yaml.values import DelayPs, NodeName, RateBps, TimePs
 from emu.units import parse_rate, parse_time
 

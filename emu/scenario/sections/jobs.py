@@ -13,11 +13,10 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
-from emu.scenario.sections.algorithm import DEFAULT, GRAPH, AlgorithmChoice, able, by_default
+from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.flows import PATTERNS, FlowsWorkload
-from emu.scenario.sections.graph import GraphSection
+from emu.scenario.sections.graph import DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
 from emu.scenario.sections.program import ProgramWorkload
-from emu.scenario.sections.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.trace import TRACES
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs

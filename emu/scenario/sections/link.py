@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.sections.section import RefusedError, Section
+from emu.scenario.section import RefusedError, Section
 from emu.scenario.yaml.values import AutoPositiveSizeBytes, LinkName, PositiveSizeBytes, Reading
 from emu.spelling import shown
 from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size

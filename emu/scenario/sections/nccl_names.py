@@ -18,8 +18,8 @@ from typing import Annotated, Final, NamedTuple
 
 from actors.ncclx.collectives import ALGORITHMS
 from emu.errors import Problem, QuantityError
-from emu.scenario.sections.section import Location, RefusedError
-from emu.scenario.yaml.tree import Node, Place, from_plain, opened, shown_location
+from emu.scenario.section import Location, RefusedError
+from emu.scenario.yaml.document import Node, Place, from_plain, opened, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import parse_size

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
+from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.nccl_names import EnvMapping
-from emu.scenario.sections.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoPositiveTimePs,

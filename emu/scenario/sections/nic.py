@@ -4,6 +4,13 @@ Sources: InfiniBand Architecture Specification volume 1, chapter 9, for timeout 
 MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since; IB_RETRY_CNT 7); Meta
 (SIGCOMM'24) for control messages in a class of their own and for UDP source ports that are equal for all
 queue pairs of a pair.
+
+Whose turn is it at a NIC's port? Section `nic.arbiter`.
+
+An arbiter is one line in `ARBITERS`: its name and the model of its knobs. One of your own is `module:Class`,
+and brings its model with it.
+
+Source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
 """
 
 from __future__ import annotations
@@ -13,10 +20,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.sections.arbiter import ARBITERS, ArbiterSection, RoundRobin
+from emu.scenario.plugins import OneOfOrPlugin
+from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.sections.congestion import CONTROLS, CongestionSection, NoControl, misfits
 from emu.scenario.sections.qos import SELECTED, PriorityToDscp
-from emu.scenario.sections.section import OneOf, Refusal, Section
 from emu.scenario.sections.switch import pause_response_ps
 from emu.scenario.yaml.values import (
     AutoSizeBytes,
@@ -30,6 +37,48 @@ from emu.scenario.yaml.values import (
     TimePs,
 )
 from emu.units import format_time, parse_rate, parse_size, parse_time
+
+Weight = Annotated[int, Field(ge=1, le=256)]
+
+
+class ArbiterSection(Section):
+    """What every arbiter shares."""
+
+    policy: str
+    """Which arbiter."""
+
+
+class RoundRobin(ArbiterSection):
+    """Strict between classes; queue pairs of a class in turn, one packet each."""
+
+    policy: Literal["round_robin"] = "round_robin"
+    """Queue pairs in turn."""
+
+
+class Weighted(ArbiterSection):
+    """Classes share the port by weight; queue pairs of a class in turn."""
+
+    policy: Literal["weighted"] = "weighted"
+    """Classes by weight."""
+    strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (6,)
+    """Priorities that go before all others, the highest number first."""
+    weights: Annotated[tuple[Weight, ...], Field(min_length=8, max_length=8)] = (1, 1, 1, 1, 1, 1, 1, 1)
+    """Share of each priority in what the strict ones leave, in largest frames a turn."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        if len(dict.fromkeys(self.strict)) != len(self.strict):
+            yield Refusal(("strict",), "a priority is listed twice", "each priority once")
+
+
+ARBITERS: Final = OneOfOrPlugin(
+    "policy",
+    {"round_robin": RoundRobin, "weighted": Weighted},
+    default="round_robin",
+    base=ArbiterSection,
+    methods=("choose_class", "choose_pair", "on_sent"),
+    parent="actors.nic.arbiter.Arbiter",
+)
 
 
 class ReceiveSection(Section):

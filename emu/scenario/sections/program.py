@@ -11,9 +11,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
-from emu.scenario.sections.algorithm import AUTO, DEFAULT, GRAPH, AlgorithmChoice, able, by_default
-from emu.scenario.sections.graph import GraphSection
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.section import Refusal, Section
+from emu.scenario.sections.graph import AUTO, DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
 from emu.units import counted
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from emu.scenario.sections.section import Refusal, RefusedError, Section
+from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import Reading, SwitchPattern, names
 from emu.spelling import shown
 

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import LinkName, PositiveFraction, PositiveTimePs, RateBps, TimePs
 from emu.units import parse_rate, parse_time
 

@@ -15,9 +15,9 @@ from pydantic import Field
 
 from actors.kernel.units import serialisation_ps
 from emu.scenario.readers.config_db import ConfigFiles
+from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.buffer import MOST_THRESHOLD_BYTES, BufferSection
 from emu.scenario.sections.qos import QosSection
-from emu.scenario.sections.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoTimePs,
     DelayPs,

@@ -20,7 +20,7 @@ from actors.ncclx.script import ScriptPlan
 from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
 from emu.scenario.readers.simai import SimaiError, SimaiPlan, read_simai
-from emu.scenario.sections.section import OneOf, Refusal, Section
+from emu.scenario.section import OneOf, Refusal, Section
 from emu.scenario.yaml.values import PositiveFraction
 
 _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4

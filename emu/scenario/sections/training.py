@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.sections.section import Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveFraction, Reading
 from emu.units import parse_fraction
 from emu.workload.models import PRESETS, Model

@@ -4,18 +4,184 @@ YAML 1.2: the events come from PyYAML's parser (in C where PyYAML has it), scala
 schema. Refused, each with its line: keys given twice, merge keys, keys that are not scalars, unknown tags,
 several documents, aliases that would expand without bound. A scenario is written by people, so the bounds
 are generous for them: 16 MiB, a million nodes with all aliases expanded, 32 levels.
+
+What does a plain YAML scalar mean? The core schema of YAML 1.2 (section 10.3), no more.
+
+PyYAML's own resolver follows YAML 1.1, where `10:30` is 630, `on` is true, `1e3` is a string and `0777`
+octal. Here they are a string, a string, 1000.0 and 777.
+
+What does a scenario look like before it is checked, with the place that each value came from?
+
+A `Node` is a scalar, a list or a mapping, and remembers where it was written: file and line, or the `--set`
+that put it there. The tree is what overrides change, and what errors look their lines up in.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from emu.errors import Problem, ScenarioError
-from emu.scenario.yaml.core_schema import TAGS, Scalar, resolved, tagged
-from emu.scenario.yaml.tree import Node, Place
+from emu.scenario.section import Location
+
+Scalar = str | int | float | bool | None
+
+_NULL: Final = ("", "~", "null", "Null", "NULL")
+_TRUE: Final = ("true", "True", "TRUE")
+_FALSE: Final = ("false", "False", "FALSE")
+_DECIMAL: Final = re.compile(r"[-+]?[0-9]{1,40}")
+_BASED: Final = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]{1,40}|[0-9]{1,40}(\.[0-9]{0,40})?)([eE][-+]?[0-9]{1,4})?")
+_NOT_FINITE: Final = re.compile(r"([-+]?)\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+
+TAGS: Final = "tag:yaml.org,2002:"
+
+
+def resolved(text: str) -> Scalar:
+    """The value of a plain scalar. Numbers of more than 40 digits stay text, and fail as such later."""
+    if text in _NULL:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if _DECIMAL.fullmatch(text):
+        return int(text)
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    special = _NOT_FINITE.fullmatch(text)
+    if special is not None:
+        return float("nan") if special[3] else float(f"{special[1]}inf")
+    return text
+
+
+def tagged(tag: str, text: str) -> Scalar:
+    """The value of a scalar with an explicit tag. Raises ValueError if the text does not fit, or the tag is
+    unknown."""
+    if tag in ("!", f"{TAGS}str"):
+        return text
+    value = resolved(text)
+    wanted = tag.removeprefix(TAGS)
+    if wanted == "float" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    fits = {
+        "null": value is None,
+        "bool": isinstance(value, bool),
+        "int": isinstance(value, int) and not isinstance(value, bool),
+        "float": isinstance(value, float),
+    }
+    if not fits.get(wanted, False):
+        raise ValueError(
+            f"{text[:40]!r} is not a {wanted}" if wanted in fits else f"the tag {tag[:40]!r} is unknown"
+        )
+    return value
+
+
+class Place(NamedTuple):
+    """Where something was written. `line` counts from 1; 0 where there are no lines."""
+
+    file: str
+    line: int
+
+
+class Node:
+    """One value and its place. Of a mapping, `keys` holds the place of each key."""
+
+    __slots__ = ("keys", "nodes", "place", "value")
+
+    def __init__(self, value: Scalar | list[Node] | dict[str, Node], place: Place) -> None:
+        self.value = value
+        self.place = place
+        self.keys: dict[str, Place] = {}
+        inner = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+        self.nodes: int = 1 + sum(node.nodes for node in inner)
+        """How many nodes hang here, this one included, when it was made."""
+
+    def copy(self) -> Node:
+        """A tree of its own with the same values and places."""
+        if isinstance(self.value, list):
+            return Node([node.copy() for node in self.value], self.place)
+        if isinstance(self.value, dict):
+            copied = Node({key: node.copy() for key, node in self.value.items()}, self.place)
+            copied.keys = dict(self.keys)
+            return copied
+        return Node(self.value, self.place)
+
+    def plain(self) -> object:
+        """The value as Python has it, with tuples for lists."""
+        if isinstance(self.value, list):
+            return tuple(node.plain() for node in self.value)
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        return self.value
+
+    def child(self, step: str | int) -> Node | None:
+        """The value under a key or at an index, if there is one."""
+        if isinstance(self.value, dict) and isinstance(step, str):
+            return self.value.get(step)
+        if (
+            isinstance(self.value, list)
+            and isinstance(step, int)
+            and -len(self.value) <= step < len(self.value)
+        ):
+            return self.value[step]
+        return None
+
+    def find(self, location: Location) -> Place:
+        """The place of a location; of the deepest part that exists, where it does not."""
+        node, place = self, self.place
+        for step in location:
+            if isinstance(step, str) and step in node.keys:
+                place = node.keys[step]
+            child = node.child(step)
+            if child is None:
+                break
+            if not isinstance(step, str) or step not in node.keys:
+                place = child.place
+            node = child
+        return place
+
+
+def from_plain(value: object, place: Place) -> Node:
+    """The tree of a Python value of dicts, lists, tuples and scalars. Raises TypeError for anything else."""
+    if isinstance(value, dict):
+        mapping = {str(key): from_plain(item, place) for key, item in value.items()}
+        node = Node(mapping, place)
+        node.keys = dict.fromkeys(mapping, place)
+        return node
+    if isinstance(value, (list, tuple)):
+        return Node([from_plain(item, place) for item in value], place)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return Node(value, place)
+    raise TypeError(f"a scenario holds mappings, lists, texts and numbers, not {type(value).__name__}")
+
+
+def opened(tree: Node, location: Location, place: Place) -> Node | None:
+    """The section at a location below a mapping, made where it is absent; None if something else is there."""
+    node = tree
+    for step in location:
+        assert isinstance(step, str) and isinstance(node.value, dict), location
+        if node.value.get(step) is None or node.value[step].value is None:
+            node.value[step] = Node({}, place)
+            node.keys[step] = place
+        node = node.value[step]
+        if not isinstance(node.value, dict):
+            return None
+    return node
+
+
+def shown_location(location: Location) -> str:
+    """`jobs[0].workload.size`, as a user would write it."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
 
 MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_NODES: Final = 1_000_000

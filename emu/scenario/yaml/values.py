@@ -19,7 +19,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from emu import units
 from emu.errors import QuantityError
-from emu.scenario.sections.section import RefusedError, refused
+from emu.scenario.section import RefusedError, refused
 from emu.spelling import shown
 
 AUTO: Final = "auto"

@@ -8,17 +8,24 @@ address and name, which nothing in a result depends on. Where the workers of a l
 *Pins* are the user's: `ctsw-*=10.0.0.7` wants every device of that name on that node, told by its address,
 its name or its place in the order. A pinned device moves to the worker of that node that has least to do, if
 its own is elsewhere. Every worker hears of the moves from the coordinator and works out the rest for itself.
+
+Does a gRPC server answer at an address?
+
+Ray's own clients try for minutes. A server opens HTTP/2 with a SETTINGS frame as soon as it hears the
+client's preface (RFC 9113, 3.4). A process that is stopped, or about to end, may still take a connection; it
+answers nothing. Where the cluster uses TLS, that a connection is taken has to do.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from emu.errors import RuntimeFailure, UsageError
-from emu.runtime.workers.grpc_probe import speaks_grpc
 
 ANSWER_S: Final = 10.0
 """What is gone refuses a connection at once. A process that is there may stand still for seconds."""
@@ -181,3 +188,26 @@ def _node_named(nodes: Sequence[Node], pin: Pin) -> int:
             return place
     known = ", ".join(f"{place} ({node.name or node.address})" for place, node in enumerate(nodes[:8]))
     raise UsageError(f"--pin {pin.devices}={pin.node}: no such node; accepted: {known}")
+
+
+HEADER_BYTES: Final = 9
+SETTINGS: Final = 4
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, SETTINGS, 0, 0, 0, 0, 0])
+"""What a client says first, with empty settings."""
+
+
+def speaks_grpc(host: str, port: int, timeout_s: float) -> bool:
+    """Whether what listens at an address is a gRPC server. Raises OSError if nothing does."""
+    with socket.create_connection((host, port), timeout=timeout_s) as connection:
+        return "RAY_USE_TLS" in os.environ or _opens_http2(connection)
+
+
+def _opens_http2(connection: socket.socket) -> bool:
+    connection.sendall(PREFACE)
+    header = b""
+    while len(header) < HEADER_BYTES:
+        more = connection.recv(HEADER_BYTES - len(header))
+        if not more:
+            return False
+        header += more
+    return header[3] == SETTINGS

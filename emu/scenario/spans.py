@@ -19,7 +19,7 @@ from emu.scenario.expect.series import SeriesExpectation, deadline
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import fits
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.tree import shown_location
+from emu.scenario.yaml.document import shown_location
 from emu.spelling import did_you_mean
 from emu.units import format_time
 

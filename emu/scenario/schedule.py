@@ -22,8 +22,8 @@ from emu.scenario.faults.events import MOST_FAULTS, Fault
 from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.faults.targets import Candidate, Spot, candidates, is_any, is_measured, spots_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.section import Location
-from emu.scenario.yaml.tree import shown_location
+from emu.scenario.section import Location
+from emu.scenario.yaml.document import shown_location
 
 CHOICE_PURPOSE = 1 << 24
 """Of the random stream of a fault that hits `any` of several: this, plus its place."""

@@ -14,10 +14,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from actors.kernel.event import NEVER_PS
-from emu.runtime.live.pacing import Pace
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.logical_process import LogicalProcess, Sends
+from emu.runtime.sync.pacing import Pace
 
 Between = Callable[[], bool]
 """Called between slices; returns whether to go on."""

@@ -4,6 +4,11 @@ One that cannot be made is refused before the run, by key, with Python's own rea
 ends it as a failure of the runtime, and what is told is where in the user's file that was, not where in ours.
 
 Not modelled: what a class of one's own does to other devices behind the kernel's back.
+
+Check that everyone who sends can reach whom they send to.
+
+Most fabrics join all their NICs, and then there is nothing to ask. Rails that nothing joins do not: a job
+whose ranks would have to send from rail to rail is refused before it runs, rather than time out in it.
 """
 
 from __future__ import annotations
@@ -13,11 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from actors.fabric.model import FABRIC, Topology
+from actors.fabric.model import FABRIC, Topology, prefix_of
+from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
+from actors.ncclx.plan import Plan
 from actors.nic.congestion.table import control_of
-from emu.build.arbiters import arbiter_of
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
+from emu.build.nics import arbiter_of
 from emu.build.switches import build_switch
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
@@ -93,3 +100,29 @@ def blaming(scenario: Scenario) -> Iterator[None]:
 def _no_outbox(peer: int) -> None:
     """Of a switch that is made to see whether it can be."""
     del peer
+
+
+def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+    """Raises ScenarioError with a problem for each job that connects NICs without a path between them."""
+    found = routes(topology)
+    if found.all_reachable():
+        return
+    reached: dict[int, int] = {}
+    problems: dict[int, Problem] = {}
+    for nic, pairs in plan.pairs.items():
+        for pair in pairs:
+            if pair.job in problems:
+                continue
+            if nic not in reached:
+                ports = [port for port in topology.ports(nic) if port.kind == FABRIC]
+                reached[nic] = 0
+                for port in ports:
+                    reached[nic] |= found.reached_from(port.peer)
+            if not reached[nic] >> prefix_of(pair.remote_address) & 1:
+                names = topology.nodes[nic].name, topology.nodes[pair.remote_nic].name
+                reason = f"{names[0]} sends to {names[1]}, and the fabric has no path between them"
+                problems[pair.job] = Problem(
+                    scenario.name, 0, f"jobs[{pair.job}].ranks", reason, "ranks whose NICs reach each other"
+                )
+    if problems:
+        raise ScenarioError(problems.values())

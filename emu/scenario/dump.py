@@ -15,7 +15,7 @@ from typing import Any, Final
 import yaml
 
 from emu.scenario.schema import Scenario
-from emu.scenario.yaml.core_schema import TAGS, resolved
+from emu.scenario.yaml.document import TAGS, resolved
 
 _WIDTH: Final = 100
 _DUMPER: Final[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)

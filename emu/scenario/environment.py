@@ -1,0 +1,165 @@
+"""What the jobs of a scenario run on: fabric, devices, collective library, limits of the run.
+
+Everything of a scenario but its jobs, its faults and what is expected of it. A fault hits this much, so the
+kinds of fault take an `Environment` and need not know the whole schema (`emu.scenario.schema`), which has
+them in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from actors.wire.frame import LARGEST_HEADERS_BYTES
+from emu.scenario.section import Refusal, Section
+from emu.scenario.sections.host import GpuSection, HostSection
+from emu.scenario.sections.link import LinkSection
+from emu.scenario.sections.ncclx import NcclxSection
+from emu.scenario.sections.nic import NicSection, TransportSection
+from emu.scenario.sections.routing import POLICIES, EEcmp, RoutingSection
+from emu.scenario.sections.switch import SwitchSection
+from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
+from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs
+from emu.spelling import listed
+from emu.units import parse_time
+
+LEAST_AUTO_STALL_PS = parse_time("10ms")
+LONGEST_AUTO_STALL_PS = parse_time("100s")
+TAKEN_FOR_LOSS = "go-back-N takes that for losses"
+
+
+class ControlSection(Section):
+    """The control plane: devices reached over the management network."""
+
+    management_delay_ps: DelayPs = parse_time("100us")
+    """One way between a host and the controller."""
+
+
+class RunSection(Section):
+    """When a run samples, gives up, and ends. All times are virtual."""
+
+    stall_after_ps: AutoPositiveTimePs = None
+    """A run with an unfinished job, and no payload delivered nor compute done for so long, has stalled.
+    `auto`: long enough for every retry of a queue pair, and at least 10 ms."""
+    sample_every_ps: PositiveTimePs = parse_time("100us")
+    """Distance of the sync points at which counters are sampled."""
+    max_time_ps: PositiveTimePs = parse_time("60s")
+    """A run that is still going then ends as if it had stalled; with `repeat`, this is its end."""
+    repeat: bool = False
+    """Whether each job begins again when it is done, until `max_time`. A job that failed stays ended."""
+
+
+class Environment(Section):
+    """A fabric, how its devices behave, and how far a run on it goes."""
+
+    name: Name
+    """Name of the scenario, in results and metrics."""
+    description: Annotated[str, Field(max_length=4000)] = ""
+    """Which question it answers."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
+    """Seed of every random stream: same scenario and seed, same result, bit for bit."""
+    topology: Annotated[TopologySection, TOPOLOGIES]
+    """The fabric."""
+    routing: Annotated[RoutingSection, POLICIES] = EEcmp()
+    """How switches choose among equal paths."""
+    switch: SwitchSection = SwitchSection()
+    """The switches."""
+    link: LinkSection = LinkSection()
+    """The cables."""
+    nic: NicSection = NicSection()
+    """The NICs."""
+    transport: TransportSection = TransportSection()
+    """Their queue pairs."""
+    host: HostSection = HostSection()
+    """The servers."""
+    gpu: GpuSection = GpuSection()
+    """The GPUs."""
+    ncclx: NcclxSection = NcclxSection()
+    """The collective library."""
+    payload: Literal["sizes", "real"] = "sizes"
+    """Whether packets of collectives carry bytes, reductions are done on them and results compared
+    (`#wrong`), or packets carry no more than their size."""
+    control: ControlSection = ControlSection()
+    """The control plane."""
+    run: RunSection = RunSection()
+    """Limits and sampling."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse sections that contradict each other."""
+        if self.ncclx.channels * self.ncclx.sms_per_channel >= self.gpu.sms:
+            reason = f"{self.ncclx.channels} channels take all {self.gpu.sms} SMs of a GPU"
+            yield Refusal(("ncclx", "channels"), reason, "fewer, a smaller sms_per_channel, or more gpu.sms")
+        pfc = self.switch.pfc
+        if self.credited:
+            yield from self._without_room()
+        elif pfc.enabled and self.transport.data_priority not in pfc.priorities:
+            reason = f"data at priority {self.transport.data_priority} is not lossless"
+            accepted = (
+                f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
+            )
+            yield Refusal(("transport", "data_priority"), reason, accepted)
+        if self.routing.reorders and not self.transport.out_of_order:
+            accepted = "a transport.recovery that takes packets out of order"
+            odd = self.routing.packet_fields
+            if odd:
+                reason = f"packets of one flow differ in {' and '.join(odd)} and go different ways"
+                yield Refusal(("routing", "fields"), f"{reason}: {TAKEN_FOR_LOSS}", accepted)
+            else:
+                reason = f"{self.routing.policy} reorders packets, and {TAKEN_FOR_LOSS}"
+                accepted += ", or routing.allow_reordering: true"
+                yield Refusal(("routing", "policy"), reason, accepted)
+
+    @property
+    def classified(self) -> bool:
+        """Whether switches go by DSCP: a map is not the default, or NICs give other DSCPs."""
+        qos = self.switch.qos
+        return not qos.plain or bool(qos.exceptions) or self.nic.dscp != NicSection().dscp
+
+    @property
+    def credited(self) -> bool:
+        """Whether links have credits instead of PFC."""
+        return self.link.flow_control == "credits"
+
+    def credit_blocks(self, largest_frame_bytes: int) -> tuple[int, int, int]:
+        """Blocks of 64 bytes of a lane's buffer, of an update's step, and of the largest frame."""
+        largest = -(-largest_frame_bytes // 64)
+        update_bytes = self.link.credits.update_bytes
+        update = 2 * largest if update_bytes is None else -(-update_bytes // 64)
+        return self.link.credits.buffer_bytes // 64, update, largest
+
+    def _without_room(self) -> Iterator[Refusal]:
+        """What does not go with credits."""
+        largest_bytes = self.transport.mtu_bytes + int(LARGEST_HEADERS_BYTES)
+        largest_bytes += self.transport.congestion_control.telemetry_bytes
+        buffer, update, largest = self.credit_blocks(largest_bytes)
+        if buffer < update + 2 * largest:
+            reason = f"{buffer} blocks are less than an update and two frames of {largest_bytes} bytes"
+            accepted = f"at least {(update + 2 * largest) * 64}B"
+            yield Refusal(("link", "credits", "buffer"), reason, accepted)
+        if self.classified:
+            reason = "DSCP maps are Ethernet's, and links have credits"
+            yield Refusal(("switch", "qos"), reason, "link.flow_control: pfc, or no maps")
+        if self.switch.deep_buffer.where in ("spines", "listed"):
+            reason = "modular switches are modelled with PFC, and links have credits"
+            yield Refusal(
+                ("switch", "deep_buffer", "where"), reason, "none, or auto; or link.flow_control: pfc"
+            )
+        if self.switch.pfc.watchdog.enabled:
+            reason = "a PFC watchdog has nothing to watch where links have credits"
+            yield Refusal(("switch", "pfc", "watchdog", "enabled"), reason, "false")
+
+    @property
+    def stall_after_ps(self) -> int:
+        """`run.stall_after`, with `auto` worked out: one timeout longer than a queue pair's retries take.
+
+        At least 10 ms; at most 100 s, also where a queue pair waits for ever (`timeout: 0`).
+        """
+        if self.run.stall_after_ps is not None:
+            return self.run.stall_after_ps
+        transport = self.transport
+        if transport.timeout_ps == 0:
+            return LONGEST_AUTO_STALL_PS
+        retries_ps = transport.timeout_ps * (transport.retry_count + 2)
+        return min(max(retries_ps, LEAST_AUTO_STALL_PS), LONGEST_AUTO_STALL_PS)
