@@ -34,7 +34,7 @@ from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.tally import Tally
 from actors.kernel.units import serialisation_ps
 from actors.port.host_link import MessagePort
-from actors.port.outbox import Outbox
+from actors.port.link import Outbox
 from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,

@@ -26,7 +26,7 @@ from actors.kernel.event import CONFIGURATION
 from actors.nic.congestion.notification import lost
 from actors.nic.egress_port import NicPort
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
-from actors.port.route_change import SETTLED, learn
+from actors.port.link import SETTLED, learn
 
 if TYPE_CHECKING:
     from actors.nic.nic import Nic

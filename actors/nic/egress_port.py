@@ -18,7 +18,8 @@ from actors.nic.congestion.control import CongestionControl
 from actors.nic.fetch import Fetch
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
 from actors.nic.recovery.scheme import Recovery
-from actors.port.link import PRIORITIES, Port, Wire
+from actors.port.link import PRIORITIES, Wire
+from actors.port.port import Port
 from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
 
 

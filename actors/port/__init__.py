@@ -1,1 +1,1 @@
-"""One end of a link: transmission, PFC, credits, bit errors, added delay, taps, counters, faults."""
+"""Ports and links: transmission, PFC, credits, bit errors, added delay, taps, counters, faults."""

@@ -1,4 +1,4 @@
-"""What does every fabric port count, and under which names?
+"""The counters of every fabric port, and their names.
 
 Read at sync points and at scrapes: integers that the port keeps anyway, and times that go on while a class
 is stopped.
@@ -13,7 +13,8 @@ from mypy_extensions import i64
 from actors.kernel.device import Series, by_priority, series_of
 from actors.kernel.tally import Tally
 from actors.port.credits import credit_counters, credit_series
-from actors.port.link import PRIORITIES, Port
+from actors.port.link import PRIORITIES
+from actors.port.port import Port
 
 PORT_METRICS: Final = (
     "port_transmit_frames",

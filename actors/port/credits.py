@@ -1,4 +1,4 @@
-"""How does one end of an InfiniBand link keep the other from sending more than it has room for?
+"""Credit-based flow control, as InfiniBand links have it.
 
 Each virtual lane (here: each priority) has a buffer at the receiver, counted in blocks of 64 bytes. The
 receiver tells its peer up to which block, counted from when the link came up, it may send:
@@ -6,7 +6,7 @@ receiver tells its peer up to which block, counted from when the link came up, i
     limit = blocks that arrived + blocks of the buffer - blocks that are held
 
 and the peer never sends a frame that would take what it has sent beyond that. So nothing is ever dropped for
-want of room, and nothing is ever paused too late: there is no headroom. This file is both halves of one port:
+want of room, and nothing is ever paused too late: there is no headroom. The two halves of one port:
 
 * as sender: `spend` counts what leaves; a lane with credits for less than one largest frame is blocked until
   `hear` brings a higher limit;
@@ -34,7 +34,7 @@ from actors.kernel.device import Plain, Series, by_priority
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
-from actors.port.link import PRIORITIES, Port
+from actors.port.link import PRIORITIES, LinkEnd
 from actors.wire.frame import CREDIT_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from actors.wire.message import CREDIT_UPDATE
 
@@ -49,9 +49,9 @@ def blocks_of(wire_bytes: i64) -> i64:
 class Credits:
     """Credits of both directions at one port; also the port's flow-control hook."""
 
-    def __init__(self, port: Port, buffer_blocks: int, update_blocks: int, largest_blocks: int) -> None:
+    def __init__(self, port: LinkEnd, buffer_blocks: int, update_blocks: int, largest_blocks: int) -> None:
         assert buffer_blocks >= update_blocks + 2 * largest_blocks, (buffer_blocks, update_blocks)
-        self.port: Port = port
+        self.port: LinkEnd = port
         self.buffer_blocks: i64 = buffer_blocks
         self.update_blocks: i64 = update_blocks
         self.largest_blocks: i64 = largest_blocks

@@ -1,4 +1,4 @@
-"""What can go wrong with a port, of a switch or a NIC?
+"""Faults of a port, of a switch or a NIC.
 
 Its rate (the next frame takes the new one), bits and frames that are spoilt on the way to it, delay and
 jitter of what it sends, and its share of priority flow control: it storms, it does not hear, it has none.
@@ -11,9 +11,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.mixing import Stream
-from actors.port.bit_errors import BitErrors
-from actors.port.link import Port
+from actors.port.impairments import BitErrors
 from actors.port.pfc import ALL_CLASSES
+from actors.port.port import Port
 from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 
 ERRORS_PURPOSE: Final = 1 << 21
@@ -30,12 +30,12 @@ def afflict_port(port: Port, op: int, values: list[int] | None, now: i64) -> boo
     elif op == ERRORS:
         _spoil(port, values)
     elif op == DELAY:
-        straying = port.stray()
+        added_delay = port.delayed()
         if values is None:
-            straying.set(0, 0, None)
+            added_delay.set(0, 0, None)
         else:
             dice = Stream(values[2], port.owner.number, JITTER_PURPOSE + port.number)
-            straying.set(values[0], values[1], dice)
+            added_delay.set(values[0], values[1], dice)
     elif op == STORM:
         if pfc is not None:
             pfc.storm(0 if values is None else values[0], now)

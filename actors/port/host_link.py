@@ -1,4 +1,4 @@
-"""How does a message get from one device of a server to the next, or to the control plane?
+"""Host links and the management network: messages between the devices of a server, and to the control plane.
 
 A host link carries messages one after the other: each occupies the link for 64 B at its rate, then takes
 the link's delay. Nothing is lost and nothing blocks; a message sent while the link is busy waits its

@@ -1,73 +1,72 @@
-"""How does a frame get from one device to the next?
+"""A link: rate, delay, history, and the end of it that flow control acts on.
 
-A port sends one frame at a time. The frame occupies the link for its serialisation time, propagates, and
-passes the receiver's ingress pipeline; it arrives (one event) when its last bit has done all three. A
-port knows when it is free, so an uncongested hop costs that one event; a *serve* event exists only while
-something waits.
+A frame occupies the link for its serialisation time, propagates, and passes the receiver's ingress pipeline.
+To a switch that cuts through it arrives when its head has passed the pipeline.
 
-A class that flow control blocks is not served. Flow control is the port's hook: whoever implements it (PFC
-here, credits elsewhere) keeps the `blocked` mask and is told when frames wait to be sent on its behalf.
+Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any moment
+of its flight; the receiver, which knows when the frame was sent, decides.
 
-Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any
-moment of its flight; the receiver, which knows when the frame was sent, decides. Down clears pause state.
-A frame that bit errors spoilt is dropped where it arrives (`actors.port.bit_errors`).
+`LinkEnd` is what PFC (`actors.port.pfc`) and credits (`actors.port.credits`) know of a port: they keep its
+`blocked` mask, say by `control_pending` that a frame of their own waits, and send it by `transmit_pause`.
+`actors.port.port` has the port with its frames.
 
-To a switch that cuts through, a frame arrives when its head has passed the pipeline; the switch works out
-when the rest has.
+Where a link leaves the worker, frames and messages go to an outbox instead of the queue; nothing else
+differs.
+
+Routing learns of a link later than its ends do: every switch, and every NIC with more than one port, hears of
+each link by itself, a convergence delay after the link changed (`learn`). A device that goes down takes all
+its links at once, so groups are computed once, as the last of an instant's changes and before what arrives in
+it.
 
 Not modelled: forward error correction, lane training.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.device import Device, Plain
-from actors.kernel.event import ARRIVAL, NEVER_PS, PAUSE, SERVE, Event, Message, pack_key
-from actors.kernel.mixing import Stream
-from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.kernel.device import Device
+from actors.kernel.event import NEVER_PS, PAUSE, Message, pack_key
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
-from actors.port.added_delay import Straying
-from actors.port.bit_errors import BitErrors
-from actors.port.outbox import Outbox
-from actors.port.tap import Tap
+from actors.port.impairments import AddedDelay
 from actors.wire.frame import HEAD_WIRE_BYTES, Frame
 
-if TYPE_CHECKING:
-    from actors.port.credits import Credits
-    from actors.port.pfc import Pfc
-
-__all__ = ["PRIORITIES", "Outbox", "Port", "Wire"]
 PRIORITIES: Final = 8
 KEPT_DOWNS: Final = 16
 """So many of the last times that a link was down are kept for reports."""
-LINK_DOWN_DROP: Final[i64] = 7
-CORRUPT_DROP: Final[i64] = 8
-"""What the digest calls the losses of a port; those of switches and NICs have other numbers."""
-_FIELDS: Final = (
-    "rate_bps",
-    "free_ps",
-    "waiting",
-    "blocked",
-    "control_pending",
-    "up",
-    "ever_down",
-    "downs",
-    "serve_pending",
-    "sent_frames",
-    "sent_bytes",
-    "sent_data_bytes",
-    "marked_bytes",
-    "marked_before_bytes",
-    "received_frames",
-    "received_bytes",
-    "lost_link_down",
-    "suspect",
-    "corrupted",
-)
+SETTLED: Final[i64] = 1
+"""In the place of a port of CONFIGURATION: the changes of this instant are in. Changes themselves have 0."""
+
+
+class Outbox:
+    """What one partition has for another: the frames and messages of a window that cross between them."""
+
+    def __init__(self) -> None:
+        self.frames: vec[Frame] = vec[Frame]()
+        self.messages: vec[Message] = vec[Message]()
+        self.least_ps: i64 = NEVER_PS
+        """The earliest arrival among them; NEVER_PS if there is none."""
+
+    def add_frame(self, frame: Frame) -> None:
+        """A frame whose time and key are those of its arrival."""
+        self.frames = append(self.frames, frame)
+        if frame.time_ps < self.least_ps:
+            self.least_ps = frame.time_ps
+
+    def add_message(self, message: Message) -> None:
+        """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
+        self.messages = append(self.messages, message)
+        if message.time_ps < self.least_ps:
+            self.least_ps = message.time_ps
+
+    def clear(self) -> None:
+        """Empty the outbox after its content was sent."""
+        self.frames = vec[Frame]()
+        self.messages = vec[Message]()
+        self.least_ps = NEVER_PS
 
 
 class Wire:
@@ -100,73 +99,40 @@ class Wire:
 
 
 @mypyc_attr(allow_interpreted_subclasses=False)
-class Port:
-    """One end of a fabric link: what waits there, what flow control forbids, when the wire is free.
+class LinkEnd:
+    """One end of a link: when the wire is free, what flow control forbids, when the link was down.
 
-    Bit p of `waiting` is set while a frame of priority p could be taken, bit p of `blocked` while flow
-    control forbids the class. A higher priority number goes first.
+    Bit p of `blocked` is set while flow control forbids class p.
     """
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
-        self.apart: bool = False
-        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
-        queues."""
-        self.cuts: bool = False
-        """Whether their heads come in: cut-through."""
-        self.suspect: bool = False
-        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
-        self.measuring: bool = False
-        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), credits, or a TTL
-        or DSCP of the NIC's own."""
         self.uneven: bool = False
         """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
         something holds them up."""
         self.ever_down: bool = False
         self.up: bool = True
-        self.serve_pending: bool = False
         self.control_pending: bool = False
         """Flow control has a frame of its own to send, ahead of everything."""
-        self._serving: bool = False
-        self.received_frames: i64 = 0
-        self.received_bytes: i64 = 0
-        self.waiting: i64 = 0
         self.blocked: i64 = 0
         self.free_ps: i64 = 0
         self.ps_per_byte: i64 = 0
         self.head_ps: i64 = 0
         """Serialisation of a frame's head, where the peer cuts through; else 0."""
-        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
-        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
         self.outbox: Outbox | None = wire.outbox
         self.queue = owner.queue
-        self.sent_frames: i64 = 0
-        self.sent_bytes: i64 = 0
-        self.sent_data_bytes: i64 = 0
-        self.marked_bytes: i64 = 0
-        """What was sent by the last sampling point, where a fault is to hit what is busiest."""
-        self.marked_before_bytes: i64 = 0
-        """By the one before."""
-        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
         self.owner: Device = owner
         self.number: i64 = number
-        self.wire: Wire = wire
-        self.pfc: Pfc | None = None
-        self.credits: Credits | None = None
         self.rate_bps: i64 = wire.rate_bps
+        self.wire: Wire = wire
         self.own_ingress_latency_ps: i64 = own_ingress_latency_ps
+        self.added_delay: AddedDelay | None = None
+        """What makes frames take longer than the link, once something did."""
         self.downs: i64 = 0
         """How often the link went down."""
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
         """The last times it was down, `KEPT_DOWNS` of them or more: see `was_down`."""
-        self.lost_link_down: i64 = 0
-        self.errors: BitErrors | None = None
-        self.corrupted: i64 = 0
-        """Frames that arrived with a wrong FCS."""
-        self.tap: Tap | None = None
-        self.straying: Straying | None = None
-        """What makes frames take longer than the link, once something did."""
         self.set_rate(wire.rate_bps)
 
     def set_rate(self, rate_bps: int) -> None:
@@ -184,163 +150,30 @@ class Port:
             return wire_bytes * self.ps_per_byte
         return serialisation_ps(wire_bytes, self.rate_bps)
 
-    def transmit(self, frame: Frame, now: i64) -> None:
-        """Send a frame now; the port is free and the class is not blocked."""
-        if self.measuring:
-            self.tell(frame, now)
-        size: i64 = frame.wire_bytes
-        done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
-        self.free_ps = done
-        self.sent_frames += 1
-        self.sent_bytes += size
-        self.sent_data_bytes += frame.payload_bytes
-        frame.sent_ps = now
-        frame.time_ps = done + self.flight_ps
-        if self.uneven:
-            self._fly(frame, now, done)
-        frame.key = self.peer_key
-        outbox = self.outbox
-        if outbox is None:
-            self.queue.push(frame)
-        else:
-            outbox.add_frame(frame)
-
-    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
-        """When a frame arrives that left now and occupies the link until `done`, where that is uneven."""
-        if self.head_ps > 0:
-            frame.time_ps = now + self.head_ps + self.flight_ps
-        if self.straying is not None:
-            frame.time_ps = self.straying.frame_ps(frame.time_ps, done - now, self.head_ps > 0)
-
-    def tell(self, frame: Frame, now: i64) -> None:
-        """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
-        if self.credits is not None:
-            self.credits.spend(frame.priority, frame.wire_bytes, now)
-
-    def send_control(self, now: i64) -> None:
-        """Send what flow control has pending; the wire is free."""
-        if self.pfc is not None:
-            self.pfc.transmit(now)
-        elif self.credits is not None:
-            self.credits.transmit(now)
+    def kick(self, now: i64) -> None:
+        """Something may be sendable: serve now if the wire is free, or when it becomes so."""
+        raise NotImplementedError
 
     def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
         """Send the content of a PFC frame now; it takes effect at the end of the peer's response time."""
         self.free_ps = now + self.serialisation(wire_bytes)
         wire = self.wire
         message.time_ps = self.free_ps + wire.delay_ps + wire.pause_response_ps
-        if self.straying is not None:
-            message.time_ps = self.straying.pause_ps(message.time_ps)
+        if self.added_delay is not None:
+            message.time_ps = self.added_delay.pause_ps(message.time_ps)
         message.key = pack_key(wire.peer, PAUSE, wire.peer_port, 0)
         if self.outbox is None:
             self.queue.push(message)
         else:
             self.outbox.add_message(message)
 
-    def take(self, priority: i64, now: i64) -> Frame | None:
-        """The next frame of a priority whose `waiting` bit is set; None if it cannot be had after all."""
-        raise AssertionError(f"port {self.number} has no frames of priority {priority} at {now}")
-
-    def kick(self, now: i64) -> None:
-        """Something may be sendable: serve now if the wire is free, or when it becomes so."""
-        if self.serve_pending or self._serving or not self.up:
-            return
-        if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
-            return
-        if self.free_ps <= now:
-            self.serve(now)
-        else:
-            self.arm()
-
-    def arm(self) -> None:
-        """Serve when the wire becomes free."""
-        self.serve_pending = True
-        event = self._serve_event
-        event.time_ps = self.free_ps
-        self.queue.push(event)
-
-    def on_serve(self, now: i64) -> None:
-        """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
-        self.serve_pending = False
-        self.kick(now)
-
-    def serve(self, now: i64) -> None:
-        """Send the first frame by strict priority; the wire is free."""
-        self._serving = True
-        if self.control_pending:
-            self.send_control(now)
-        else:
-            ready: i64 = self.waiting & ~self.blocked
-            while ready != 0:
-                priority: i64 = 7
-                while (ready >> priority) & 1 == 0:
-                    priority -= 1
-                frame = self.take(priority, now)
-                if frame is not None:
-                    self.transmit(frame, now)
-                    break
-                ready = self.waiting & ~self.blocked
-        self._serving = False
-        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
-            self.arm()
-
-    def spoilt(self, frame: Frame, now: i64) -> bool:
-        """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
-        moment of its flight, or bits of it are wrong."""
-        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lose(frame)
-            return True
-        errors = self.errors
-        if errors is not None and errors.spoils(frame.wire_bytes):
-            frame.corrupt = 1
-        if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
-            self._reject(frame)
-            return True
-        if self.tap is not None:
-            self.tap.saw(frame, now)
-        return False
-
-    def stray(self) -> Straying:
+    def delayed(self) -> AddedDelay:
         """What makes frames take longer than this link; there is one from now on."""
-        straying = self.straying
-        if straying is None:
-            straying = self.straying = Straying()
+        added_delay = self.added_delay
+        if added_delay is None:
+            added_delay = self.added_delay = AddedDelay()
             self.uneven = True
-        return straying
-
-    def set_tap(self, tap: Tap) -> None:
-        """Show a tap every frame that arrives here whole; without one a port pays nothing."""
-        self.tap = tap
-        self.suspect = True
-
-    def set_errors(self, errors: BitErrors) -> None:
-        """Frames that arrive here come over a link with bit errors."""
-        self.errors = errors
-        self.check_fcs()
-
-    def check_fcs(self) -> None:
-        """Frames that arrive here may have a wrong FCS."""
-        self.suspect = True
-
-    def tail_spoilt(self, frame: Frame, now: i64) -> bool:
-        """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
-        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lose(frame)
-            return True
-        if frame.corrupt != 0:
-            self._reject(frame)
-            return True
-        return False
-
-    def lose(self, frame: Frame) -> None:
-        """A frame is lost because the link is down, or was during its flight."""
-        self.lost_link_down += 1
-        self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
-
-    def _reject(self, frame: Frame) -> None:
-        """A frame is lost because its FCS is wrong."""
-        self.corrupted += 1
-        self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
+        return added_delay
 
     def was_down(self, from_ps: i64, until_ps: i64) -> bool:
         """Whether the link was down at any moment of from_ps <= t <= until_ps.
@@ -354,8 +187,12 @@ class Port:
             at -= 1
         return at >= 0 and self.down_ends[at] > from_ps
 
-    def _forget_downs(self, now: i64) -> None:
-        """Drop the times it was down that neither `was_down` nor a report asks for any more."""
+    def _went_down(self, now: i64) -> None:
+        """Begin another time that the link is down, and forget those that nobody asks for any more."""
+        self.ever_down = True
+        self.downs += 1
+        self.down_starts = append(self.down_starts, now)
+        self.down_ends = append(self.down_ends, NEVER_PS)
         old: i64 = 0
         spare: i64 = len(self.down_starts) - KEPT_DOWNS
         while old < spare and self.down_starts[old + 1] <= now - self.own_ingress_latency_ps:
@@ -365,64 +202,17 @@ class Port:
             self.down_starts = vec[i64]([self.down_starts[at] for at in kept])
             self.down_ends = vec[i64]([self.down_ends[at] for at in kept])
 
-    def set_link(self, up: bool, now: i64) -> None:
-        """The link changed state, at both ends at this instant."""
-        if up == self.up:
-            return
-        self.up = up
-        pfc = self.pfc
-        if up:
-            self.down_ends[len(self.down_ends) - 1] = now
-            if pfc is not None:
-                pfc.link_up(now)
-            if self.credits is not None:
-                self.credits.link_up(now)
-            self.link_raised(now)
-            self.kick(now)
-        else:
-            self.ever_down = True
-            self.suspect = True
-            self.downs += 1
-            self.down_starts = append(self.down_starts, now)
-            self.down_ends = append(self.down_ends, NEVER_PS)
-            self._forget_downs(now)
-            if pfc is not None:
-                pfc.link_down(now)
-            if self.credits is not None:
-                self.credits.link_down(now)
-            self.link_lost(now)
+    def _came_up(self, now: i64) -> None:
+        """The link is no longer down."""
+        self.down_ends[len(self.down_ends) - 1] = now
 
-    def link_lost(self, now: i64) -> None:
-        """What the owner does with frames that wait here when the link goes down."""
 
-    def link_raised(self, now: i64) -> None:
-        """What the owner does when the link comes back."""
-
-    def save(self) -> list[Plain]:
-        """The port's state."""
-        return [
-            save_fields(self, _FIELDS),
-            save_integers(self.down_starts),
-            save_integers(self.down_ends),
-            None if self.pfc is None else self.pfc.save(),
-            None if self.errors is None else self.errors.stream.counter,
-            None if self.credits is None else self.credits.save(),
-            None if self.straying is None else self.straying.save(),
-        ]
-
-    def load(self, state: Plain) -> None:
-        """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc, drawn, lanes, straying = as_list(state)[:7]
-        load_fields(self, _FIELDS, fields)
-        self.set_rate(self.rate_bps)
-        self.down_starts = load_integers(starts)
-        self.down_ends = load_integers(ends)
-        if self.pfc is not None:
-            self.pfc.load(pfc)
-        if self.credits is not None:
-            self.credits.load(lanes)
-        if drawn is not None:  # what a fault made gets its dice and numbers when the fault is applied again
-            self.errors = self.errors or BitErrors(0, Stream(0, 0, 0))
-            self.errors.stream.counter = as_int(drawn)
-        if straying is not None:
-            self.stray().load(straying)
+def learn(down: list[int], subject: i64) -> None:
+    """Keep the ordered list of links that are out of use: subject = link x 2 + up."""
+    link: int = subject >> 1
+    if subject & 1:
+        if link in down:
+            down.remove(link)
+    elif link not in down:
+        down.append(link)
+        down.sort()

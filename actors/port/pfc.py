@@ -1,7 +1,7 @@
-"""How does one end of a link stop classes of traffic of the other?
+"""Priority flow control (PFC): both halves of one port.
 
 Priority flow control, IEEE 802.1Qbb: a MAC control frame names classes and, for each, quanta of 512 bit times
-for which the other end must not send it; quanta of zero resume. This file is both halves of one port:
+for which the other end must not send it; quanta of zero resume. The two halves:
 
 * told by the peer: `hear` blocks or releases classes of our port. A pause lapses by itself when its
   quanta end;
@@ -31,7 +31,7 @@ from actors.kernel.device import Plain
 from actors.kernel.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
 from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from actors.kernel.vectors import vec
-from actors.port.link import Port
+from actors.port.link import LinkEnd
 from actors.wire.frame import PAUSE_WIRE_BYTES
 from actors.wire.message import PAUSE_FRAME
 
@@ -60,9 +60,9 @@ _FIELDS: Final = (
 class Pfc:
     """Priority flow control at one port; also the port's flow-control hook."""
 
-    def __init__(self, port: Port, quanta: int) -> None:
+    def __init__(self, port: LinkEnd, quanta: int) -> None:
         assert 0 < quanta <= 65535, quanta
-        self.port: Port = port
+        self.port: LinkEnd = port
         self.quanta: i64 = quanta
         self.quantum_ps: i64 = -(-QUANTUM_BITS * 10**12 // port.wire.rate_bps)
         self.told: i64 = 0

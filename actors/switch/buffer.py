@@ -1,4 +1,4 @@
-"""How much of the switch's memory may a frame have, and when is its sender told to stop?
+"""The shared buffer of a switch: admission, XOFF and XON, headroom.
 
 One shared pool per switch, accounted at ingress per port and priority group, in bytes of frames without
 preamble and gap:

@@ -1,4 +1,4 @@
-"""Which queue and which priority group does a packet get?
+"""QoS maps: the queue and the priority group of a packet.
 
 A switch with maps trusts the packet's DSCP and nothing that the last switch made of it: DSCP to traffic
 class, traffic class to egress queue and to ingress priority group. A pause names a priority of PFC, and stops

@@ -1,4 +1,4 @@
-"""What is different in a switch whose links have credits?
+"""A switch whose links have credits.
 
 Nothing that it does with a frame. Each frame counts as arrived once it has been dealt with; what of it is in
 the buffer then is held under the lane of the port by which it came, until its transmission begins. The

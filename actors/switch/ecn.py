@@ -1,4 +1,4 @@
-"""Which frames does a switch mark as having met congestion?
+"""ECN marking by random early detection (RED).
 
 Random early detection on the egress queue, at dequeue, so that a mark says what the queue is when the frame
 leaves: none up to Kmin, all from Kmax on, and between them with a probability that rises linearly to Pmax.

@@ -1,4 +1,4 @@
-"""What waits at a switch port, and what leaves first?
+"""The port of a switch: its egress queues.
 
 One first-in first-out queue per priority, threaded through the frames themselves. The port serves the highest
 priority that flow control allows (strict priority, `Port.serve`). Taking a frame releases its share of the
@@ -14,7 +14,8 @@ from mypy_extensions import i64
 from actors.kernel.device import Device, Plain
 from actors.kernel.state import as_int, as_list, load_frame, load_integers, save_event, save_integers
 from actors.kernel.vectors import vec
-from actors.port.link import PRIORITIES, Port, Wire
+from actors.port.link import PRIORITIES, Wire
+from actors.port.port import Port
 from actors.switch.buffer import Buffer
 from actors.switch.ecn import Red
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame

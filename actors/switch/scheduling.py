@@ -1,4 +1,4 @@
-"""Which class goes next where classes share a port by weight?
+"""Deficit round robin among the classes of a switch port.
 
 Strict classes go first, the highest number before the others. The rest take turns by deficit round robin:
 when its turn comes a class gets its quantum (its weight times the largest frame) on top of what it kept, and

@@ -1,4 +1,4 @@
-"""What does a switch do with a frame?
+"""The switch: what it does with a frame, and what faults do to it.
 
 It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once (the
 port is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues it. The
@@ -14,7 +14,14 @@ Groups are recomputed a convergence delay after a link changed; until then frame
 lost, as in a real fabric. Every switch takes one from a packet's TTL and drops it at 0: that ends a routing
 loop.
 
-Not modelled: multicast, messages to the sender of what was dropped.
+Faults, besides those of its ports (`afflict`): routing takes links out of use, and the configuration drifts:
+headroom, alpha, ECN thresholds, PFC of a port, the map of a DSCP, hash seed and fields. A drift takes effect
+on the next frame; what is in the buffer stays where it was put. Alpha is that of all dynamic thresholds;
+static ones have none that could drift. A switch that crashes is all its ports without a signal: each drops
+what it held as it goes down.
+
+Not modelled: multicast, messages to the sender of what was dropped, what a reboot costs the control plane,
+half-written configuration.
 """
 
 from __future__ import annotations
@@ -40,16 +47,27 @@ from actors.kernel.tally import Tally
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.counters import count_port, port_is_steady, port_series
-from actors.port.link import PRIORITIES
-from actors.port.route_change import SETTLED, learn
+from actors.port.faults import afflict_port
+from actors.port.link import PRIORITIES, SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes, class_selectors
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
-from actors.switch.faults import afflict_switch
-from actors.switch.routing.ecmp import choose, flow_hash
 from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
+from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.routing.policy import RoutingPolicy
 from actors.switch.watchdog import PauseWatch
+from actors.wire.fault import (
+    ALPHA,
+    DSCP,
+    ECN,
+    FAULT_OPERATIONS,
+    HASH_FIELDS,
+    HASH_SEED,
+    HEADROOM,
+    HOLD,
+    PFC_OFF,
+    ROUTE,
+)
 from actors.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
 
 NO_ROUTE: Final[i64] = 3
@@ -296,7 +314,68 @@ class Switch(Device):
         return router is not None and router.admits(message)
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
-        afflict_switch(self, op, place, values)
+        now: i64 = self.queue.now_ps
+        up: int = 1 if values is None else 0
+        if op == HOLD:
+            self.on_timer(LINK_STATE, place, up)
+        elif op == ROUTE:
+            self.on_timer(CONFIGURATION, 0, place * 2 + up)
+        elif op == HEADROOM:
+            self._set_headroom(place, values)
+        elif op == ALPHA:
+            self._set_alpha(values)
+        elif op == ECN:
+            self._set_ecn(place, values)
+        elif op == DSCP:
+            self._map_dscp(place, values)
+        elif op == HASH_SEED:
+            self.hash_seed = self.built_seed if values is None else values[0]
+        elif op == HASH_FIELDS:
+            self.policy = self.built_policy if values is None else values[0]
+        else:
+            port = self.ports[place]
+            if op == PFC_OFF and port.pfc is not None:
+                self._set_lossless(port, values is None)
+            known: bool = afflict_port(port, op, values, now)
+            assert known, (self.number, FAULT_OPERATIONS[op])
+
+    def _set_headroom(self, place: int, values: list[int] | None) -> None:
+        first: int = place * PRIORITIES
+        for number in range(first, first + PRIORITIES):
+            group = self.buffer.group_at(number)
+            group.headroom_bytes = group.built_headroom_bytes
+            if values is not None and group.lossless:
+                group.headroom_bytes = values[0]
+
+    def _set_alpha(self, values: list[int] | None) -> None:
+        for part in self.buffer.all_parts():
+            buffer: Buffer = part
+            buffer.set_alpha(-1 if values is None else values[0])
+
+    def _set_ecn(self, place: int, values: list[int] | None) -> None:
+        for red in self.ports[place].reds:
+            if values is None:
+                red.set_thresholds(red.built_kmin_bytes, red.built_kmax_bytes, red.built_pmax_fixed)
+            else:
+                red.set_thresholds(values[0], values[1], values[2])
+
+    def _map_dscp(self, dscp: int, values: list[int] | None) -> None:
+        classes = self.classes
+        if classes is None:
+            classes = self.classes = class_selectors()
+        if values is None:
+            classes.move(dscp, classes.built_queue_of[dscp], classes.built_group_of[dscp])
+        else:
+            classes.move(dscp, values[0], values[1])
+
+    def _set_lossless(self, port: SwitchPort, on: bool) -> None:
+        """The priority groups of a port become lossy, or what they were built as."""
+        first: int = int(port.number) * PRIORITIES
+        for number in range(first, first + PRIORITIES):
+            group = self.buffer.group_at(number)
+            group.lossless = on and group.built_lossless
+            if not on:
+                group.stopped = False
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         router = self.router

@@ -1,4 +1,4 @@
-"""What if a peer never stops saying stop?
+"""The PFC watchdog: it ends a storm of pauses, queue by queue.
 
 A storm of pauses, from a broken NIC or a deadlock, holds a queue for ever and spreads upstream. The watchdog
 looks at each egress queue by itself: one that its peer has stopped without interruption for the *detection*

@@ -23,20 +23,21 @@ from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
-from actors.port.bit_errors import RATE_BITS, BitErrors
 from actors.port.credits import Credits
 from actors.port.faults import ERRORS_PURPOSE
 from actors.port.host_link import MANAGEMENT_PORT, MessagePort
-from actors.port.link import PRIORITIES, Outbox, Port, Wire
+from actors.port.impairments import RATE_BITS, BitErrors
+from actors.port.link import PRIORITIES, Outbox, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
+from actors.port.port import Port
 from actors.switch.buffer import Buffer, PriorityGroup
 from actors.switch.classes import Classes
 from actors.switch.credit_switch import CreditBuffer, CreditSwitch
 from actors.switch.deep import DeepBuffer, DeepSwitch
 from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
-from actors.switch.routing.ecmp import E_ECMP, POLICIES
 from actors.switch.routing.groups import VIA_BRANCH, Group, Routes
+from actors.switch.routing.hashing import E_ECMP, POLICIES
 from actors.switch.routing.table import give_policy
 from actors.switch.scheduling import WeightedPort
 from actors.switch.switch import Switch

@@ -20,8 +20,9 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR
-from actors.port.link import KEPT_DOWNS, PRIORITIES, Port
+from actors.port.link import KEPT_DOWNS, PRIORITIES
 from actors.port.pfc import ALL_CLASSES
+from actors.port.port import Port
 from actors.switch.classes import Classes
 from actors.switch.deep import DeepSwitch
 from actors.switch.egress import SwitchPort
@@ -133,7 +134,7 @@ def _of_ports(tables: dict[str, Rows], ports: Sequence[Port]) -> None:
             int(one.late_since_ps),
         ]
         for port in ports
-        if (one := port.straying) is not None and one.late_frames > 0
+        if (one := port.added_delay) is not None and one.late_frames > 0
     ]
     tables["held"] = [
         [

@@ -25,7 +25,7 @@ from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.program import ScriptProgram
 from actors.nic.nic import Nic
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import emu
-from actors.switch.routing.ecmp import choose, flow_hash
+from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.switch import Switch
 from actors.wire.frame import ACKNOWLEDGE, WRITE_MIDDLE, Frame
 from emu import api

@@ -31,7 +31,7 @@ from actors.kernel.state import as_int, as_list, load_event, save_event
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE

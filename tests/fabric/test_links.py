@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.wire.message import STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone

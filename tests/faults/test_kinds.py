@@ -15,7 +15,7 @@ from actors.gpu.gpu import Gpu
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
 from actors.nic.queue_pair.states import modify
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
@@ -31,7 +31,7 @@ def held_in(nic: Nic) -> int:
 
 def held_back_ps(port: Port) -> int:
     """What a port adds to the flight of a frame."""
-    return 0 if port.straying is None else int(port.straying.added_ps)
+    return 0 if port.added_delay is None else int(port.added_delay.added_ps)
 
 
 def queue_of(switch: Switch, dscp: int) -> int | None:

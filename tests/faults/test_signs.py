@@ -149,7 +149,7 @@ def test_no_frame_is_later_than_what_was_added_whatever_its_size(forwarding: str
     for us in (60, 90):
         one.run.advance(us * US)  # What waits for its tail is in flight and received, so it is not counted.
         for ends in (("rtsw-0", "ctsw-0"), ("ctsw-0", "rtsw-0")):
-            way = one.port(*ends).straying
+            way = one.port(*ends).added_delay
             assert way.late_frames > 20
             assert int(way.latest_ps) == 300_000
             # Once it is over those that follow catch up, where there is a gap between two.

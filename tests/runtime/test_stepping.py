@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.port.link import Port
-from actors.port.tap import Tap
+from actors.port.port import Port, Tap
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api

@@ -12,8 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from actors.kernel.device import Device
 from actors.kernel.queue import EventQueue
-from actors.port.link import Port, Wire
+from actors.port.link import Wire
 from actors.port.pfc import Pfc
+from actors.port.port import Port
 from actors.switch.buffer import (
     ADMITTED,
     HEADROOM_OVERRUN,

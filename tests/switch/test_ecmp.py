@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source, hash_seed
-from actors.switch.routing.ecmp import E_ECMP, ECMP, choose, flow_hash
+from actors.switch.routing.hashing import E_ECMP, ECMP, choose, flow_hash
 from actors.wire.frame import WRITE_MIDDLE, Frame
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric

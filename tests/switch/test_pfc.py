@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from actors.kernel.event import PAUSE, Message, key_device, key_kind
-from actors.port.link import Port
 from actors.port.pfc import Pfc
+from actors.port.port import Port
 from emu.errors import ScenarioError
 from emu.scenario.resolve import resolve
 from tests.fabric.invariants import Pending, _pauses

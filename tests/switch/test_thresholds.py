@@ -1,36 +1,17 @@
-"""Does the arithmetic of the DCQCN paper come out, have groups their profiles, and is too small a headroom
-told?"""
+"""Thresholds and headroom of priority groups: profiles, warnings, refusals."""
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from actors.switch.thresholds import dcqcn_thresholds
 from emu.build.buffer_sizes import headroom_warnings, shared_pool_bytes
 from emu.errors import ScenarioError
 from emu.scenario.resolve import build_topology, resolve
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
-
-
-def test_the_12_mb_32_port_switch_of_the_paper() -> None:
-    found = dcqcn_thresholds(12_000_000, 32, 22_400, 8)
-    assert found.headroom_bytes == 5_734_400
-    assert found.static_pfc_bytes == 24_475
-    """Printed as 24.47 KB."""
-    assert found.static_ecn_bytes == Fraction(24_475, 32)
-    assert found.static_ecn_bytes < 1500
-    assert found.dynamic_ecn_bytes == Fraction(195_800, 9)
-    """21,755.6 B, printed as 21.75 KB."""
-
-
-def test_headroom_that_leaves_nothing_is_an_error() -> None:
-    with pytest.raises(ValueError, match="5734400 bytes leaves nothing of 5000000"):
-        dcqcn_thresholds(5_000_000, 32, 22_400, 8)
 
 
 def test_a_headroom_below_the_formula_is_told_for_the_worst_port() -> None:

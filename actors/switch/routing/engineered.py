@@ -1,4 +1,4 @@
-"""What does a switch do of centralised traffic engineering?
+"""Centralised traffic engineering: the part of the switch.
 
 `traffic_engineering`: a leaf counts bytes by (ingress port, destination prefix), and hands the counts to the
 controller when asked over the management network. The controller sends back exact-match entries on the same

@@ -1,4 +1,4 @@
-"""When may a flow change its path without overtaking itself?
+"""Flowlet and adaptive routing.
 
 A *flowlet* is a run of packets of one flow without a gap of `gap` between two. A flow that pauses longer than
 paths differ in delay may take another path: what was sent before is already there. A table of the switch,

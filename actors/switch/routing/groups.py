@@ -1,4 +1,4 @@
-"""Which next hops does a switch have towards a prefix?
+"""Equal-cost groups: the next hops of a switch towards a prefix.
 
 A *group* holds the egress ports on shortest paths. A weighted group names a port once for each unit of its
 weight, as the member tables of switching chips do, so that every policy that chooses evenly among members is

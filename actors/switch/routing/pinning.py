@@ -1,4 +1,4 @@
-"""Which path belongs to a destination?
+"""Path pinning: the destination decides the path.
 
 `path_pinning`: a destination's *slice* is its index among the NICs of its prefix - the downlink of its leaf -
 and the slice chooses the member, whatever the flow. A rack that is wholly in one job then loads every uplink

@@ -1,4 +1,4 @@
-"""How does a routing policy plug into a switch?
+"""The hooks of a routing policy.
 
 A policy is asked once for each frame that has a choice, and answers with one of the group's ports. It may
 look at the frame, at the switch's ports (what waits there, when the wire is free) and at its own state, and
@@ -24,7 +24,7 @@ from actors.kernel.vectors import append, vec
 from actors.port.host_link import MessagePort
 from actors.switch.egress import SwitchPort
 from actors.switch.routing.groups import Group
-from actors.switch.routing.hash_functions import FieldHash
+from actors.switch.routing.hashing import FieldHash
 from actors.wire.frame import Frame
 
 

@@ -1,4 +1,4 @@
-"""What if every packet goes its own way?
+"""Packet spraying.
 
 `spray`: each packet takes the next member of its destination prefix's group (`round_robin`) or a random one
 (`random`). Links are loaded evenly and packets overtake each other, so the transport must place what arrives

@@ -1,4 +1,4 @@
-"""Which class is which routing policy, and how is a switch given one?
+"""The table of routing policies, and how a switch gets one.
 
 The one table of routing policies. A new policy is a class in a file of its own, a line in `MAKERS` and its
 knobs in `emu.scenario.sections.routing`; one from outside needs neither.
@@ -13,7 +13,7 @@ from actors.kernel.mixing import Stream
 from actors.port.host_link import MessagePort
 from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.routing.flowlet import Flowlets, LeastLoaded
-from actors.switch.routing.hash_functions import FIELDS, FUNCTIONS, FieldHash
+from actors.switch.routing.hashing import FIELDS, FUNCTIONS, FieldHash
 from actors.switch.routing.pinning import PathPinning
 from actors.switch.routing.policy import HashedRouting, RoutingPolicy, SwitchView
 from actors.switch.routing.spray import RandomSpray, RoundRobinSpray

@@ -32,7 +32,7 @@ from typing import Final
 
 from actors.kernel.event import NEVER_PS, Event
 from actors.nic.nic import Nic
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.switch.switch import Switch
 from emu.build.devices import Blueprint, fault_events
 from emu.build.switches import fabric_ports

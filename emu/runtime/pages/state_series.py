@@ -13,7 +13,7 @@ from actors.control.controller import Controller
 from actors.kernel.device import Device
 from actors.ncclx.listing import job_plans
 from actors.nic.nic import Nic
-from actors.port.link import Port
+from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
 from emu.build.switches import fabric_ports

@@ -9,16 +9,19 @@ from itertools import product
 import pytest
 
 from actors.kernel.mixing import Stream
-from actors.switch.routing.ecmp import E_ECMP, ECMP, choose, flow_hash
-from actors.switch.routing.hash_functions import (
+from actors.switch.routing.hashing import (
     CRC16,
     CRC32,
+    E_ECMP,
+    ECMP,
     FIELDS,
     MIX,
     RSS_KEY,
     TOEPLITZ,
     XOR_FOLD,
     FieldHash,
+    choose,
+    flow_hash,
 )
 from actors.wire.frame import WRITE_MIDDLE, Frame
 

@@ -1,22 +1,30 @@
-"""What does a switch hash, with which function, and which bits of it count?
+"""Hashes of a switch: which fields of a packet choose among equal paths, and by which function.
 
-The key is the chosen fields, each as many bytes as it has in the packet (a DSCP one, and two for the number
-of the port by which the packet came), in the order in which they are named. Over it runs one of
+ECMP hashes the 5-tuple (addresses, protocol, ports); protocol and destination port are the same for all
+RoCEv2, so source and destination address and UDP source port tell flows apart. E-ECMP adds the BTH
+destination queue pair, as a user-defined field, so that the queue pairs of one connection spread. Both with
+`mix` are written out (`flow_hash`), because every hop of a default run computes them.
 
-* `mix`: 32 bits, not linear in key or seed; the high bits choose;
+`FieldHash` is the rest. The key is the chosen fields, each as many bytes as it has in the packet (a DSCP one,
+and two for the number of the port by which the packet came), in the order in which they are named. Over it
+runs one of
+
+* `mix`: 32 bits, not linear in key or seed; the high bits choose, so no group size is favoured;
 * `crc16`, `crc32`: most significant bit first, the polynomial a knob, the seed as the initial value;
 * `xor_fold`: the key's 16-bit words and the seed, XORed;
 * `toeplitz`: receive-side scaling's matrix with its well-known key, the seed XORed to the result.
 
-The hash is rotated right by the bit offset; its low bits (modulo the number of members) choose.
+The hash is rotated right by the bit offset; its low bits (modulo the number of members) choose. Seeds differ
+from switch to switch unless the scenario makes them equal, which is how polarisation is shown.
 
 All but `mix` are linear over GF(2): two seeds give two hashes that differ by a constant, which swaps members
 of a group of a power of two and separates no two flows that agreed before. Switches of two tiers with one
 linear hash therefore use a fraction of the paths, whatever their seeds: polarisation. Another polynomial or
 bit offset per tier cures it, or `mix` with differing seeds.
 
-Sources: CRC parameters of ITU-T V.41 (0x1021) and IEEE 802.3 (0x04C11DB7); Microsoft's specification of
-receive-side scaling for Toeplitz and its key.
+Sources: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM 2024), section 3; CRC
+parameters of ITU-T V.41 (0x1021) and IEEE 802.3 (0x04C11DB7); Microsoft's specification of receive-side
+scaling for Toeplitz and its key.
 
 Not modelled: vendors' secret functions, resilient hashing tables, fields of headers that packets here do not
 have (MAC addresses, VLAN, IPv6 flow label, tunnels).
@@ -31,6 +39,25 @@ from mypy_extensions import i64
 from actors.kernel.mixing import mix32
 from actors.kernel.vectors import append, vec
 from actors.wire.frame import UDP_PORT, Frame
+
+ECMP: Final[i64] = 0
+E_ECMP: Final[i64] = 1
+
+POLICIES: Final = {"ecmp": ECMP, "e_ecmp": E_ECMP}
+
+
+def flow_hash(frame: Frame, policy: i64, seed: i64) -> i64:
+    """A 32-bit hash of the fields that the policy looks at."""
+    h: i64 = mix32(mix32(mix32(seed, frame.src), frame.dst), frame.udp_source)
+    if policy == E_ECMP:
+        h = mix32(h, frame.qpn)
+    return mix32(h, 0x5BD1E995)
+
+
+def choose(hash32: i64, members: i64) -> i64:
+    """Which of `members` a 32-bit hash stands for: 0 <= choice < members <= 2**20."""
+    return (hash32 * members) >> 32
+
 
 MIX: Final[i64] = 0
 CRC16: Final[i64] = 1

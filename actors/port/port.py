@@ -1,0 +1,302 @@
+"""One port of a switch or NIC: what leaves first, and what becomes of what arrives.
+
+A port sends one frame at a time. It knows when its wire is free, so an uncongested hop costs one event, the
+arrival; a *serve* event exists only while something waits.
+
+A class that flow control blocks is not served. Flow control is a hook: whoever implements it (PFC or credits)
+keeps the `blocked` mask and is told when frames wait to be sent on its behalf. Down clears its state.
+
+A frame that bit errors spoilt is dropped where it arrives (`actors.port.impairments`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from actors.kernel.device import Device, Plain
+from actors.kernel.event import ARRIVAL, SERVE, Event, pack_key
+from actors.kernel.mixing import Stream
+from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
+from actors.port.credits import Credits
+from actors.port.impairments import BitErrors
+from actors.port.link import LinkEnd, Wire
+from actors.port.pfc import Pfc
+from actors.wire.frame import Frame
+
+LINK_DOWN_DROP: Final[i64] = 7
+CORRUPT_DROP: Final[i64] = 8
+"""What the digest calls the losses of a port; those of switches and NICs have other numbers."""
+_FIELDS: Final = (
+    "rate_bps",
+    "free_ps",
+    "waiting",
+    "blocked",
+    "control_pending",
+    "up",
+    "ever_down",
+    "downs",
+    "serve_pending",
+    "sent_frames",
+    "sent_bytes",
+    "sent_data_bytes",
+    "marked_bytes",
+    "marked_before_bytes",
+    "received_frames",
+    "received_bytes",
+    "lost_link_down",
+    "suspect",
+    "corrupted",
+)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Tap:
+    """Sees the frames that arrive at a port, as a port mirror does; `Port.set_tap` puts it there.
+
+    Subclass it for captures and checks. A frame is only lent: it goes on, and changes. What a tap keeps is no
+    part of a snapshot and never of the answer.
+    """
+
+    def saw(self, frame: Frame, now: i64) -> None:
+        """A frame arrived whole at `now`, before the device does anything with it."""
+        raise NotImplementedError
+
+
+@mypyc_attr(allow_interpreted_subclasses=False)
+class Port(LinkEnd):
+    """One end of a fabric link with the frames that wait there.
+
+    Bit p of `waiting` is set while a frame of priority p could be taken. A higher priority number goes first.
+    """
+
+    def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
+        super().__init__(owner, number, wire, own_ingress_latency_ps)
+        self.apart: bool = False
+        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
+        queues."""
+        self.cuts: bool = False
+        """Whether their heads come in: cut-through."""
+        self.suspect: bool = False
+        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
+        self.measuring: bool = False
+        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), credits, or a TTL
+        or DSCP of the NIC's own."""
+        self.serve_pending: bool = False
+        self._serving: bool = False
+        self.received_frames: i64 = 0
+        self.received_bytes: i64 = 0
+        self.waiting: i64 = 0
+        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
+        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
+        self.sent_frames: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.sent_data_bytes: i64 = 0
+        self.marked_bytes: i64 = 0
+        """What was sent by the last sampling point, where a fault is to hit what is busiest."""
+        self.marked_before_bytes: i64 = 0
+        """By the one before."""
+        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
+        self.pfc: Pfc | None = None
+        self.credits: Credits | None = None
+        self.lost_link_down: i64 = 0
+        self.errors: BitErrors | None = None
+        self.corrupted: i64 = 0
+        """Frames that arrived with a wrong FCS."""
+        self.tap: Tap | None = None
+
+    def transmit(self, frame: Frame, now: i64) -> None:
+        """Send a frame now; the port is free and the class is not blocked."""
+        if self.measuring:
+            self.tell(frame, now)
+        size: i64 = frame.wire_bytes
+        done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
+        self.free_ps = done
+        self.sent_frames += 1
+        self.sent_bytes += size
+        self.sent_data_bytes += frame.payload_bytes
+        frame.sent_ps = now
+        frame.time_ps = done + self.flight_ps
+        if self.uneven:
+            self._fly(frame, now, done)
+        frame.key = self.peer_key
+        outbox = self.outbox
+        if outbox is None:
+            self.queue.push(frame)
+        else:
+            outbox.add_frame(frame)
+
+    def _fly(self, frame: Frame, now: i64, done: i64) -> None:
+        """When a frame arrives that left now and occupies the link until `done`, where that is uneven."""
+        if self.head_ps > 0:
+            frame.time_ps = now + self.head_ps + self.flight_ps
+        if self.added_delay is not None:
+            frame.time_ps = self.added_delay.frame_ps(frame.time_ps, done - now, self.head_ps > 0)
+
+    def tell(self, frame: Frame, now: i64) -> None:
+        """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
+        if self.credits is not None:
+            self.credits.spend(frame.priority, frame.wire_bytes, now)
+
+    def send_control(self, now: i64) -> None:
+        """Send what flow control has pending; the wire is free."""
+        if self.pfc is not None:
+            self.pfc.transmit(now)
+        elif self.credits is not None:
+            self.credits.transmit(now)
+
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next frame of a priority whose `waiting` bit is set; None if it cannot be had after all."""
+        raise AssertionError(f"port {self.number} has no frames of priority {priority} at {now}")
+
+    def kick(self, now: i64) -> None:
+        """Something may be sendable: serve now if the wire is free, or when it becomes so."""
+        if self.serve_pending or self._serving or not self.up:
+            return
+        if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
+            return
+        if self.free_ps <= now:
+            self.serve(now)
+        else:
+            self.arm()
+
+    def arm(self) -> None:
+        """Serve when the wire becomes free."""
+        self.serve_pending = True
+        event = self._serve_event
+        event.time_ps = self.free_ps
+        self.queue.push(event)
+
+    def on_serve(self, now: i64) -> None:
+        """The serve event fired. A frame that arrived at this instant may have taken the wire meanwhile."""
+        self.serve_pending = False
+        self.kick(now)
+
+    def serve(self, now: i64) -> None:
+        """Send the first frame by strict priority; the wire is free."""
+        self._serving = True
+        if self.control_pending:
+            self.send_control(now)
+        else:
+            ready: i64 = self.waiting & ~self.blocked
+            while ready != 0:
+                priority: i64 = 7
+                while (ready >> priority) & 1 == 0:
+                    priority -= 1
+                frame = self.take(priority, now)
+                if frame is not None:
+                    self.transmit(frame, now)
+                    break
+                ready = self.waiting & ~self.blocked
+        self._serving = False
+        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
+            self.arm()
+
+    def spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
+        moment of its flight, or bits of it are wrong."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lose(frame)
+            return True
+        errors = self.errors
+        if errors is not None and errors.spoils(frame.wire_bytes):
+            frame.corrupt = 1
+        if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
+            self._reject(frame)
+            return True
+        if self.tap is not None:
+            self.tap.saw(frame, now)
+        return False
+
+    def set_tap(self, tap: Tap) -> None:
+        """Show a tap every frame that arrives here whole; without one a port pays nothing."""
+        self.tap = tap
+        self.suspect = True
+
+    def set_errors(self, errors: BitErrors) -> None:
+        """Frames that arrive here come over a link with bit errors."""
+        self.errors = errors
+        self.check_fcs()
+
+    def check_fcs(self) -> None:
+        """Frames that arrive here may have a wrong FCS."""
+        self.suspect = True
+
+    def tail_spoilt(self, frame: Frame, now: i64) -> bool:
+        """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
+        if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
+            self.lose(frame)
+            return True
+        if frame.corrupt != 0:
+            self._reject(frame)
+            return True
+        return False
+
+    def lose(self, frame: Frame) -> None:
+        """A frame is lost because the link is down, or was during its flight."""
+        self.lost_link_down += 1
+        self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
+
+    def _reject(self, frame: Frame) -> None:
+        """A frame is lost because its FCS is wrong."""
+        self.corrupted += 1
+        self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
+
+    def set_link(self, up: bool, now: i64) -> None:
+        """The link changed state, at both ends at this instant."""
+        if up == self.up:
+            return
+        self.up = up
+        pfc = self.pfc
+        if up:
+            self._came_up(now)
+            if pfc is not None:
+                pfc.link_up(now)
+            if self.credits is not None:
+                self.credits.link_up(now)
+            self.link_raised(now)
+            self.kick(now)
+        else:
+            self.suspect = True
+            self._went_down(now)
+            if pfc is not None:
+                pfc.link_down(now)
+            if self.credits is not None:
+                self.credits.link_down(now)
+            self.link_lost(now)
+
+    def link_lost(self, now: i64) -> None:
+        """What the owner does with frames that wait here when the link goes down."""
+
+    def link_raised(self, now: i64) -> None:
+        """What the owner does when the link comes back."""
+
+    def save(self) -> list[Plain]:
+        """The port's state."""
+        return [
+            save_fields(self, _FIELDS),
+            save_integers(self.down_starts),
+            save_integers(self.down_ends),
+            None if self.pfc is None else self.pfc.save(),
+            None if self.errors is None else self.errors.stream.counter,
+            None if self.credits is None else self.credits.save(),
+            None if self.added_delay is None else self.added_delay.save(),
+        ]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` of an equally built port returned."""
+        fields, starts, ends, pfc, drawn, lanes, added_delay = as_list(state)[:7]
+        load_fields(self, _FIELDS, fields)
+        self.set_rate(self.rate_bps)
+        self.down_starts = load_integers(starts)
+        self.down_ends = load_integers(ends)
+        if self.pfc is not None:
+            self.pfc.load(pfc)
+        if self.credits is not None:
+            self.credits.load(lanes)
+        if drawn is not None:  # what a fault made gets its dice and numbers when the fault is applied again
+            self.errors = self.errors or BitErrors(0, Stream(0, 0, 0))
+            self.errors.stream.counter = as_int(drawn)
+        if added_delay is not None:
+            self.delayed().load(added_delay)
