@@ -22,7 +22,7 @@ from emu.scenario.resolve import Resolved, build_topology
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import override_with
 from emu.scenario.spans import check_devices
-from emu.shipped import scenario_path
+from emu.shipped import scenario_named
 
 ScenarioSource = str | Path | Mapping[str, object] | Loaded
 """A file's path, a name that `emu list` shows, a mapping with the keys of YAML, or what `load` returned."""
@@ -39,15 +39,25 @@ class Prepared:
     jobs: tuple[JobPlan, ...]
 
 
-def load(source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None) -> Loaded:
-    """Read a scenario. `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
+def load(
+    source: str | Path | Mapping[str, object],
+    overrides: Mapping[str, object] | None = None,
+    *,
+    variant: str = "",
+) -> Loaded:
+    """Read a scenario, or a variant of it.
+
+    `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
 
     Raises ScenarioError with every problem found.
     """
     changes = [override_with(path, value) for path, value in (overrides or {}).items()]
     if isinstance(source, Mapping):
-        return load_mapping(source, overrides=changes)
-    return load_file(scenario_path(source) if isinstance(source, str) else source, changes)
+        return load_mapping(source, overrides=changes, variant=variant)
+    if isinstance(source, str):
+        source, named = scenario_named(source)
+        variant = variant or named
+    return load_file(source, changes, variant)
 
 
 def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = None) -> Prepared:

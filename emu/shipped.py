@@ -4,8 +4,8 @@ In a checkout they stand beside the packages: `scenarios/`, `docs/`, and git kno
 copy of them inside the package, which `setup.py` makes when it builds the wheel: `emu/_shipped/`. Nothing of
 that is in git, so there is one source.
 
-A scenario is found by its name: first in `./scenarios`, then among those that come with emu. Folders in
-there are groups: which one a scenario is in is no part of its name.
+A scenario, or a variant of one, is found by its name: first in `./scenarios`, then among those that come
+with emu. Folders in there are groups: which one a scenario is in is no part of its name.
 """
 
 from __future__ import annotations
@@ -53,11 +53,40 @@ def scenario_files() -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def scenario_groups() -> dict[str, dict[str, Path]]:
+def variant_names(path: Path) -> dict[str, str]:
+    """The variants of a file by the names that they are found by; none if it cannot be read."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, ValueError):
+        return {}
+    if "\nvariants:" not in text:
+        return {}
+    import yaml  # noqa: PLC0415 - a wheel is built without it
+
+    try:
+        found = yaml.safe_load(text)["variants"]
+        return {
+            str(changes.get("name", f"{path.stem}_{variant}")): str(variant)
+            for variant, changes in found.items()
+        }
+    except (yaml.YAMLError, KeyError, AttributeError, TypeError, ValueError):
+        return {}
+
+
+def scenario_names() -> dict[str, tuple[Path, str]]:
+    """What can be run by its name: every file, and every variant with its file."""
+    files = scenario_files()
+    names = {
+        name: (path, variant) for path in files.values() for name, variant in variant_names(path).items()
+    }
+    return dict(sorted({**names, **{name: (path, "") for name, path in files.items()}}.items()))
+
+
+def scenario_groups() -> dict[str, dict[str, tuple[Path, str]]]:
     """The same by the folder that each is in; `scenarios` where it is in none."""
-    groups: dict[str, dict[str, Path]] = {}
-    for name, path in scenario_files().items():
-        groups.setdefault(path.parent.name, {})[name] = path
+    groups: dict[str, dict[str, tuple[Path, str]]] = {}
+    for name, found in scenario_names().items():
+        groups.setdefault(found[0].parent.name, {})[name] = found
     return dict(sorted(groups.items()))
 
 
@@ -67,11 +96,14 @@ def is_name(given: str) -> bool:
     return given not in ("", "-") and not path.suffix and len(path.parts) == 1
 
 
-def scenario_path(given: str) -> str:
-    """The file that is meant: as given, or that of the scenario of this name."""
+def scenario_named(given: str) -> tuple[str, str]:
+    """The file and the variant that are meant: the file as given, or those of the scenario of this name."""
     if not is_name(given) or Path(given).exists():
-        return given
-    return str(scenario_files().get(given, given))
+        return given, ""
+    if given in (files := scenario_files()):
+        return str(files[given]), ""
+    path, variant = scenario_names().get(given, (given, ""))
+    return str(path), variant
 
 
 def commit() -> str:

@@ -14,15 +14,20 @@ import click
 from emu.errors import UsageError
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import parse_override
-from emu.shipped import is_name, scenario_files, scenario_path
+from emu.shipped import is_name, scenario_named, scenario_names
 from emu.spelling import did_you_mean
 from emu.units import parse_time
 
 Command = Callable[..., Any]
+choosing = click.option(
+    "--variant", default="", metavar="NAME", help="A variant of the scenario: one of its `variants`."
+)
+"""Adds `--variant`, as `variant`."""
 
 
 def overriding(function: Command) -> Command:
-    """Add `--set` and `--seed`, as `assignments` and `seed`."""
+    """Add `--set`, `--seed` and `--variant`, as `assignments`, `seed` and `variant`."""
+    function = choosing(function)
     function = click.option("--seed", type=str, metavar="N", help="Another seed: short for --set seed=N.")(
         function
     )
@@ -35,24 +40,25 @@ def overriding(function: Command) -> Command:
     )(function)
 
 
-def load_scenario(given: str, assignments: Sequence[str], seed: str | None) -> Loaded:
-    """The scenario with its overrides. Raises ScenarioError."""
+def load_scenario(given: str, assignments: Sequence[str], seed: str | None, variant: str = "") -> Loaded:
+    """The scenario, or a variant of it, with its overrides. Raises ScenarioError."""
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
-    path = scenario_path(given)
-    if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_files()):
+    path, named = scenario_named(given)
+    if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_names()):
         raise no_such_scenario(given)
-    return load(path, overrides)
+    return load(path, overrides, variant or named)
 
 
 def no_such_scenario(given: str) -> UsageError:
     """What to say where `given` is neither a file nor the name of a scenario."""
-    files = scenario_files()
-    if (moved := files.get(Path(given).stem)) is not None:
-        name = moved.stem
-        return UsageError(f"{given}: there is no such file; the scenario {name} is {moved}: `emu run {name}`")
-    hint = did_you_mean(given, sorted(files)) or "; `emu list` names them"
+    known = scenario_names()
+    name = Path(given).stem
+    if name in known:
+        reason = f"there is no such file; the scenario {name} is in {known[name][0]}: `emu run {name}`"
+        return UsageError(f"{given}: {reason}")
+    hint = did_you_mean(given, known) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
 
 

@@ -1,6 +1,6 @@
 """How does a file, a text or a mapping become a checked scenario?
 
-Read the tree, apply the overrides, put tables of flows and files of fabrics in place, validate: every problem
+Read the tree, apply a variant and the overrides, put tables and files in place, validate: every problem
 of every stage is collected, and they are raised together, in the order of the file. The result is complete:
 it depends on no other file any more.
 
@@ -32,6 +32,7 @@ from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
 from emu.scenario.set_options import Override, apply_override
+from emu.scenario.variants import choose
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
 from emu.spelling import shown
@@ -72,33 +73,45 @@ class Loaded(NamedTuple):
 
     scenario: Scenario
     source: Source
+    variants: tuple[str, ...] = ()
+    """The names of those that its file has."""
 
 
-def load(path: str | Path, overrides: Iterable[Override] = ()) -> Loaded:
-    """The scenario in a file; "-" reads standard input. Raises ScenarioError with every problem."""
+def load(path: str | Path, overrides: Iterable[Override] = (), variant: str = "") -> Loaded:
+    """The scenario in a file, or a variant of it; "-" reads standard input.
+
+    Raises ScenarioError with every problem.
+    """
     if str(path) == STANDARD_INPUT:
         file = "<stdin>"
         raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        return load_text(decode(raw, file), file, Path(), overrides)
+        return load_text(decode(raw, file), file, Path(), overrides, variant)
     found = Path(path)
-    return load_text(decode(read_file(found), str(path)), str(path), found.parent, overrides)
+    return load_text(decode(read_file(found), str(path)), str(path), found.parent, overrides, variant)
 
 
 def load_text(
-    text: str, file: str = "<text>", directory: Path | None = None, overrides: Iterable[Override] = ()
+    text: str,
+    file: str = "<text>",
+    directory: Path | None = None,
+    overrides: Iterable[Override] = (),
+    variant: str = "",
 ) -> Loaded:
     """The scenario in a text. `file` is what errors call it; tables are looked for in `directory`."""
     tree, problems = read_document(text, file)
-    return _checked(tree, problems, file, directory or Path(), overrides)
+    return _checked(tree, problems, file, directory or Path(), overrides, variant)
 
 
 def load_mapping(
-    mapping: Mapping[str, object], directory: Path | None = None, overrides: Iterable[Override] = ()
+    mapping: Mapping[str, object],
+    directory: Path | None = None,
+    overrides: Iterable[Override] = (),
+    variant: str = "",
 ) -> Loaded:
     """The scenario in a mapping with the keys that YAML has. Errors name keys, and no lines."""
     file = "<mapping>"
     tree = from_plain(dict(mapping), Place(file, 0))
-    return _checked(tree, [], file, directory or Path(), overrides)
+    return _checked(tree, [], file, directory or Path(), overrides, variant)
 
 
 def read_file(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
@@ -117,7 +130,12 @@ def read_file(path: Path, most_bytes: int = MAX_FILE_BYTES) -> bytes:
 
 
 def _checked(
-    tree: Node, problems: list[Problem], file: str, directory: Path, overrides: Iterable[Override]
+    tree: Node,
+    problems: list[Problem],
+    file: str,
+    directory: Path,
+    overrides: Iterable[Override],
+    variant: str,
 ) -> Loaded:
     if not isinstance(tree.value, dict):
         what = "a list" if isinstance(tree.value, list) else shown(tree.value)
@@ -125,6 +143,8 @@ def _checked(
         raise ScenarioError(
             [Problem(file, tree.place.line, "", reason, "keys with values, see `emu schema`")]
         )
+    variants, wrong = choose(tree, variant, file)
+    problems.extend(wrong)
     for override in overrides:
         try:
             apply_override(tree, override)
@@ -143,4 +163,4 @@ def _checked(
         problems.extend(problems_of(error, tree, Scenario))
     if problems or scenario is None:
         raise ScenarioError(in_file_order(problems, file))
-    return Loaded(scenario, Source(tree, file))
+    return Loaded(scenario, Source(tree, file), variants)

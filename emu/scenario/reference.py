@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from emu.docstrings import describe_fields, field_docstrings
+from emu.scenario import variants
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
 from emu.scenario.yaml.problems import ListOf, Shape, field_shape, fields
@@ -64,6 +65,7 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = " ".join(definition.get("description", "").split())
         for name, described in definition.get("properties", {}).items():
             definition["properties"][name] = _tidy(described)
+    schema["properties"][variants.KEY] = variants.json_schema()
     return {"$schema": DIALECT, **schema}
 
 

@@ -23,6 +23,13 @@ class Override(NamedTuple):
     path: Location
     value: Node
     origin: str
+    written: Place | None = None
+    """Where it stands in a file; None for an option."""
+
+    @property
+    def place(self) -> Place:
+        """What errors name."""
+        return self.written or Place(self.origin, 0)
 
 
 def parse_override(text: str, option: str = "--set") -> Override:
@@ -66,7 +73,7 @@ def apply_override(root: Node, override: Override) -> None:
     """Change the tree. Raises ScenarioError if there is no such place in it."""
     node = root
     steps = override.path
-    place = Place(override.origin, 0)
+    place = override.place
     for depth, step in enumerate(steps):
         last = depth == len(steps) - 1
         here = shown_location(steps[:depth]) or "the scenario"
@@ -78,7 +85,7 @@ def apply_override(root: Node, override: Override) -> None:
                     f"{here} has {counted(count, 'item')}" if count is not None else f"{here} is not a list"
                 )
                 accepted = f"an index from 0 to {count - 1}" if count else "no index"
-                raise ScenarioError([Problem(override.origin, 0, shown_location(steps), reason, accepted)])
+                raise ScenarioError([Problem(*place, shown_location(steps), reason, accepted)])
             if last:
                 node.value[step] = override.value
             node = node.value[step]
@@ -88,9 +95,7 @@ def apply_override(root: Node, override: Override) -> None:
         if not isinstance(node.value, dict):
             kind = "a list" if isinstance(node.value, list) else "a single value"
             accepted = f"{here}[index]" if isinstance(node.value, list) else f"{here}=value"
-            raise ScenarioError(
-                [Problem(override.origin, 0, shown_location(steps), f"{here} is {kind}", accepted)]
-            )
+            raise ScenarioError([Problem(*place, shown_location(steps), f"{here} is {kind}", accepted)])
         if last:
             node.value[step] = override.value
             node.keys[step] = place

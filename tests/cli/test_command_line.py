@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import emu
 from emu.cli.commands import doctor as doctor_command
@@ -178,7 +179,9 @@ def test_a_scenario_in_the_directory_hides_its_namesake_that_comes_with_emu(
 
 def listed_names(capsys: Captured) -> list[str]:
     """What `emu list` names, read as JSON."""
-    return [Path(row["file"]).stem for row in json.loads("\n".join(told(capsys, "list", "--json")[1]))]
+    return sorted(
+        {Path(row["file"]).stem for row in json.loads("\n".join(told(capsys, "list", "--json")[1]))}
+    )
 
 
 def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
@@ -196,13 +199,17 @@ def test_new_copies_a_scenario_with_what_it_reads_and_replaces_nothing(
         assert (tmp_path / name).read_bytes() == (ROOT / "scenarios/workloads" / name).read_bytes()
     (tmp_path / "deeper").mkdir()
     assert told(capsys, "new", "sonic_boxes", "deeper")[0] == 0
-    held = {"sonic_boxes.yaml", "sonic_config_db.json", "sonic_spine_config_db.json"}
+    held = {"sonic.yaml", "sonic_config_db.json", "sonic_spine_config_db.json"}
     assert {path.name for path in (tmp_path / "deeper").iterdir()} == held
-    assert told(capsys, "validate", "deeper/sonic_boxes.yaml")[0] == 0
+    assert told(capsys, "validate", "deeper/sonic.yaml", "--variant", "boxes")[0] == 0
     (tmp_path / "deeper" / "sonic_config_db.json").write_text("{}", "utf-8")
     said = "exists and is not replaced; accepted: the name of a new file"
-    assert told(capsys, "new", "sonic", "deeper") == (2, [], [f"emu: deeper/sonic_config_db.json: {said}"])
-    assert not (tmp_path / "deeper" / "sonic.yaml").exists()
+    assert told(capsys, "new", "sonic", "deeper/again.yaml") == (
+        2,
+        [],
+        [f"emu: deeper/sonic_config_db.json: {said}"],
+    )
+    assert not (tmp_path / "deeper" / "again.yaml").exists()
     assert told(capsys, "new", "chakra") == (2, [], [f"emu: chakra.yaml: {said}"])
 
 
@@ -249,7 +256,13 @@ def test_list_gives_the_question_of_each_scenario(capsys: Captured, tmp_path: Pa
     rest = " ".join(" ".join(out[1:]).split())
     assert rest.startswith(f"{tmp_path / 'b.yaml'} not valid: {tmp_path / 'b.yaml'}: the file is empty")
     rows = json.loads("\n".join(told(capsys, "list", str(tmp_path), "--json")[1]))
-    told_of_one = {"group": "", "name": "small", "question": "One question.", "description": "One question."}
+    told_of_one = {
+        "run": str(tmp_path / "a.yaml"),
+        "variant": "",
+        "name": "small",
+        "question": "One question.",
+        "description": "One question.",
+    }
     assert rows[0] == {"file": str(tmp_path / "a.yaml"), **told_of_one}
 
 
@@ -266,7 +279,10 @@ def test_list_shows_groups_with_counts_and_a_group_or_matching_names_with_questi
     folders = sorted(path.name for path in (ROOT / "scenarios").iterdir())
     _, lines, _ = told(capsys, "list")
     heads = [line.partition("  ")[0] for line in lines if line[:1] not in ("", " ")][:-1]
-    counts = [len(list((ROOT / "scenarios" / name).glob("*.yaml"))) for name in folders]
+    texts = [
+        [path.read_text("utf-8") for path in (ROOT / "scenarios" / name).glob("*.yaml")] for name in folders
+    ]
+    counts = [sum(1 + len(yaml.safe_load(text).get("variants", ())) for text in each) for each in texts]
     assert heads == [f"{name} ({count})" for name, count in zip(folders, counts, strict=True)]
     _, lines, _ = told(capsys, "list", "congestion")
     names = [line.split()[0] for line in lines if not line.startswith(" ")]
@@ -279,9 +295,9 @@ def test_list_shows_groups_with_counts_and_a_group_or_matching_names_with_questi
 
 def test_the_path_that_a_scenario_had_is_refused_with_its_name(capsys: Captured) -> None:
     now = ROOT / "scenarios/start/quickstart.yaml"
-    reason = f"there is no such file; the scenario quickstart is {now}: `emu run quickstart`"
+    reason = f"there is no such file; the scenario quickstart is in {now}: `emu run quickstart`"
     given = str(ROOT / "scenarios" / "quickstart.yaml")
-    assert told(capsys, "run", given)[2][0].replace(" is scenarios/", f" is {ROOT}/scenarios/") == (
+    assert told(capsys, "run", given)[2][0].replace(" is in scenarios/", f" is in {ROOT}/scenarios/") == (
         f"emu: {given}: {reason}"
     )
 

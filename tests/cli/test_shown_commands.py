@@ -16,7 +16,7 @@ from emu.cli.main import cli
 from emu.cli.scenario_options import load_scenario
 from emu.scenario.load import load
 from emu.scenario.sweep import combinations, overrides_of, parse_axis
-from emu.shipped import scenario_path
+from emu.shipped import scenario_named
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*.*"))]
@@ -106,4 +106,5 @@ def check(given: click.Context) -> None:
         axes = [parse_axis(text) for text in assignments]
         _paths(given.params["shows"])
         for values in combinations(axes):
-            load(scenario_path(scenario), overrides_of(axes, values))
+            path, variant = scenario_named(scenario)
+            load(path, overrides_of(axes, values), variant)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from emu import api
 from emu.measure.digest import run_digest
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess
@@ -19,10 +20,8 @@ from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.sync_points import SyncPoint
-from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
-from emu.scenario.set_options import override_with
-from tests.scenarios_run.small import brief, path_of, smaller
+from tests.scenarios_run.small import brief, smaller
 
 ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
 """How a scenario may end when it is made brief."""
@@ -31,7 +30,7 @@ ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
 def plan_of(name: str, parts: int, overrides: Mapping[str, object] | None = None) -> RunPlan:
     """A scenario of `scenarios/`, made smaller, spread over parts."""
     changes = smaller(name) | dict(overrides or {})
-    scenario = load(path_of(name), [override_with(key, value) for key, value in changes.items()]).scenario
+    scenario = api.load(name, changes).scenario
     return spread(blueprint_of(scenario, build_topology(scenario)), parts)
 
 

@@ -14,10 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from emu import api
-from emu.shipped import scenario_files
+from emu.shipped import scenario_names
 
 ROOT = Path(__file__).resolve().parents[2]
-SCENARIOS = sorted(path.stem for path in (ROOT / "scenarios").glob("*/*.yaml"))
+SCENARIOS = sorted(scenario_names())
 
 SMALLER: Mapping[str, Mapping[str, object]] = {
     "all_gather": {"jobs[0].workload.sizes": ["256KiB", "512KiB"]},
@@ -33,11 +33,6 @@ WHOLE = bool(os.environ.get("EMU_SOAK"))
 BRIEF_PS = 400_000_000
 
 
-def path_of(name: str) -> Path:
-    """The file of a scenario."""
-    return scenario_files()[name]
-
-
 def smaller(name: str) -> dict[str, object]:
     """What the tests change in a scenario that is large; nothing in a soak."""
     return {} if WHOLE else dict(SMALLER.get(name, {}))
@@ -45,14 +40,14 @@ def smaller(name: str) -> dict[str, object]:
 
 def brief(name: str) -> dict[str, object]:
     """The same, and an end after `BRIEF_PS` of virtual time at the latest."""
-    if WHOLE or api.load(path_of(name)).scenario.run.max_time_ps <= BRIEF_PS:
+    if WHOLE or api.load(name).scenario.run.max_time_ps <= BRIEF_PS:
         return smaller(name)
     return smaller(name) | {"run.max_time": f"{BRIEF_PS}ps"}
 
 
 def loaded(name: str) -> api.Loaded:
     """A scenario, made smaller and brief; in a soak as it is."""
-    return api.load(path_of(name), brief(name))
+    return api.load(name, brief(name))
 
 
 @cache

@@ -8,12 +8,12 @@ import pytest
 
 import emu
 from emu import api
-from tests.scenarios_run.small import ROOT, SCENARIOS, digest_of, path_of
+from tests.scenarios_run.small import ROOT, SCENARIOS, digest_of
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_expectation_of_a_scenario_holds(name: str) -> None:
-    result = api.run(path_of(name), local=True)
+    result = api.run(name, local=True)
     verdicts = result.summary.expectations
     assert verdicts, "a scenario says what it expects"
     assert [f"{one.value}: {one.reason}" for one in verdicts if not one.passed] == []

@@ -9,10 +9,9 @@ import ray
 from emu import api
 from emu.errors import UsageError
 from emu.runtime.outcome import Observer, RunOptions, WorkerRecord
-from tests.scenarios_run.small import path_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("kept_workers")]
-TINY = path_of("tiny_flap")
+TINY = "tiny_flap"
 
 
 class Pids(Observer):

@@ -26,7 +26,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from actors.kernel.mixing import Stream
-from tests.scenarios_run.small import ROOT, path_of, smaller
+from emu.shipped import scenario_named
+from tests.scenarios_run.small import ROOT, smaller
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 PORT = 6379
@@ -140,7 +141,7 @@ def main() -> None:
             while STARTED not in said.read_text():
                 assert node.poll() is None, said.read_text()
                 time.sleep(0.1)
-        scenario = str(path_of("tiny_flap"))
+        scenario = scenario_named("tiny_flap")[0]
         emu = [sys.executable, "-m", "emu.cli.main", "run", scenario, *sets, "--quiet"]
         where = f"--address={ADDRESSES[0]}:{PORT}"
         hosts[0].do(*emu, where, "--workers=2", "--out", "/tmp/spread")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable
@@ -14,10 +15,11 @@ import click
 
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.load import load
-from emu.shipped import SCENARIO_SUFFIX, scenario_files, scenario_groups, scenarios_in
+from emu.shipped import SCENARIO_SUFFIX, scenario_groups, scenario_names, scenarios_in, variant_names
 from emu.spelling import did_you_mean
 from emu.units import counted
 
+FIRST_SENTENCE: Final = re.compile(r"(?<=[.?]) ")
 NARROWEST: Final = 40
 """Columns that a question has at least, however narrow the terminal."""
 
@@ -37,31 +39,39 @@ def command(which: str | None, as_json: bool) -> None:
         total = sum(map(len, groups.values()))
         click.echo(f"\n{counted(total, 'scenario')}; `emu list GROUP` tells which question each answers")
         return
-    files = list(scenario_files().values()) if which is None else _chosen(which)
-    rows = [_row(path) for path in files]
+    rows = [_row(*found) for found in (scenario_names().items() if which is None else _chosen(which))]
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif rows:
-        names = [row["file"] if row["group"] == "" else Path(row["file"]).stem for row in rows]
-        _print_table((name, row["question"] or "-") for name, row in zip(names, rows, strict=True))
+        _print_table((row["run"], row["question"] or "-") for row in rows)
     else:
         click.echo(f"no scenarios (*{SCENARIO_SUFFIX}) in {which}")
 
 
-def _chosen(which: str) -> list[Path]:
-    """The files of a group, of a directory, or whose names fit. Raises UsageError if there is nothing."""
+def _chosen(which: str) -> Iterable[tuple[str, tuple[Path, str]]]:
+    """Those of a group, of a directory, or whose names fit. Raises UsageError if there is nothing."""
     groups = scenario_groups()
     if which in groups:
-        return list(groups[which].values())
+        return groups[which].items()
     if Path(which).is_dir():
-        return scenarios_in(Path(which))
-    files = scenario_files()
-    fitting = [path for name, path in files.items() if which in name or fnmatchcase(name, which)]
+        return [
+            (shown, (path, variant))
+            for path in scenarios_in(Path(which))
+            for shown, variant in _of_file(path)
+        ]
+    names = scenario_names()
+    fitting = [(name, found) for name, found in names.items() if which in name or fnmatchcase(name, which)]
     if not fitting:
-        hint = did_you_mean(which, [*groups, *files])
+        hint = did_you_mean(which, [*groups, *names])
         reason = f"is no group, no directory and no part of a scenario's name{hint}"
         raise UsageError(f"{which}: {reason}; accepted: {', '.join(groups)}, a directory, or a part of names")
     return fitting
+
+
+def _of_file(path: Path) -> list[tuple[str, str]]:
+    """What to run of a file: itself, and its variants."""
+    variants = variant_names(path).values()
+    return [(str(path), ""), *((f"{path} --variant {variant}", variant) for variant in variants)]
 
 
 def _print_table(rows: Iterable[tuple[str, str]]) -> None:
@@ -83,21 +93,17 @@ def _print_table(rows: Iterable[tuple[str, str]]) -> None:
         )
 
 
-def _row(path: Path) -> dict[str, str]:
-    """What is told of a scenario; its question is its first line, or else how its description begins."""
-    group = path.parent.name if path in scenario_files().values() else ""
+def _row(run: str, found: tuple[Path, str]) -> dict[str, str]:
+    """What is told of a scenario: its question is its first line, a variant's how its description begins."""
+    path, variant = found
+    row = {"run": run, "file": str(path), "variant": variant}
     try:
-        scenario = load(path).scenario
+        scenario = load(path, variant=variant).scenario
     except ScenarioError as error:
         told = f"not valid: {error.problems[0]}"
-        return {"file": str(path), "group": group, "name": "", "question": told, "description": told}
+        return {**row, "name": "", "question": told, "description": told}
     description = " ".join(scenario.description.split())
     first = path.read_text("utf-8").partition("\n")[0]
-    question = first.removeprefix("#").strip() if first.startswith("# ") else description.partition(". ")[0]
-    return {
-        "file": str(path),
-        "group": group,
-        "name": scenario.name,
-        "question": question,
-        "description": description,
-    }
+    commented = first.startswith("# ") and not variant
+    question = first.removeprefix("# ") if commented else FIRST_SENTENCE.split(description)[0]
+    return {**row, "name": scenario.name, "question": question, "description": description}

@@ -13,7 +13,7 @@ import yaml
 
 from emu.cli.scenario_options import no_such_scenario
 from emu.errors import UsageError
-from emu.shipped import SCENARIO_SUFFIX, scenario_files
+from emu.shipped import SCENARIO_SUFFIX, scenario_names
 
 RANK_TRACE: Final = re.compile(r"\.[0-9]+\.et$")
 
@@ -22,16 +22,17 @@ RANK_TRACE: Final = re.compile(r"\.[0-9]+\.et$")
 @click.argument("name")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 def command(name: str, file: Path | None) -> None:
-    """Copy the scenario NAME to FILE (default: NAME.yaml here), to edit it.
+    """Copy the scenario NAME to FILE (default: its own name, here), to edit it.
 
-    The files that it reads (tables, topologies, traces) are copied beside it. No file is replaced.
+    The files that it reads (tables, topologies, traces) are copied beside it, and a variant comes with the
+    file that it is in. No file is replaced.
     """
-    source = scenario_files().get(name)
+    source, variant = scenario_names().get(name, (None, ""))
     if source is None:
         raise no_such_scenario(name)
-    target = file or Path(f"{name}{SCENARIO_SUFFIX}")
+    target = file or Path(source.name)
     if target.is_dir():
-        target /= f"{name}{SCENARIO_SUFFIX}"
+        target /= source.name
     copies = {target: source.read_bytes()}
     for path in _read_by(source):
         beside = target.parent / path.name
@@ -48,7 +49,8 @@ def command(name: str, file: Path | None) -> None:
         except OSError as error:
             raise UsageError(f"{path}: cannot be written: {error.strerror}") from error
         click.echo(f"written: {path}")
-    click.echo(f"edit it, then: emu run {shlex.quote(str(target))} --local")
+    chosen = f" --variant {variant}" if variant else ""
+    click.echo(f"edit it, then: emu run {shlex.quote(str(target))}{chosen} --local")
 
 
 def _read_by(scenario: Path) -> list[Path]:

@@ -29,7 +29,7 @@ from emu.measure.tables.perf_table import PerfConfig, PerfDevice, PerfRow, foote
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override
-from emu.shipped import scenario_path
+from emu.shipped import scenario_named
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
 FABRIC: Final[dict[str, object]] = {"name": "perf", **QUICKSTART}
@@ -127,6 +127,7 @@ def command(
     topology: str | None,
     assignments: tuple[str, ...],
     seed: str | None,
+    variant: str,
     where: RunOptions,
     out: Path | None,
     force: bool,
@@ -156,7 +157,7 @@ def command(
         raise UsageError(f"-c {check} does not know {datatype} and {op}; accepted: {accepted}")
     checked = (CHECKED_TYPES[datatype], op) if check else None
     job = _Job(operation, sizes, TYPES[datatype], iters, warmup_iters, asked, root, checked)
-    prepared, rows = job.prepare(scenario, topology, assignments, seed)
+    prepared, rows = job.prepare(scenario, topology, assignments, seed, variant)
     for one in _passed_over(others):
         click.echo(f"emu: {one}", err=True)
     config = PerfConfig(
@@ -213,7 +214,12 @@ class _Job:
         self._root = root
 
     def prepare(
-        self, scenario: str | None, topology: str | None, assignments: Sequence[str], seed: str | None
+        self,
+        scenario: str | None,
+        topology: str | None,
+        assignments: Sequence[str],
+        seed: str | None,
+        variant: str,
     ) -> tuple[Prepared, list[ScanSize]]:
         """The run on its fabric, and the rows to be. How many ranks there are decides what sizes fit."""
         overrides = [parse_override(text) for text in assignments]
@@ -222,17 +228,22 @@ class _Job:
             overrides.insert(0, parse_override(f"topology={kind}", "--topology"))
         if seed is not None:
             overrides.append(parse_override(f"seed={seed}", "--seed"))
-        first = prepare(self._loaded(scenario, [2**20], overrides))
+        first = prepare(self._loaded(scenario, variant, [2**20], overrides))
         ranks = first.jobs[0].ranks
         rows = [fitted(self._operation, size, ranks, self._element_bytes) for size in self._sizes]
         run = list(dict.fromkeys(row.size_bytes for row in rows if row.size_bytes))
         if not run:
             least = 16 * ranks
             raise UsageError(f"no size has an element for each of {ranks} ranks; accepted: -e from {least}")
-        return prepare(self._loaded(scenario, run, overrides, ranks)), rows
+        return prepare(self._loaded(scenario, variant, run, overrides, ranks)), rows
 
     def _loaded(
-        self, scenario: str | None, sizes: Sequence[int], overrides: list[Override], ranks: int = 0
+        self,
+        scenario: str | None,
+        variant: str,
+        sizes: Sequence[int],
+        overrides: list[Override],
+        ranks: int = 0,
     ) -> Loaded:
         """What is to be run; with all_to_allv, an exchange of equal parts as long as ranks are not known."""
         unequal = self._operation == "all_to_allv"
@@ -254,10 +265,11 @@ class _Job:
             overrides = [*overrides, override_with("payload", "real", "-c")]
         jobs: list[object] = [{"name": "perf", "ranks": self._ranks or "all", "workload": workload}]
         if scenario is None:
-            return load_mapping({**FABRIC, "jobs": jobs}, overrides=overrides)
+            return load_mapping({**FABRIC, "jobs": jobs}, overrides=overrides, variant=variant)
         emptied = {"jobs": jobs, "faults": [], "expect": []}
         replaced = [override_with(key, value, "emu perf") for key, value in emptied.items()]
-        return load(scenario_path(scenario), [*replaced, *overrides])
+        path, named = scenario_named(scenario)
+        return load(path, [*replaced, *overrides], variant or named)
 
 
 class _Perf(Observer):

@@ -56,6 +56,7 @@ def command(
     scenario: str | None,
     assignments: tuple[str, ...],
     seed: str | None,
+    variant: str,
     where: RunOptions,
     discovery_port: int,
     recovery: Mapping[str, Any],
@@ -74,9 +75,10 @@ def command(
     """
     options = replace(where, discovery_port=discovery_port, **recovery)
     if resume is not None:
-        if scenario is not None or assignments or seed is not None or out is not None or force:
+        if scenario is not None or assignments or seed is not None or variant or out is not None or force:
             raise UsageError(
-                "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --out, --force"
+                "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --variant, --out, "
+                "--force"
             )
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
@@ -86,8 +88,8 @@ def command(
             )
     if scenario is None:
         raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
-    prepared = prepare(load_scenario(scenario, assignments, seed))
-    words = _repeat(scenario, assignments, seed, options)
+    prepared = prepare(load_scenario(scenario, assignments, seed, variant))
+    words = _repeat(scenario, assignments, seed, variant, options)
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
         return show_run(prepared, directory, options, words, as_json, quiet, junit=junit)
 
@@ -191,13 +193,17 @@ def _replaced(directory: RunDirectory) -> Sequence[str]:
     return [f"the results of an earlier run in {directory.path} are replaced"] if directory.replaces else []
 
 
-def _repeat(scenario: str, assignments: Sequence[str], seed: str | None, options: RunOptions) -> list[str]:
+def _repeat(
+    scenario: str, assignments: Sequence[str], seed: str | None, variant: str, options: RunOptions
+) -> list[str]:
     """The command that does it again, in words."""
     words = ["emu", "run", scenario]
     for assignment in assignments:
         words += ["--set", assignment]
     if seed is not None:
         words += ["--seed", seed]
+    if variant:
+        words += ["--variant", variant]
     if options.local:
         words += ["--local"] if options.parts == 1 else ["--local", "--parts", str(options.parts)]
     else:

@@ -26,6 +26,7 @@ def command(
     scenario: str,
     assignments: tuple[str, ...],
     seed: str | None,
+    variant: str,
     where: RunOptions,
     as_json: bool,
     quiet: bool,
@@ -36,7 +37,9 @@ def command(
     run; `expect` is not judged. Exit status: the worst of the runs', as of `emu run`.
     """
     options = replace(where, metrics=False)
-    names = [job.name for job in load_scenario(scenario, assignments, seed).scenario.jobs if job.enabled]
+    names = [
+        job.name for job in load_scenario(scenario, assignments, seed, variant).scenario.jobs if job.enabled
+    ]
     if len(names) < 2:
         raise UsageError(f"{scenario} has one job; accepted: a scenario with two jobs or more")
     alone: dict[str, Summary] = {}
@@ -44,14 +47,14 @@ def command(
 
     def run(chosen: Sequence[str], said: str) -> Summary:
         nonlocal worst
-        loaded = load_scenario(scenario, [*assignments, "expect=[]"], seed)
+        loaded = load_scenario(scenario, [*assignments, "expect=[]"], seed, variant)
         changes = [
             f"jobs[{index}].enabled=false"
             for index, job in enumerate(loaded.scenario.jobs)
             if job.name not in chosen
         ]
         result = run_prepared(
-            prepare(load_scenario(scenario, [*assignments, "expect=[]", *changes], seed)), options
+            prepare(load_scenario(scenario, [*assignments, "expect=[]", *changes], seed, variant)), options
         )
         worst = max(worst, result.exit_status)
         if result.outcome.message:

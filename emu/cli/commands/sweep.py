@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.scenario_options import forcing
+from emu.cli.scenario_options import choosing, forcing
 from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
@@ -24,7 +24,7 @@ from emu.scenario.section import RefusedError
 from emu.scenario.set_options import Override, parse_override
 from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
-from emu.shipped import scenario_path
+from emu.shipped import scenario_named
 
 INTERRUPTED = 130
 
@@ -41,6 +41,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("scenario")
+@choosing
 @click.option(
     "--set",
     "assignments",
@@ -67,6 +68,7 @@ Examples:
 @click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
 def command(
     scenario: str,
+    variant: str,
     assignments: tuple[str, ...],
     seeds: int,
     shows: tuple[str, ...],
@@ -89,7 +91,7 @@ def command(
     check_axes(axes, seeds)
     paths = _paths(shows)
     sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet)
-    loader = _loader(scenario)
+    loader = _loader(scenario, variant)
     with session_of(where):
         rows = list(sweep.rows(loader))
     table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
@@ -239,12 +241,13 @@ def _default_paths(summary: Summary) -> tuple[str, ...]:
     return (*paths, "drops.total", "fabric.pause_ps", "fabric.retransmissions")
 
 
-def _loader(given: str) -> Loader:
+def _loader(given: str, variant: str) -> Loader:
     """How the scenario is made again with other overrides; it is read once. Raises ScenarioError."""
     if given == STANDARD_INPUT:
         file, directory, raw = "<stdin>", Path(), sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     else:
-        path = Path(scenario_path(given))
+        named, of_name = scenario_named(given)
+        path, variant = Path(named), variant or of_name
         file, directory, raw = str(path), path.parent, read_file(path)
     text = decode(raw, file)
-    return lambda overrides: load_text(text, file, directory, overrides)
+    return lambda overrides: load_text(text, file, directory, overrides, variant)

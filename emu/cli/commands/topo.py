@@ -37,6 +37,7 @@ def command(
     scenario: str,
     assignments: tuple[str, ...],
     seed: str | None,
+    variant: str,
     routes: tuple[str, str] | None,
     limit: int,
     placement: str | None,
@@ -48,7 +49,7 @@ def command(
     """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO."""
     if nodes is not None and placement is None:
         raise UsageError("--nodes says where workers live; say how many with --placement")
-    loaded = load_scenario(scenario, assignments, seed)
+    loaded = load_scenario(scenario, assignments, seed, variant)
     try:
         topology = build_topology(loaded.scenario)
         shown: list[views.View] = []

@@ -54,6 +54,7 @@ def command(
     scenario: str,
     assignments: tuple[str, ...],
     seed: str | None,
+    variant: str,
     pace: str,
     for_: str | None,
     where: RunOptions,
@@ -72,7 +73,7 @@ def command(
     """
     pace_ps = parse_pace(pace)
     ends = ("run.repeat=true",) if for_ is None else ("run.repeat=true", f"run.max_time={for_}")
-    prepared = prepare(load_scenario(scenario, (*assignments, *ends), seed))
+    prepared = prepare(load_scenario(scenario, (*assignments, *ends), seed, variant))
     check_unattended(prepared.scenario)
     steering = Steering(prepared.scenario, prepared.topology)
     # In this process nothing is gone back to: a live run is repeated by `emu replay`.

@@ -10,6 +10,7 @@ from emu.errors import Problem, ScenarioError
 from emu.preparing import prepare
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import Loaded
+from emu.shipped import scenario_named
 from emu.units import counted
 
 
@@ -18,21 +19,27 @@ from emu.units import counted
 @overriding
 @click.option("--effective", is_flag=True, help="Print each scenario with every default spelled out.")
 def command(
-    scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, effective: bool
+    scenarios: tuple[str, ...], assignments: tuple[str, ...], seed: str | None, variant: str, effective: bool
 ) -> None:
     """Check scenarios, on their fabric too, and tell every problem of every one.
 
-    A problem is one line: file:line: key: reason; accepted: what would be.
+    A scenario's variants are checked with it, unless one is chosen. A problem is one line: file:line: key:
+    reason; accepted: what would be.
     """
     problems: list[Problem] = []
     for given in scenarios:
-        try:
-            loaded = load_scenario(given, assignments, seed)
-            topology = prepare(loaded).topology
-        except ScenarioError as error:
-            problems.extend(error.problems)
-        else:
-            click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
+        wanted = [variant]
+        while wanted:
+            chosen = wanted.pop(0)
+            try:
+                loaded = load_scenario(given, assignments, seed, chosen)
+                if not chosen and not effective and not scenario_named(given)[1]:
+                    wanted += loaded.variants
+                topology = prepare(loaded).topology
+            except ScenarioError as error:
+                problems.extend(problem for problem in error.problems if problem not in problems)
+            else:
+                click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
     if problems:
         raise ScenarioError(problems)
 
