@@ -1,6 +1,6 @@
-"""Which flows does the controller give a path of their own?
+"""Centralised traffic engineering: the controller gives large flows paths of their own.
 
-Centralised traffic engineering. Every `interval` the controller asks all switches over the management
+Every `interval` the controller asks all switches over the management
 network. Leaves answer with the bytes that each of their ports sent to each prefix since the last time, every
 switch with its ports that are down. When the last answer is in, demands are placed one after the other, the
 largest first (among equals by leaf, port and prefix), by constrained shortest path first:
@@ -43,7 +43,6 @@ from actors.kernel.state import as_int, as_list
 from actors.port.host_link import MANAGEMENT_PORT, MessagePort
 from actors.port.link import Outbox
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
-from emu.scenario.sections.routing import TrafficEngineering
 
 ONE: Final = 1 << 20
 """A whole demand, or a full link."""
@@ -51,6 +50,21 @@ BIT_PS: Final = 8 * 10**12
 
 PortOf = tuple[int, int]
 """A switch and one of its ports: one direction of a link."""
+
+
+class EngineeringKnobs(NamedTuple):
+    """What a scenario says of traffic engineering."""
+
+    interval_ps: int
+    """From one collection of counters to the next."""
+    entries: int
+    """Size of a leaf's table of entries."""
+    threshold_bps: int
+    """Least rate that is worth an entry."""
+    fill: Fraction
+    """Share of a link's rate up to which entries are placed on it."""
+    hysteresis: Fraction
+    """How much fuller, as a share of a link, the way of an entry may be than the best before it moves."""
 
 
 class Demand(NamedTuple):
@@ -110,12 +124,12 @@ class PathFinder:
 class Placement:
     """One round's answer: the changes, and how many demands found no path or no room in a table."""
 
-    def __init__(self, finder: PathFinder, knobs: TrafficEngineering) -> None:
+    def __init__(self, finder: PathFinder, knobs: EngineeringKnobs) -> None:
         self._finder = finder
         self._size = knobs.entries
         self._threshold_bps = knobs.threshold_bps
-        self._most = int(Fraction(knobs.fill) * ONE)
-        self._stay = int(Fraction(knobs.hysteresis) * ONE)
+        self._most = int(knobs.fill * ONE)
+        self._stay = int(knobs.hysteresis * ONE)
         self._loads: dict[PortOf, int] = {}
         self._tables: dict[int, int] = {}
         self.changes: list[Change] = []
@@ -172,9 +186,7 @@ class Placement:
 class TrafficEngineer:
     """The controller's side. `switches` are its ends of the management network, by the switch's number."""
 
-    def __init__(
-        self, topology: Topology, switches: dict[int, MessagePort], knobs: TrafficEngineering
-    ) -> None:
+    def __init__(self, topology: Topology, switches: dict[int, MessagePort], knobs: EngineeringKnobs) -> None:
         self._topology = topology
         self._switches = switches
         self._knobs = knobs
@@ -255,7 +267,7 @@ class TrafficEngineer:
 
 def build_engineer(
     topology: Topology,
-    knobs: TrafficEngineering,
+    knobs: EngineeringKnobs,
     management_delay_ps: int,
     queue: EventQueue,
     outbox_for: Callable[[int], Outbox | None],

@@ -1,6 +1,11 @@
-"""What do the CPUs of a server do?
+"""The CPUs of a server: programs, and the proxies that post and complete for them.
 
-They run *programs*. Port p of the host is its p-th host link in the topology (GPUs first, then NICs), and the
+A *program* is a state machine over tables: one rank of a collective job, or one host's share of a job of
+flows. The host calls it when its job begins an operation, when a NIC or a GPU reports that something is done,
+and when a timer runs out; the program answers by asking the host for posts, copies, timers and reports. It
+never waits and never polls, and its state is plain, so that it can be saved between any two events.
+
+Port p of the host is its p-th host link in the topology (GPUs first, then NICs), and the
 management network is one more port. A completion finds its program through a table, (port, queue pair) to
 (program, context); a finished copy carries the number of its program.
 
@@ -29,15 +34,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from actors.host.program import LIBRARY_SERIES, Program
-from actors.host.tables import MEETING, Attendance, PairTable, Proxy
 from actors.kernel.device import Device, Plain, Series, series_of
 from actors.kernel.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from actors.kernel.queue import EventQueue
-from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
 from actors.kernel.tally import Tally
+from actors.kernel.vectors import append, vec
 from actors.port.host_link import MessagePort
 from actors.wire.fault import GPU_GONE, LOST, SLOW
 from actors.wire.message import (
@@ -56,10 +60,185 @@ from actors.wire.message import (
     STATUS_SUCCESS,
     STATUS_TIMED_OUT,
     STORE_ANSWER,
+    STORE_ASK,
 )
 
 MANAGEMENT_RATE_BPS: Final = 10 * 10**9
 """Rate of the management network, each way and host."""
+MEETING: Final[i64] = 0xFFFFFFF
+"""Subject of the timer that ends the patience of a rank at the store; programs' own are below."""
+
+_ATTENDANCE: Final = ("left", "operation", "patience_ps")
+
+
+class Proxy:
+    """The line of one program's proxy: messages to handle (completions) or to send (posts), and their
+    ports.
+    """
+
+    def __init__(self) -> None:
+        self.busy: bool = False
+        """Whether an operation is under way: its end is a pending event."""
+        self.messages: list[Message] = []
+        self.ports: list[int] = []
+
+
+class PairTable:
+    """For one port: which program, and with which context, owns each queue pair of the NIC behind it."""
+
+    def __init__(self) -> None:
+        self.programs: vec[i64] = vec[i64]()
+        self.contexts: vec[i64] = vec[i64]()
+
+    def bound(self, pair: i64) -> bool:
+        """Whether a program owns the queue pair."""
+        return pair < len(self.programs) and self.programs[pair] >= 0
+
+    def bind(self, pair: int, program: int, context: int) -> None:
+        """Give a queue pair to a program."""
+        while len(self.programs) <= pair:
+            self.programs = append(self.programs, -1)
+            self.contexts = append(self.contexts, 0)
+        assert self.programs[pair] == -1, f"queue pair {pair} is bound to program {self.programs[pair]}"
+        self.programs[pair] = program
+        self.contexts[pair] = context
+
+
+class Attendance:
+    """How one rank meets the others at the store. One that is `absent` never comes. After `patience_ps` (0:
+    never) it gives up.
+    """
+
+    def __init__(self, rank: int, rounds: int, absent: bool, patience_ps: int) -> None:
+        self.rank: i64 = rank
+        self.left: i64 = rounds
+        """Rounds that are not over."""
+        self.absent: bool = absent
+        self.patience_ps: i64 = patience_ps
+        self.operation: i64 = 0
+        """What is to begin then."""
+
+    def come(self, host: Host, program: Program, operation: i64, now: i64) -> None:
+        """Come to the next round, after which, or after those that follow, an operation is to begin."""
+        if self.absent:
+            return
+        if self.patience_ps > 0:
+            host.push_timer(now + self.patience_ps, JOB, program.number, MEETING)
+            self.patience_ps = 0
+        self.operation = operation
+        host.management.send(Message(STORE_ASK, program.job, self.rank, now, 0, 0, 0), now)
+
+    def save(self) -> list[Plain]:
+        """How far the rank is."""
+        return save_fields(self, _ATTENDANCE)
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        load_fields(self, _ATTENDANCE, state)
+
+
+LIBRARY_SERIES: Final = (
+    "host_cts_received",
+    "host_cts_wait_ps",
+    "host_held_slices",
+    "host_deferred_segments",
+    "host_direct_slices",
+    "host_slower_compute_ps",
+    "host_sm_wait_ps",
+    "host_overtaken_calls",
+    "host_cts_wait_peak_ps",
+)
+"""What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Program:
+    """Base of what runs on a host. `number` is its place there, given when the host takes it in."""
+
+    def __init__(self, job: int, start_ps: int) -> None:
+        self.job: i64 = job
+        self.start_ps: i64 = start_ps
+        """When the job's first operation begins."""
+        self.number: i64 = 0
+
+    def on_begin(self, host: Host, operation: i64, now: i64) -> None:
+        """An operation of the job begins."""
+        raise AssertionError(f"program {self.number} has no operation {operation}")
+
+    def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A NIC completed something on a queue pair that was bound with `context`."""
+        raise AssertionError(f"program {self.number} has no queue pair: context {context}")
+
+    def on_modified(self, host: Host, context: i64, message: Message, now: i64) -> None:
+        """A queue pair is in state `b`; `e` says whether that is what was asked for."""
+
+    def copies(self, channel: i64) -> bool:
+        """Whether there is such a channel; asked of what another worker sent."""
+        return True
+
+    def on_copied(self, host: Host, message: Message, now: i64) -> None:
+        """A GPU finished a copy that this program asked for."""
+        raise AssertionError(f"program {self.number} copies nothing: channel {message.a}")
+
+    def on_timer(self, host: Host, subject: i64, now: i64) -> bool:
+        """A timer that this program set ran out; its subject is above zero. Returns whether it had an effect,
+        as `Device.on_timer` does."""
+        raise AssertionError(f"program {self.number} has no timer {subject}")
+
+    def stirred(self, host: Host, now: i64) -> bool:
+        """SMs of its GPU changed hands elsewhere, perhaps; whether it went on."""
+        return False
+
+    def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
+        """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
+
+    def flow_rows(self) -> list[list[int]]:
+        """Rows for the table `flows`: job, flow, start_ps, completed_ps, status."""
+        return []
+
+    def step_rows(self) -> list[list[int]]:
+        """Rows for the table `steps`: job, rank, step, begin_ps, end_ps, compute_ps, waits by reason."""
+        return []
+
+    def call_rows(self) -> list[list[int]]:
+        """Rows for the table `calls`: job, rank, step, label, begun_ps, end_ps."""
+        return []
+
+    def counters(self) -> list[int]:
+        """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
+        return []
+
+    def flight_rows(self) -> list[list[int]]:
+        """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
+        begun_ps, end_ps (-1 while it runs).
+        """
+        return []
+
+    def called_rows(self) -> list[list[int]]:
+        """Rows for the table `called`: job, rank, group, calls begun, calls ended."""
+        return []
+
+    def payload_rows(self) -> list[list[int]]:
+        """Rows for the table `payload`, of which `actors.gpu.memory` tells."""
+        return []
+
+    def failure_rows(self) -> list[list[int]]:
+        """Rows for the table `failures`: job, rank, group, call of the group, status, what it waited for,
+        peer, host's port, queue pair's number, at_ps.
+        """
+        return []
+
+    def cts_rows(self) -> list[list[int]]:
+        """Rows for the table `cts_waits`: job, operation, wait_ps, how many clear-to-sends."""
+        return []
+
+    def save(self) -> list[Plain]:
+        """The program's state, except what it was built from."""
+        return []
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built program returned."""
+        assert not state, (self.number, state)
 
 
 class Host(Device):
@@ -345,7 +524,7 @@ class Host(Device):
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the
         failures; and the steps and calls of scripts, and what came out of operations with real payload and
-        zero-copy, if any. See `actors.host.program`.
+        zero-copy, if any. See `actors.host.host`.
         """
         rows: list[list[int]] = []
         tables = {"flows": rows, "cts_waits": [], "flights": [], "called": [], "failures": []}

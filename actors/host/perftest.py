@@ -21,8 +21,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.host.host import Host
-from actors.host.program import Program
+from actors.host.host import Host, Program
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_fields, save_fields

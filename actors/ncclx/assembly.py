@@ -15,9 +15,8 @@ from actors.fabric.model import Attachment, Role, Topology
 from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
-from actors.host.host import MANAGEMENT_RATE_BPS, Host
+from actors.host.host import MANAGEMENT_RATE_BPS, Attendance, Host
 from actors.host.perftest import Flow, FlowProgram
-from actors.host.tables import Attendance
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of, group_orders
 from actors.ncclx.plan import JobWork, Plan

@@ -33,8 +33,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.host.host import Host
-from actors.host.program import Program
+from actors.host.host import Host, Program
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
@@ -603,7 +602,7 @@ class ScriptProgram(Program):
     # ---- what is left
 
     def counters(self) -> list[int]:
-        """Those of `actors.host.program.LIBRARY_SERIES`."""
+        """Those of `actors.host.host.LIBRARY_SERIES`."""
         waits = self.waits
         held: i64 = 0
         deferred: i64 = 0

@@ -22,8 +22,8 @@ from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
 from actors.ncclx.plan import Plan
-from actors.nic.congestion.table import control_of
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
+from emu.build.congestion import control_of
 from emu.build.nics import arbiter_of
 from emu.build.switches import build_switch
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError

@@ -29,6 +29,7 @@ from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
+from emu.build.routing_policies import engineering_knobs
 from emu.build.switches import (
     OutboxFor,
     build_switch,
@@ -136,7 +137,8 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         number, topology.hosts, plan.outlines(scenario.run.repeat), delay_ps, queue, outbox_for
     )
     if isinstance(scenario.routing, TrafficEngineering):
-        controller.engineer = build_engineer(topology, scenario.routing, delay_ps, queue, outbox_for)
+        knobs = engineering_knobs(scenario.routing)
+        controller.engineer = build_engineer(topology, knobs, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init
     if init.store != "none":
         ranks = {work.job: work.ranks for work in plan.jobs if work.script is not None}

@@ -3,17 +3,13 @@
 One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
 connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.
 
-The table of queue-pair arbiters.
+Two tables stand here: `RECOVERIES` of loss recovery schemes and `MAKERS` of queue-pair arbiters. A new one is
+a class in a file of its own, a line in the table and its knobs in `emu.scenario.sections.nic`; `module:Class`
+names an arbiter that is in no table.
 
-The one table of arbiters. A new one is a class in a file of its own, a line in `MAKERS` and its knobs in
-`emu.scenario.sections.nic`; one from outside needs neither.
-
-From the sections `nic` and `transport` to the parts of a NIC.
-
-Ports of a NIC that lead to a peer, in the graph as routing knows it.
-
-A port leads there if its leaf has a route to the peer's address, or the peer hangs on that leaf. What the
-search finds for a set of links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask once.
+`GraphReach` says which ports of a NIC lead to a peer, in the graph as routing knows it. A port leads there if
+its leaf has a route to the peer's address, or the peer hangs on that leaf. What the search finds for a set of
+links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask once.
 """
 
 from __future__ import annotations
@@ -26,8 +22,6 @@ from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
 from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
 from actors.nic.bond import Bond, Reach, set_homes
-from actors.nic.congestion.rate_recovery import recovery_warnings
-from actors.nic.congestion.table import control_of
 from actors.nic.credit_nic import CreditNic
 from actors.nic.egress_port import NicPort
 from actors.nic.fetch import Fetch
@@ -36,25 +30,21 @@ from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.readiness import ACCESS_READ, ACCESS_WRITE
 from actors.nic.receive import ReceiveBuffer, ReceiveGroup
-from actors.nic.recovery.scheme import Recovery
-from actors.nic.recovery.table import RECOVERIES
+from actors.nic.recovery.go_back_0 import GoBack0
+from actors.nic.recovery.scheme import GoBackN, Recovery
+from actors.nic.recovery.selective_repeat import SelectiveRepeat
 from actors.port.host_link import MessagePort
 from actors.port.link import PRIORITIES
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
+from emu.build.congestion import control_of, recovery_warnings
 from emu.build.round_trip import settled
 from emu.build.switches import OutboxFor, give_credits, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
+from emu.scenario.sections import nic as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
-from emu.scenario.sections.nic import (
-    ArbiterSection,
-    GoBackN,
-    ReceiveSection,
-    SelectiveRepeat,
-    TransportSection,
-    Weighted,
-)
+from emu.scenario.sections.nic import ArbiterSection, ReceiveSection, TransportSection, Weighted
 from emu.scenario.sections.qos import SELECTED
 
 MOST_DELIVERIES = 1 << 16
@@ -251,14 +241,22 @@ def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | N
     return make(largest_frame_bytes, section)
 
 
+RECOVERIES: Final[dict[str, type[Recovery]]] = {
+    "go_back_n": GoBackN,
+    "go_back_0": GoBack0,
+    "selective_repeat": SelectiveRepeat,
+}
+"""Scheme to class; all are built from (hold_packets, reorder_packets, window_packets)."""
+
+
 def recovery_of(transport: TransportSection) -> Recovery:
     """The recovery scheme of a NIC."""
     section = transport.recovery
     make = RECOVERIES[section.scheme]
-    if isinstance(section, SelectiveRepeat):
+    if isinstance(section, knobs_of.SelectiveRepeat):
         window = section.window_bytes // transport.mtu_bytes
         return make(window, section.reorder, window)
-    if isinstance(section, GoBackN) and section.placement == "out_of_order":
+    if isinstance(section, knobs_of.GoBackN) and section.placement == "out_of_order":
         return make(section.window_bytes // transport.mtu_bytes, section.reorder, 0)
     return make(0, 0, 0)
 

@@ -38,7 +38,6 @@ from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.routing.groups import VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import E_ECMP, POLICIES
-from actors.switch.routing.table import give_policy
 from actors.switch.scheduling import WeightedPort
 from actors.switch.switch import Switch
 from actors.switch.watchdog import PauseWatch
@@ -54,6 +53,7 @@ from emu.build.buffer_sizes import (
     shared_pool_bytes,
     shares_of,
 )
+from emu.build.routing_policies import give_policy
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
 from emu.scenario.sections.switch import StaticRoute

@@ -1,7 +1,6 @@
 """Do completions find their program, and does a proxy take its time for each operation, in turn?"""
 
-from actors.host.host import Host
-from actors.host.program import Program
+from actors.host.host import Host, Program
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel

@@ -12,6 +12,7 @@ from actors.switch.switch import Switch
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import TE_INSTALL
 from emu import api
+from emu.build.routing_policies import engineering_knobs
 from emu.scenario.resolve import build_topology
 from emu.scenario.sections.routing import TrafficEngineering
 from tests.fabric.rig import Fabric
@@ -37,7 +38,7 @@ def placed(
     """(ingress, port) of every change, and the rest."""
     one = topology()
     links = frozenset(link for name in down for link in one.links_named(name))
-    answer = Placement(PathFinder(one, links), TrafficEngineering(**knobs))
+    answer = Placement(PathFinder(one, links), engineering_knobs(TrafficEngineering(**knobs)))
     answer.place(demands)
     return [(change.ingress, change.port) for change in answer.changes], answer
 

@@ -1,11 +1,18 @@
-"""What happens when packets are lost, doubled or out of order? The hooks of a recovery scheme.
+"""The hooks of a loss recovery scheme, and go-back-N, whose rules are their defaults.
 
 A packet that is the expected one is the NIC's own business, and so is an acknowledgement that covers more
 than the last. A scheme is asked about the rest: `on_gap` and `on_duplicate` at the responder,
 `on_progress`, `on_nak` and `on_timeout` at the requester. One scheme serves all queue pairs of a NIC;
-what it remembers of one is in the queue pair. The defaults are what go-back-N does.
+what it remembers of one is in the queue pair. A scheme is a file with a class and a line in
+`emu.build.nics.RECOVERIES`.
 
-A scheme is a file with a class and a line in `actors.nic.recovery.table.RECOVERIES`.
+Go-back-N sends everything again from the lost packet on. The responder takes packets in order only and
+answers the first one out of order with a NAK; the requester goes back to the PSN that is expected, and
+likewise when its timer runs out. A loss wastes what was sent in a round trip. With out-of-order placement the
+responder keeps what overtook, so that a fabric which reorders within `reorder_packets` costs nothing; after a
+loss the same packets come again nevertheless.
+
+Source: InfiniBand Architecture Specification volume 1, section 9.7.5.
 """
 
 from __future__ import annotations
@@ -105,3 +112,7 @@ class Recovery:
     def on_resent(self, pair: QueuePair) -> None:
         """The packet `resend_psn` has just been sent: say which is next, `NO_PSN` for none."""
         pair.resend_psn = NO_PSN
+
+
+class GoBackN(Recovery):
+    """The scheme whose rules are the defaults."""

@@ -1,14 +1,16 @@
 """The table of routing policies, and how a switch gets one.
 
-The one table of routing policies. A new policy is a class in a file of its own, a line in `MAKERS` and its
-knobs in `emu.scenario.sections.routing`; one from outside needs neither.
+A new policy is a class in a file of its own beside `actors.switch.routing.policy`, a line in `MAKERS` and its
+knobs in `emu.scenario.sections.routing`; `module:Class` needs neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Final
 
+from actors.control.traffic_engineering import EngineeringKnobs
 from actors.kernel.mixing import Stream
 from actors.port.host_link import MessagePort
 from actors.switch.routing.engineered import EngineeredRouting
@@ -49,6 +51,17 @@ def _engineered(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
     management = view.management
     assert management is not None, view.number
     return EngineeredRouting(view, knobs, management, knobs.entries, knobs.threshold_bps)
+
+
+def engineering_knobs(section: TrafficEngineering) -> EngineeringKnobs:
+    """What the controller's engineer is told."""
+    return EngineeringKnobs(
+        section.interval_ps,
+        section.entries,
+        section.threshold_bps,
+        Fraction(section.fill),
+        Fraction(section.hysteresis),
+    )
 
 
 MAKERS: Final[dict[str, Maker]] = {

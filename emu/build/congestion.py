@@ -1,7 +1,11 @@
-"""Which class is which congestion control, and how is a queue pair given one?
+"""The table of congestion controls, and a warning before the run where DCQCN would recover slowly.
 
-The one table of algorithms. A new one is a class in a file of its own, a line in `MAKERS` and its knobs in
-`emu.scenario.sections.congestion`; one from outside needs neither.
+A new control is a class in a file of its own beside `actors.nic.congestion.control`, a line in `MAKERS` and
+its knobs in `emu.scenario.sections.congestion`; `module:Class` needs neither.
+
+The warning: R_AI is an absolute rate, and the paper's 40 Mb/s belongs to 40G. How long a flow takes to
+recover is asked of the control itself: a flow that was cut to half of the link, and whose target is no
+higher, sends at its rate and hears no CNP, until it has nine tenths of the link.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from actors.wire.frame import WRITE_MIDDLE, wire_size
 from emu.scenario.plugins import load_plugin
 from emu.scenario.sections import congestion as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
+from emu.units import format_rate
 
 Maker = Callable[[int, int, CongestionSection], CongestionControl]
 
@@ -83,3 +88,38 @@ def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> Con
         return None
     make: Maker = MAKERS[section.algorithm] if section.algorithm in MAKERS else load_plugin(section.algorithm)
     return make(line_bps, mtu_bytes, section)
+
+
+PAPER_RATIO = 1000
+"""The line rate over R_AI in the paper: 40G over 40 Mb/s."""
+LONGEST_PS = 10**12
+
+
+def recovery_ps(section: knobs_of.Dcqcn, line_bps: int, mtu_bytes: int) -> int | None:
+    """Time from half of the link to nine tenths of it; None if it is more than a second."""
+    control = control_of(section, line_bps, mtu_bytes)
+    assert isinstance(control, Dcqcn), section.algorithm
+    control.rate_bps = control.target_bps = line_bps // 2
+    control.limited = True
+    now = 0
+    while control.rate_bps * 10 < line_bps * 9:
+        now += section.increase_timer_ps
+        if now > LONGEST_PS:
+            return None
+        control.on_send(int(control.rate_bps) * section.increase_timer_ps // (8 * 10**12), now)
+    return now
+
+
+def recovery_warnings(section: CongestionSection, line_bps: int, mtu_bytes: int) -> list[str]:
+    """A line if R_AI is small for the rate of the links: how slowly a flow recovers."""
+    if not isinstance(section, knobs_of.Dcqcn) or section.additive_bps * PAPER_RATIO >= line_bps:
+        return []
+    took_ps = recovery_ps(section, line_bps, mtu_bytes)
+    took = "more than a second" if took_ps is None else f"{took_ps // 10**9} ms"
+    rates = f"{format_rate(section.additive_bps)} at {format_rate(line_bps)}"
+    return [
+        (
+            f"transport.congestion_control.additive: {rates}: a flow at half of the link has nine tenths"
+            f" of it after {took} without a CNP; the paper's ratio is {format_rate(line_bps // PAPER_RATIO)}"
+        )
+    ]
