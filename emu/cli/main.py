@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",
+    "upgrade": "Rewrite files of the last release in today's spelling.",
     "new": "Copy a scenario that comes with emu, to edit it.",
     "docs": "Show a page of the documentation.",
     "topo": "Show the fabric of a scenario.",

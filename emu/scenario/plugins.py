@@ -17,6 +17,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from emu.scenario.section import OneOf, RefusedError, Section, refused
+from emu.upgrade.python_modules import moved_hint
 
 SEPARATOR = ":"
 
@@ -34,6 +35,8 @@ def load_plugin(name: str) -> type[Any]:
         module = importlib.import_module(module_name)
     except Exception as error:
         reason = f"{name!r} does not load: {type(error).__name__}: {error}"
+        if isinstance(error, ImportError) and error.name:
+            reason += moved_hint(error.name)
         raise RefusedError(" ".join(reason.split())[:400], accepted) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type):

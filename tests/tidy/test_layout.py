@@ -23,7 +23,20 @@ TOP_LEVEL = {
     ),
 }
 ROOMS = {
-    "emu": {"api", "build", "cli", "diagnosis", "measure", "runtime", "scenario", "topology", "workload"},
+    "emu": {
+        *(
+            "api",
+            "build",
+            "cli",
+            "diagnosis",
+            "measure",
+            "runtime",
+            "scenario",
+            "topology",
+            "upgrade",
+            "workload",
+        ),
+    },
     "actors": {
         *("compiled", "control", "fabric", "gpu", "host", "kernel", "ncclx", "nic", "port", "switch", "wire"),
     },

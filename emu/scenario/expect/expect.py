@@ -38,6 +38,7 @@ from emu.units import (
     parse_size,
     parse_time,
 )
+from emu.upgrade import renames
 
 Bound = bool | int | float | str
 Comparison = Literal["equals", "at_least", "at_most", "between"]
@@ -81,6 +82,9 @@ def _read_path(value: object) -> str:
     if not isinstance(value, str):
         raise RefusedError(f"{shown(value)} is not a path", PATH_ACCEPTED)
     path_steps(value)
+    for old, new in renames.renamed_fields(value):
+        reason = f"{shown(value)} is no place in the summary: {renames.advice(old, new)}"
+        raise RefusedError(reason, PATH_ACCEPTED)
     return value
 
 

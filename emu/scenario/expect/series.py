@@ -40,6 +40,7 @@ from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
 from emu.scenario.yaml.values import Priority, Reading, TimePs, word
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import parse_time
+from emu.upgrade import renames
 
 Relation = Literal["never", "always", "reaches", "recovers_to"]
 RELATIONS: Final[tuple[Relation, ...]] = ("never", "always", "reaches", "recovers_to")
@@ -132,7 +133,8 @@ def _read_series(value: object) -> str:
         if any(metric.name == value for metric in (*ENGINE_METRICS, *INFO_METRICS)):
             reason = f"{value} tells of the emulator itself, which may be another the next time"
             raise RefusedError(reason, accepted)
-        reason += did_you_mean(value, KNOWN)
+        new = renames.SERIES.get(value)
+        reason += did_you_mean(value, KNOWN) if new is None else f": {renames.advice(value, new)}"
     raise RefusedError(reason, "the name of a series of docs/metrics.md")
 
 

@@ -23,6 +23,7 @@ from emu.scenario.yaml.document import Node, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import counted
+from emu.upgrade import renames
 
 
 class ListOf(NamedTuple):
@@ -136,7 +137,7 @@ def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Exp
     if kind == "missing":
         return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
     if kind == "extra_forbidden":
-        return location, _unknown_key(str(location[-1]), shape_at(root, located[:-1]))
+        return location, _unknown_key(location, shape_at(root, located[:-1]))
     if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
         return _wrong_kind(location, item["input"], shape)
     if kind == "literal_error":
@@ -169,8 +170,11 @@ def _accepted_plain(location: Location, root: type[Section]) -> str:
     return ""
 
 
-def _unknown_key(key: str, shape: Shape) -> Explained:
+def _unknown_key(location: Location, shape: Shape) -> Explained:
+    key = str(location[-1])
     known = list(fields(shape)) if isinstance(shape, type) else []
+    if new := renames.new_key(renames.place(location[:-1]), key):
+        return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
     return f"unknown key{did_you_mean(key, known)}", listed(known, 24)
 
 
@@ -178,8 +182,11 @@ def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Locat
     kinds = listed(choice.table)
     if not isinstance(value, dict):
         return location, (f"{shown(value)} is not a mapping", choice.accepted)
-    location = (*location, choice.key)
+    section, location = renames.place(location), (*location, choice.key)
     if value.get(choice.key) is None:
+        for old in value:
+            if renames.new_key(section, str(old)) == choice.key:
+                return (*location[:-1], str(old)), (renames.advice(str(old), choice.key), kinds)
         return location, ("is required", kinds)
     wrong = str(value[choice.key])
     return location, (f"there is no {choice.key} {shown(wrong)}{did_you_mean(wrong, choice.table)}", kinds)

@@ -1,0 +1,385 @@
+"""Names of the last release that have another one today: the one table that refusals and `emu upgrade` read.
+
+A key, a series or a module that is renamed gets its row here in the same commit. The old spelling is then
+refused with the new one named, `emu upgrade` rewrites it, and what an earlier version recorded is read.
+
+Places in a scenario are as the release spelled them, with `[]` for every item of a list:
+`jobs[].workload`, `expect[].where`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+RELEASE: Final = "0.1.0"
+"""The release whose names are on the left."""
+
+
+class Key(NamedTuple):
+    """A key of a section that is called otherwise."""
+
+    at: str
+    """Which section; "" for the top."""
+    old: str
+    new: str
+
+
+class Value(NamedTuple):
+    """A text under a key that is written otherwise; a new text of "" takes the key away with it."""
+
+    at: str
+    """Which section."""
+    key: str
+    old: str
+    new: str
+
+
+KEYS: Final[tuple[Key, ...]] = (Key("expect[].where", "job", "job_name"),)
+
+VALUES: Final[tuple[Value, ...]] = ()
+
+SERIES: Final[dict[str, str]] = {
+    "emu_nic_receive_bytes": "emu_nic_receive_buffer_bytes",
+    "emu_nic_receive_peak_bytes": "emu_nic_receive_buffer_peak_bytes",
+    "emu_collective_algorithm_bandwidth_bytes": "emu_collective_algorithm_bandwidth_bytes_per_second",
+    "emu_collective_bus_bandwidth_bytes": "emu_collective_bus_bandwidth_bytes_per_second",
+}
+"""By their names in Prometheus, dashboards and `expect`."""
+
+LABELS: Final[dict[str, dict[str, str]]] = {"emu_job_": {"exported_job": "job_name"}}
+"""Beginning of the name of a series -> its labels. A scrape, which has a `job` too, said `exported_job`."""
+
+COUNTERS: Final[dict[str, str]] = {
+    "port_sent_frames": "port_transmit_frames",
+    "port_sent_bytes": "port_transmit_bytes",
+    "port_sent_data_bytes": "port_transmit_payload_bytes",
+    "port_received_frames": "port_receive_frames",
+    "port_received_bytes": "port_receive_bytes",
+    "port_downs": "port_link_downed",
+    "pfc_sent_frames": "pfc_transmit_xoff_frames",
+    "pfc_resumed_frames": "pfc_transmit_xon_frames",
+    "pfc_received_frames": "pfc_receive_xoff_frames",
+    "pfc_received_resumes": "pfc_receive_xon_frames",
+    "pfc_stops": "pfc_transmit_transitions",
+    "pfc_pauses": "pfc_receive_transitions",
+    "pfc_stopped_ps": "pfc_transmit_paused_ps",
+    "credit_updates": "credit_transmit_updates",
+    "port_xmit_wait_ps": "port_transmit_wait_ps",
+    "pfc_storms": "pfc_watchdog_storms",
+    "nic_receive_bytes": "nic_receive_buffer_bytes",
+    "nic_receive_peak_bytes": "nic_receive_buffer_peak_bytes",
+    "nvlink_sent_bytes": "nvlink_transmit_bytes",
+    "nvlink_sent_transfers": "nvlink_transfers",
+    "nic_failovers": "nic_bond_failovers",
+    "nic_acks_sent": "nic_transmit_acks",
+    "nic_naks_sent": "nic_transmit_naks",
+}
+"""As devices and the samples of a run directory have them."""
+
+FIELDS: Final[dict[str, str]] = {}
+"""Of the summary, as `expect` names them."""
+
+MODULES: Final[dict[str, str]] = dict(
+    line.split()
+    for line in """
+actors.bit_errors actors.port.bit_errors
+actors.control.engineering actors.control.traffic_engineering
+actors.credits actors.port.credits
+actors.host.flows actors.host.perftest
+actors.host_link actors.port.host_link
+actors.link actors.port.link
+actors.nic.arbiters emu.build.arbiters
+actors.nic.assembly emu.build.nic_parts
+actors.nic.congestion actors.nic.congestion.control
+actors.nic.connection actors.nic.queue_pair.packets
+actors.nic.controls actors.nic.congestion.table
+actors.nic.dcqcn actors.nic.congestion.dcqcn
+actors.nic.go_back_0 actors.nic.recovery.go_back_0
+actors.nic.go_back_n actors.nic.recovery.go_back_n
+actors.nic.held actors.nic.queue_pair.reorder_buffer
+actors.nic.hpcc actors.nic.congestion.hpcc
+actors.nic.hybrid actors.nic.congestion.hybrid
+actors.nic.notification actors.nic.congestion.notification
+actors.nic.numbers actors.nic.queue_pair.numbers
+actors.nic.owed actors.nic.queue_pair.owed
+actors.nic.port actors.nic.egress_port
+actors.nic.queue_pair actors.nic.queue_pair.queue_pair
+actors.nic.readiness actors.nic.queue_pair.readiness
+actors.nic.reading actors.nic.queue_pair.read
+actors.nic.recovery actors.nic.recovery.scheme
+actors.nic.recovery_time actors.nic.congestion.rate_recovery
+actors.nic.responding actors.nic.queue_pair.responder
+actors.nic.schemes actors.nic.recovery.table
+actors.nic.selective_repeat actors.nic.recovery.selective_repeat
+actors.nic.states actors.nic.queue_pair.states
+actors.nic.swift actors.nic.congestion.swift
+actors.nic.timeout actors.nic.queue_pair.timeout
+actors.nic.work_request actors.nic.queue_pair.work_request
+actors.outbox actors.port.outbox
+actors.pfc actors.port.pfc
+actors.port_counting actors.port.counters
+actors.port_faults actors.port.faults
+actors.route_change actors.port.route_change
+actors.runtime.aiming emu.runtime.live.busiest
+actors.runtime.build emu.build.devices
+actors.runtime.changes emu.runtime.live.changes
+actors.runtime.control_socket emu.runtime.live.control_socket
+actors.runtime.coordinator emu.runtime.workers.coordinator
+actors.runtime.crew emu.runtime.workers.worker_pool
+actors.runtime.deep_buffers emu.build.deep_buffers
+actors.runtime.edition emu.runtime.workers.edition
+actors.runtime.ensemble emu.runtime.workers.worker_group
+actors.runtime.exchange emu.runtime.workers.exchange
+actors.runtime.exporter emu.runtime.pages.metrics_page
+actors.runtime.fabric emu.build.switches
+actors.runtime.far_pages emu.runtime.pages.remote_metrics
+actors.runtime.fork emu.runtime.recovery.fork
+actors.runtime.graph_reach emu.build.graph_reach
+actors.runtime.graph_routes emu.build.graph_routes
+actors.runtime.grpc_probe emu.runtime.workers.grpc_probe
+actors.runtime.guest emu.runtime.workers.guest
+actors.runtime.hello emu.runtime.workers.handshake
+actors.runtime.homes emu.runtime.workers.worker_placement
+actors.runtime.interruption emu.runtime.workers.interruption
+actors.runtime.judgement emu.runtime.recovery.outcome_rules
+actors.runtime.keeper emu.runtime.recovery.snapshot_coordinator
+actors.runtime.launch emu.runtime.run
+actors.runtime.leading emu.runtime.live.orders
+actors.runtime.local emu.runtime.sync.in_process
+actors.runtime.lookahead emu.runtime.sync.lookahead
+actors.runtime.nics emu.build.nics
+actors.runtime.nodes emu.runtime.workers.nodes
+actors.runtime.outcome emu.runtime.outcome
+actors.runtime.own_classes emu.build.plugin_check
+actors.runtime.pace emu.runtime.live.pacing
+actors.runtime.pages emu.runtime.pages.server
+actors.runtime.parcels emu.runtime.sync.sync_messages
+actors.runtime.participant emu.runtime.sync.logical_process
+actors.runtime.partition emu.runtime.sync.partition
+actors.runtime.peers emu.runtime.workers.peers
+actors.runtime.placement emu.runtime.sync.placement
+actors.runtime.plain_records emu.runtime.workers.plain_records
+actors.runtime.plan emu.runtime.blueprint
+actors.runtime.quiet_collector emu.runtime.sync.garbage
+actors.runtime.ray_session emu.runtime.workers.session
+actors.runtime.reach emu.build.reach
+actors.runtime.recovery emu.runtime.recovery.rules
+actors.runtime.report emu.runtime.workers.worker_report
+actors.runtime.result emu.runtime.result
+actors.runtime.round_trip emu.build.round_trip
+actors.runtime.rounds emu.runtime.sync.rounds
+actors.runtime.sampling emu.runtime.sampling
+actors.runtime.saving emu.runtime.recovery.saving
+actors.runtime.scrape emu.runtime.pages.scrape
+actors.runtime.seal emu.runtime.workers.seal
+actors.runtime.short_paths emu.runtime.workers.short_paths
+actors.runtime.showing emu.runtime.device_inspection
+actors.runtime.simulation emu.runtime.workers.simulation
+actors.runtime.sizing emu.build.buffer_sizes
+actors.runtime.snapshot emu.runtime.recovery.snapshot
+actors.runtime.snapshot_files emu.runtime.recovery.snapshot_files
+actors.runtime.state_reading emu.runtime.pages.state_series
+actors.runtime.steering emu.runtime.live.steering
+actors.runtime.stepping emu.runtime.live.stepping
+actors.runtime.sync emu.runtime.sync.sync_points
+actors.runtime.vault emu.runtime.recovery.replica_store
+actors.runtime.waiting emu.runtime.waiting
+actors.runtime.window emu.runtime.sync.window
+actors.runtime.worker emu.runtime.workers.worker
+actors.runtime.workers_file emu.runtime.workers_file
+actors.straying actors.port.added_delay
+actors.switch.engineering actors.switch.routing.engineered
+actors.switch.flowlet actors.switch.routing.flowlet
+actors.switch.groups actors.switch.routing.groups
+actors.switch.hash_functions actors.switch.routing.hash_functions
+actors.switch.hashing actors.switch.routing.ecmp
+actors.switch.pinning actors.switch.routing.pinning
+actors.switch.policies actors.switch.routing.table
+actors.switch.policy actors.switch.routing.policy
+actors.switch.spray actors.switch.routing.spray
+actors.tap actors.port.tap
+emu._finder actors.compiled.finder
+emu.compiling actors.compiled.build
+emu.diagnosing emu.diagnose
+emu.diagnosis.chain emu.diagnosis.wait_chain
+emu.diagnosis.pace emu.diagnosis.slow_jobs
+emu.diagnosis.ranks emu.diagnosis.held_up
+emu.diagnosis.reference emu.diagnosis.baseline
+emu.diagnosis.verdict emu.diagnosis.causes
+emu.faults.effects emu.scenario.faults.effects
+emu.faults.events emu.scenario.faults.events
+emu.faults.targets emu.scenario.faults.targets
+emu.faults.timeline emu.scenario.faults.timeline
+emu.foreign emu.scenario.readers.foreign
+emu.going_on emu.resume
+emu.hot_modules actors.compiled.hot_modules
+emu.kernel.device actors.kernel.device
+emu.kernel.heap_queue actors.kernel.heap_queue
+emu.kernel.kernel actors.kernel.kernel
+emu.kernel.mixing actors.kernel.mixing
+emu.kernel.queue actors.kernel.queue
+emu.kernel.state actors.kernel.state
+emu.kernel.tally actors.kernel.tally
+emu.measure.bench_cases emu.cli.bench_cases
+emu.measure.blame emu.measure.summary.blame
+emu.measure.calls emu.measure.summary.calls
+emu.measure.dashboard emu.measure.prometheus.dashboard
+emu.measure.exposition emu.measure.prometheus.exposition
+emu.measure.fabric emu.measure.summary.fabric
+emu.measure.flight_recorder emu.measure.run_directory.flight_recorder
+emu.measure.gpu_metrics emu.measure.series.gpu_metrics
+emu.measure.group_labels emu.measure.series.group_labels
+emu.measure.jobs emu.measure.summary.jobs
+emu.measure.journal emu.measure.run_directory.journal
+emu.measure.junit emu.measure.run_directory.junit
+emu.measure.lines emu.measure.prometheus.lines
+emu.measure.metric emu.measure.series.metric
+emu.measure.metrics emu.measure.series.metrics
+emu.measure.nccl_table emu.measure.tables.nccl_table
+emu.measure.nic_metrics emu.measure.series.nic_metrics
+emu.measure.openmetrics emu.measure.prometheus.openmetrics
+emu.measure.parting emu.measure.run_directory.comparison
+emu.measure.perf_table emu.measure.tables.perf_table
+emu.measure.report emu.measure.tables.report
+emu.measure.results emu.measure.summary.results
+emu.measure.run_directory emu.measure.run_directory.run_directory
+emu.measure.samples emu.measure.run_directory.samples
+emu.measure.series emu.measure.series.readings
+emu.measure.series_verdict emu.measure.series.expectations
+emu.measure.shown emu.measure.run_directory.device_state
+emu.measure.slowdown_table emu.measure.tables.slowdown_table
+emu.measure.state_metrics emu.measure.series.state_metrics
+emu.measure.state_series emu.measure.series.state_changes
+emu.measure.summary emu.measure.summary.summary
+emu.measure.summary_diagnosis emu.measure.summary.diagnosis
+emu.measure.summary_init emu.measure.summary.init
+emu.measure.summary_training emu.measure.summary.training
+emu.measure.sweep_table emu.measure.tables.sweep_table
+emu.measure.tables emu.measure.tables.tables
+emu.measure.training emu.measure.summary.steps
+emu.measure.unfired emu.measure.summary.unfired
+emu.measure.unfired_faults emu.measure.summary.unfired_faults
+emu.scenario.algorithm emu.scenario.sections.algorithm
+emu.scenario.arbiter emu.scenario.sections.arbiter
+emu.scenario.buffer emu.scenario.sections.buffer
+emu.scenario.changes emu.scenario.live_changes
+emu.scenario.composing emu.workload.composing
+emu.scenario.config_db emu.scenario.readers.config_db
+emu.scenario.congestion emu.scenario.sections.congestion
+emu.scenario.core_schema emu.scenario.yaml.core_schema
+emu.scenario.document emu.scenario.yaml.document
+emu.scenario.dump emu.scenario.yaml.dump
+emu.scenario.expect emu.scenario.expect.expect
+emu.scenario.expect_series emu.scenario.expect.series
+emu.scenario.expect_span emu.scenario.expect.span
+emu.scenario.fault_base emu.scenario.faults.base
+emu.scenario.fault_devices emu.scenario.faults.device_faults
+emu.scenario.fault_draws emu.scenario.faults.draws
+emu.scenario.fault_drift emu.scenario.faults.drift
+emu.scenario.fault_links emu.scenario.faults.link_faults
+emu.scenario.fault_plan emu.scenario.faults.schedule
+emu.scenario.faults emu.scenario.faults.table
+emu.scenario.flow_files emu.scenario.readers.flow_files
+emu.scenario.flows emu.scenario.sections.flows
+emu.scenario.graph emu.scenario.sections.graph
+emu.scenario.host emu.scenario.sections.host
+emu.scenario.jobs emu.scenario.sections.jobs
+emu.scenario.link emu.scenario.sections.link
+emu.scenario.nccl_names emu.scenario.sections.nccl_names
+emu.scenario.ncclx emu.scenario.sections.ncclx
+emu.scenario.nic emu.scenario.sections.nic
+emu.scenario.operations actors.ncclx.collectives
+emu.scenario.overrides emu.scenario.set_options
+emu.scenario.problems emu.scenario.yaml.problems
+emu.scenario.program emu.scenario.sections.program
+emu.scenario.qos emu.scenario.sections.qos
+emu.scenario.routing emu.scenario.sections.routing
+emu.scenario.run emu.scenario.sections.run
+emu.scenario.section emu.scenario.sections.section
+emu.scenario.shape emu.scenario.yaml.shape
+emu.scenario.sonic emu.scenario.readers.sonic
+emu.scenario.source emu.scenario.yaml.origin
+emu.scenario.spelling emu.spelling
+emu.scenario.switch emu.scenario.sections.switch
+emu.scenario.topology emu.scenario.sections.topology
+emu.scenario.topology_base emu.scenario.sections.topology_base
+emu.scenario.topology_clos emu.scenario.sections.topology_clos
+emu.scenario.topology_files emu.scenario.readers.topology_files
+emu.scenario.topology_plain emu.scenario.sections.topology_plain
+emu.scenario.trace emu.scenario.sections.trace
+emu.scenario.trace_files emu.scenario.readers.trace_files
+emu.scenario.training emu.scenario.sections.training
+emu.scenario.tree emu.scenario.yaml.tree
+emu.scenario.values emu.scenario.yaml.values
+emu.scenario.verdict emu.scenario.expect.verdict
+emu.topology.ai_zone emu.topology.generators.ai_zone
+emu.topology.assembly emu.topology.generators.builder
+emu.topology.cabling emu.topology.swapped_cables
+emu.topology.clos emu.topology.generators.clos
+emu.topology.dcn_plus emu.topology.generators.dcn_plus
+emu.topology.drawing emu.topology.drawing.layout
+emu.topology.edge_list emu.scenario.readers.edge_list
+emu.topology.fat_tree emu.topology.generators.fat_tree
+emu.topology.generators emu.topology.generators.table
+emu.topology.graph emu.topology.generators.custom
+emu.topology.graph_check emu.topology.generators.custom_check
+emu.topology.hpn emu.topology.generators.hpn
+emu.topology.indexing actors.fabric.indexing
+emu.topology.llama3 emu.topology.generators.llama3
+emu.topology.load emu.topology.traffic_load
+emu.topology.megascale emu.topology.generators.megascale
+emu.topology.model actors.fabric.model
+emu.topology.outline emu.topology.drawing.outline
+emu.topology.paths actors.fabric.paths
+emu.topology.rail_only emu.topology.generators.rail_only
+emu.topology.render emu.topology.drawing.text
+emu.topology.routing actors.fabric.routing
+emu.topology.star emu.topology.generators.star
+emu.topology.svg emu.topology.drawing.svg
+emu.vectors actors.kernel.vectors
+emu.wire.batch actors.wire.batch
+emu.wire.codec actors.wire.codec
+emu.wire.event actors.kernel.event
+emu.wire.fault actors.wire.fault
+emu.wire.frame actors.wire.frame
+emu.wire.message actors.wire.message
+emu.wire.order actors.gpu.instruction
+emu.wire.telemetry actors.wire.telemetry
+emu.workload.chakra emu.scenario.readers.chakra
+emu.workload.chakra_paring emu.scenario.readers.chakra_paring
+emu.workload.chakra_plan emu.scenario.readers.chakra_plan
+emu.workload.flow_table emu.scenario.readers.flow_table
+emu.workload.gpu_script actors.ncclx.script
+emu.workload.operations actors.ncclx.operations
+emu.workload.protobuf emu.scenario.readers.protobuf
+emu.workload.simai emu.scenario.readers.simai
+""".strip().splitlines()
+)
+"""Where a module went as a whole. What has gone to another module since is found by its name."""
+
+
+def new_key(at: str, old: str) -> str:
+    """What a key of a section is called today; "" if it has no row."""
+    return next((row.new for row in KEYS if row.at == at and row.old == old), "")
+
+
+def renamed_fields(path: str) -> Iterator[tuple[str, str]]:
+    """The step of a path of the summary that is called otherwise, and how."""
+    full = path if path.startswith("fabric.") else f"fabric.{path}"
+    for old, new in FIELDS.items():
+        if full == old or full.startswith((f"{old}.", f"{old}[")):
+            yield old.rpartition(".")[2], new.rpartition(".")[2]
+
+
+def place(location: Iterable[str | int]) -> str:
+    """A location in a scenario as the table has it: `jobs[].workload`."""
+    text = ""
+    for step in location:
+        text += "[]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def advice(old: str, new: str) -> str:
+    """How a refusal names the new spelling."""
+    return f"{old!r} of emu {RELEASE} is {new!r} now; `emu upgrade FILE` rewrites it"
