@@ -1,4 +1,4 @@
-"""How does Python do what the `emu` command does?
+"""The public Python API: what the `emu` command does, as functions.
 
     import emu
 

@@ -1,4 +1,4 @@
-"""How does a run come before `emu.diagnosis`, at its end or years later?
+"""How a run reaches `emu.diagnosis`: at its end, or from its directory years later.
 
 Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
 sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is

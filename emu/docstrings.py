@@ -1,4 +1,4 @@
-"""What does the text under a field say?
+"""The texts under the fields of a pydantic model.
 
 pydantic can read these texts itself, by parsing the source again for every class: that took a quarter of the
 time in which any command started, and only schemas and references show them. Here they are read when one is

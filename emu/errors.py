@@ -1,4 +1,4 @@
-"""Which troubles end a run, and with which exit status?
+"""The errors that end a run, and their exit statuses.
 
 Three kinds of trouble are never mixed. Modelled misfortune (a drop, a QP in error, a link down) is data and
 is not here. A programmer's mistake is an assert with its operands. Everything else is an `EmuError`: facts in

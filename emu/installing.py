@@ -1,4 +1,4 @@
-"""How does a clone get its environment?
+"""Installation of the environment of a clone.
 
     python3 -m emu.installing run      # what `make run` needs
     python3 -m emu.installing dev      # and what `make test` needs

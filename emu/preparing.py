@@ -1,4 +1,4 @@
-"""Is a scenario right, on its fabric too?
+"""Preparation of a scenario: load it, build its fabric, and check the one against the other.
 
 What `emu validate` needs and every run begins with. It knows nothing of how a scenario is run, so that a
 command that runs nothing need not import that.

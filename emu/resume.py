@@ -1,4 +1,4 @@
-"""How does a run that broke off go on, and how does one go on under another condition?
+"""Resuming a run that broke off, and forking one under other conditions.
 
     with reopen(Path("runs/long-1")) as again:
         options = RunOptions(resume_ps=again.from_ps)
@@ -6,8 +6,6 @@
 
 `reopen` finds the last snapshot of a run directory that counts, and takes the directory so that results are
 written on behind it. `fork` makes another directory, which begins with a snapshot of the first.
-
-How does a run go on from a snapshot under another condition?
 
 A snapshot holds state, and the scenario holds conditions: rates, thresholds, timeouts, faults. So the state
 at `at_ps` is loaded into devices that are built from a changed scenario. What may change is what a device

@@ -1,4 +1,4 @@
-"""Where are the scenarios, the pages and the commit that come with emu?
+"""Scenarios, pages and the commit that come with emu.
 
 In a checkout they stand beside the packages: `scenarios/`, `docs/`, and git knows the commit. A wheel holds a
 copy of them inside the package, which `setup.py` makes when it builds the wheel: `emu/_shipped/`. Nothing of

@@ -1,4 +1,4 @@
-"""What did the user probably mean to write?"""
+"""Nearest words and short lists, for messages about what was misspelt."""
 
 from __future__ import annotations
 

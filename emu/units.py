@@ -1,4 +1,4 @@
-"""How are times, sizes and rates written, read and printed?
+"""Times, sizes and rates: how they are written, read and printed.
 
 Inside, every quantity is a plain `int`: time in picoseconds, size in bytes, rate in bit/s, and the unit is
 the last word of its name (`now_ps`, `queued_bytes`, `rate_bps`). Configuration writes a number and a unit; a

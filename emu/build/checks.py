@@ -1,14 +1,15 @@
-"""Check of a user's own class: a routing policy, a congestion control, an arbiter.
+"""Checks before a run: plug-ins can be made, and senders can reach their receivers.
 
-One that cannot be made is refused before the run, by key, with Python's own reason. One that fails in the run
-ends it as a failure of the runtime, and what is told is where in the user's file that was, not where in ours.
+A plug-in is a class of the user's own: a routing policy, a congestion control, an arbiter. One that cannot be
+made is refused before the run, by key, with Python's own reason. One that fails in the run
+ends it as a failure of the runtime, and what is reported is where in the user's file that was, not where in
+ours.
 
-Not modelled: what a class of one's own does to other devices behind the kernel's back.
+Not modelled: what a plug-in does to other devices behind the kernel's back.
 
-Check that everyone who sends can reach whom they send to.
-
-Most fabrics join all their NICs, and then there is nothing to ask. Rails that nothing joins do not: a job
-whose ranks would have to send from rail to rail is refused before it runs, rather than time out in it.
+Most fabrics join all their NICs, and then every sender reaches its receivers. Rails that nothing joins do
+not: a job whose ranks would have to send from rail to rail is refused before it runs, rather than time out in
+it.
 """
 
 from __future__ import annotations

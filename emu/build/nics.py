@@ -1,4 +1,4 @@
-"""From a scenario's numbers to NICs.
+"""From a scenario's numbers to NICs: ports, queue pairs, arbiters, receive buffers.
 
 One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
 connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.

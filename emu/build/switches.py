@@ -1,14 +1,12 @@
-"""From a scenario's numbers to switches.
+"""From a scenario's numbers to switches, their ports and their routes.
 
 One function per kind of device; each reads the frozen scenario and the topology and nothing else, so that a
 device is the same in whatever worker it is built. `outbox_for` says where the peer of a link lives: None in
 this partition, else the outbox towards its worker.
 
-Groups of a switch, in the graph as routing knows it.
-
-Equal-cost groups from the topology without the links that are down, weighted as the scenario says; an address
-that hangs on this switch, or goes its own way, branches off its prefix. Static routes come last and go before
-all: they know nothing of links that are down.
+Routes. `GraphRoutes` are equal-cost groups from the topology without the links that are down, weighted as the
+scenario says; an address that hangs on this switch, or goes its own way, branches off its prefix. Static
+routes come last and go before all: they know nothing of links that are down.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does every worker of a run know from the start, without being told?
+"""The blueprint of a run: what every worker works out for itself before time begins.
 
 The blueprint decides, with the placement, which worker hosts which device, how far apart in time the
 workers are, and where the sync points lie. Each worker works this out for itself from the same text, so

@@ -1,4 +1,4 @@
-"""What does a device answer when an operator logs in at the end of a run and asks?
+"""Answers of devices to an operator who logs in at the end of a run.
 
 Tables of integers, from the state that the device has, under the names of
 `emu.measure.run_directory.device_state`: its neighbours (LLDP), ports that were down, what its running

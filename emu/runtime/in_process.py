@@ -1,4 +1,4 @@
-"""How do several partitions run in one process, as if they were workers on sockets?
+"""Several partitions in one process, which exchange messages as workers on sockets do.
 
 Each is built on its own, and they exchange the same encoded bodies as workers on sockets do. What a socket
 would leave open is drawn from a seed: which of the bodies under way arrives next, and which partition runs

@@ -1,11 +1,9 @@
-"""What is asked of a run, what is heard while it runs, and what is left when it has ended?
+"""Records of a run: its options, its progress, its end and its outcome.
 
 Plain records, so that the command, the public API and the tests read the same things whether the devices
 ran in one process or on a cluster. Times are virtual and in ps unless a name says otherwise.
 
-How did the thread of a worker end?
-
-It comes back from another process, so it is a plain record.
+The report of a worker says how its thread ended: with the run, on request, or with a fault, and whose.
 """
 
 from __future__ import annotations
@@ -186,7 +184,7 @@ class Outcome:
         return statuses[self.ending]
 
 
-class Fault(StrEnum):
+class Blame(StrEnum):
     """Whose fault the end was."""
 
     NONE = "none"
@@ -199,7 +197,7 @@ class Report:
     """How the thread ended: with the run (`ending`), because it was asked to (neither), or with a fault."""
 
     ending: Ending | None
-    fault: Fault
+    fault: Blame
     message: str
     details: str
     """A traceback, for what nobody expected."""

@@ -1,9 +1,8 @@
-"""What is said of a run at its end, and when is there a digest?
+"""The outcome of a run with its digest, and the files that tell where its workers are.
 
-Which worker hosts what, and where? `workers.json` says so as soon as the workers are up.
-
-Where they serve metrics, `targets.json` beside it lists them as the page of `emu.runtime.pages.server` does,
-for `file_sd_configs`.
+A run has a digest if it came to its end. `workers.json` says which worker hosts what, and where, as soon as
+the workers are up. Where they serve metrics, `targets.json` beside it lists them as the page of
+`emu.runtime.pages.server` does, for `file_sd_configs`.
 """
 
 from __future__ import annotations

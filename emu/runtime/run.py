@@ -1,4 +1,4 @@
-"""How is a scenario run, wherever its devices live?
+"""The one entry to a run, wherever its devices live.
 
 `run_scenario` is what `emu run` and the public API call. It returns an `Outcome` however the run ended, as
 long as there is anything to tell; it raises an `EmuError` where the run could not begin.

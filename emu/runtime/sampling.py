@@ -1,4 +1,4 @@
-"""What is kept of a sync point, and how do the workers' shares of it become one sample?"""
+"""Samples: each worker's share of a sampling point, and their union."""
 
 from __future__ import annotations
 

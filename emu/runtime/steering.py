@@ -1,4 +1,4 @@
-"""Who tells a run what to do while it goes on, and when is it done?
+"""Steering of a live run: orders from any thread, checked, made one at a time, and reported.
 
 A `Steering` belongs to one run. Anybody, from any thread, orders a change (a fault to inject or to clear) or
 the end; the order is checked against the run's scenario at once, and refused with one line. Whoever leads the

@@ -1,4 +1,4 @@
-"""Who waits for whom, when nothing moves any more?
+"""Chains of waiting: who waits for whom when nothing moves any more.
 
 Asked once, at a stall. Each worker names what its devices wait for; put together, the waits of a deadlock
 close a circle. Four kinds:

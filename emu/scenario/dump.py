@@ -1,4 +1,4 @@
-"""How is a scenario written down with every default spelled out?
+"""The effective scenario: every default spelled out, as YAML.
 
 The effective scenario is YAML that loads back to an equal scenario, without any other file. Texts that YAML
 1.1 or 1.2 would read as something else are quoted. PyYAML's emitter in C writes it, five times as fast as

@@ -1,4 +1,4 @@
-"""How does what is done to a run while it goes on become part of its scenario?
+"""Changes to a live run as part of its scenario.
 
 A live run is the run of another scenario, one that nobody knew beforehand: what is injected at virtual time
 T is a fault at T, what is cleared at T is a fault that lasted until T, or that did not come again from T on.

@@ -1,13 +1,12 @@
-"""How does a file, a text or a mapping become a checked scenario?
+"""Loading: from a file, a text or a mapping to a checked scenario.
 
 Read the tree, apply a variant and the overrides, put tables and files in place, validate: every problem
 of every stage is collected, and they are raised together, in the order of the file. The result is complete:
 it depends on no other file any more.
 
-Where did a scenario come from, so that a fault found late still names its line?
-
-What needs the topology (more ranks than GPUs, a link that does not exist) is found after loading, by code
-that knows only keys. `Source.located` looks those keys up in the tree the scenario was read from.
+A mistake found late still names its line. What needs the topology (more ranks than GPUs, a link that does not
+exist) is found after loading, by code that knows only keys. `Source.located` looks those keys up in the tree
+the scenario was read from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does somebody's own policy become a choice of a scenario?
+"""Plug-ins: a user's own class, `module:Class`, as a choice of a scenario.
 
 `policy: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
 beside where `emu` was started. The class says in `knobs` which section its knobs are; that section is checked

@@ -1,4 +1,4 @@
-"""How do editors, and people, learn what a scenario may hold?
+"""The JSON Schema of a scenario, and its reference as a page.
 
 Both the JSON Schema and the reference tables are read off the models, so they cannot differ from what is
 accepted. The descriptions are the texts under the fields. The JSON Schema accepts what the loader

@@ -1,4 +1,4 @@
-"""What do a scenario's words mean on its fabric?
+"""Resolution: what a scenario's words mean on its fabric.
 
 `build_topology` builds the fabric; `resolve` says which GPU each rank is, which flows are posted and which
 links change state when. Both raise ScenarioError with every problem, named by key; who has the scenario's
@@ -7,12 +7,10 @@ links change state when. Both raise ScenarioError with every problem, named by k
 Ranks of a rack: GPUs of servers in the same rack; where the fabric names no racks, GPUs whose NICs hang on
 the same switches.
 
-Which names of a scenario does its fabric not have?
-
 Links and devices that sections name are looked up on the fabric that was built; what is not there, or is
 something else, is a problem of its key.
 
-What do the ranks of a job do: a benchmark, a training step, a trace, or a user's program, as a script?
+`planned` makes the scripts of a job's ranks: of a benchmark, a training step, a trace, or a user's program.
 """
 
 from __future__ import annotations

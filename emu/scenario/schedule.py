@@ -1,4 +1,4 @@
-"""Which faults occur in a run, when, and where? The timeline of a scenario.
+"""The schedule of a scenario's faults: which occur, when, and where.
 
 Every fault of the scenario becomes occurrences, each aimed at devices and links by number and ready to be
 made events of (`emu.scenario.faults.events.events_of`). An injected fault goes the same way: `occurrences` of

@@ -1,4 +1,4 @@
-"""What is a scenario? The root section, complete: whatever a run depends on is in it.
+"""The root section of a scenario, complete: whatever a run depends on is in it.
 
 The sections are in modules of their own, one per subject; kinds, policies and patterns are tables in them.
 """

@@ -1,4 +1,4 @@
-"""What do all sections of a scenario have in common?
+"""The base of all sections: keys, kinds by table, and refusals.
 
 A section is a frozen pydantic model. Four rules hold for each of them:
 

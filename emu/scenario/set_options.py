@@ -1,4 +1,4 @@
-"""How does `--set a.b[0].c=value` change a scenario?
+"""`--set a.b[0].c=value`: changes of a scenario from the command line.
 
 The value is read as YAML, as in the file. Mappings on the way that are not there yet are made; a list's
 item must exist. What was set remembers the text that set it, so that an error names the `--set` and not a

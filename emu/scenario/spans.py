@@ -1,4 +1,4 @@
-"""Over which span of virtual time is a series judged, and which of its lines are meant?
+"""Spans of virtual time over which series are judged, and the lines of a series that are meant.
 
 A span is from one time to another. `within: 2ms of fault 1` begins with the first occurrence of that fault
 and ends 2 ms later; `of the end of fault 1` begins where its last occurrence ends. A run samples at both ends

@@ -1,4 +1,4 @@
-"""Which runs does a sweep make?
+"""The runs of a sweep: the product of its axes and seeds.
 
 `--set key=a,b,c` names an axis: a key of the scenario and its values, in the order written. Commas within
 brackets, braces or quotes belong to a value, so that a list or a mapping is one value. The runs are the

@@ -1,4 +1,4 @@
-"""Which algorithm does `algorithm: auto` take for a collective of some size?
+"""The tuner: the algorithm that `algorithm: auto` takes for a collective of some size.
 
 NCCL's model: the time of an algorithm is a base latency, a latency for each of its hops, one after another,
 and what it sends through a NIC and over NVLink at the rates of those. A hop between servers and one inside a

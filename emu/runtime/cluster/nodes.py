@@ -1,4 +1,4 @@
-"""Which node of a Ray cluster does each worker live on?
+"""The nodes of a Ray cluster, and the share of workers that each gets.
 
 Workers are numbered along the fabric: neighbours in number host neighbouring racks. So they go onto the nodes
 in order, each node getting its share by its CPUs, and few links cross from node to node. Nodes are ordered by
@@ -9,11 +9,10 @@ address and name, which nothing in a result depends on. Where the workers of a l
 its name or its place in the order. A pinned device moves to the worker of that node that has least to do, if
 its own is elsewhere. Every worker hears of the moves from the coordinator and works out the rest for itself.
 
-Does a gRPC server answer at an address?
-
-Ray's own clients try for minutes. A server opens HTTP/2 with a SETTINGS frame as soon as it hears the
-client's preface (RFC 9113, 3.4). A process that is stopped, or about to end, may still take a connection; it
-answers nothing. Where the cluster uses TLS, that a connection is taken has to do.
+A node is there if its raylet answers. Ray's own clients try for minutes; a gRPC server opens HTTP/2 with a
+SETTINGS frame as soon as it hears the client's preface (RFC 9113, 3.4). A process that is stopped, or about
+to end, may still take a connection; it answers nothing. Where the cluster uses TLS, that a connection is
+taken has to do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How is Ray started for a run, and how is everything of it gone afterwards?
+"""The Ray session of a run: started for it, and gone without a trace afterwards.
 
 Without an address, a cluster of this machine alone is started for the run: no dashboard, the smallest
 object store, no usage statistics, no worker output in the terminal, its files in a directory that only this
@@ -12,10 +12,8 @@ dies under it.
 
 Ray is imported here and in the coordinator only, and only when a run needs it.
 
-How does Ctrl-C end a run in an orderly way?
-
-While a run goes on, the first SIGINT or SIGTERM is noted, and whoever runs looks at the note between
-slices. The second one is what it always was: KeyboardInterrupt, at once.
+Ctrl-C ends a run in an orderly way (`Interruption`): the first SIGINT or SIGTERM is noted, and whoever runs
+looks at the note between slices. The second one is what it always was: KeyboardInterrupt, at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where do directories go that hold sockets and the like, and who removes them if their owner cannot?
+"""Private directories with short paths, for sockets and the like, and their removal by a caretaker process.
 
 A Unix socket's path ends at 108 bytes, and Ray appends some 64 of its own. So: the user's temporary
 directory if its name is short, else the system's.

@@ -1,4 +1,4 @@
-"""Is the Ray cluster that a run lives on still there?
+"""Signs that the cluster or an actor is lost: a watch over Ray's servers, and Ray's errors sorted.
 
 Ray itself is slow to tell: where the raylet of the driver's node is gone, calls wait for minutes, and where
 the head is gone, Ray ends this process after one. So a thread looks every second whether both still listen,
@@ -7,11 +7,9 @@ much to do, and is waited for.
 
 The head of a cluster that others keep may come back (Ray's fault tolerance of the GCS): it has `HEAD_S`.
 
-Which errors of Ray mean that an actor is gone, and which one that something in it failed?
-
 Ray says in a dozen ways that nobody answers a call any more: the actor died, its node did, there was no
-memory for it, what it returned is lost. Whoever calls an actor treats them alike, so the list stands here
-once. `RayTaskError` is another matter: the actor is there, and what it was asked to do raised.
+memory for it, what it returned is lost. Whoever calls an actor treats them alike, so `gone_errors` lists
+them once. `RayTaskError` is another matter: the actor is there, and what it was asked to do raised.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does a worker take in what is done to a run while it goes on?
+"""Changes to a live run, as a worker takes them in at a sync point.
 
 Changes (`emu.scenario.live_changes`) are *staged* with every worker, by number from 0, and made at the first
 requested sync point that says so: whoever leads asks worker 0 to announce it once every worker has them. At
@@ -8,8 +8,6 @@ away or pushed. So the run goes on as one whose scenario had the change from the
 
 So, too, a run that goes back to a snapshot does not make them again at sync points: what was made before is
 in the snapshot, and the events of what was made later are pushed at once.
-
-Which of those that a fault may hit is busiest, and how does every worker come to know?
 
 A fault with the target `busiest ...` is aimed at a sync point, at the time it occurs: by what each
 candidate's ports have sent since the last sampling point of the grid (`run.sample_every`) but one. So one to

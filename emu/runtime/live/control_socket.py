@@ -1,4 +1,4 @@
-"""How does a command on this machine reach a run that goes on?
+"""The control socket, by which a command on this machine reaches a live run.
 
 Through a Unix socket `control.sock` in the run's directory, which only its owner may enter. The peer's user,
 as the kernel tells it (SO_PEERCRED), must be the run's own; there is no secret that could be seen in a

@@ -1,4 +1,4 @@
-"""How do the orders of a live run reach its workers?
+"""The orders of a live run on their way to its workers.
 
 Whoever leads the run looks every few milliseconds: hands the next change to every worker, has worker 0
 request the sync point once all have it, and hears when it was made. In one process that is a call; on Ray

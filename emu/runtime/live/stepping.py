@@ -1,4 +1,4 @@
-"""How does a program drive a run step by step, and decide on the way what a job does next?
+"""A run that a program drives step by step, deciding on the way what a job does next.
 
     run = emu.stepped("scenario.yaml")
     run.submit("train")

@@ -1,4 +1,4 @@
-"""What does a worker say of itself on its metrics page?
+"""A worker's own series on its metrics page: virtual time, events, windows, memory.
 
 Virtual time, events, windows, memory, and which build and run it is part of, written by prometheus-client.
 """

@@ -1,4 +1,4 @@
-"""How does a Prometheus server read a worker while it runs?
+"""The metrics page of a worker, which a Prometheus server reads while the worker runs.
 
 Each worker serves its series as text on a loopback port, and the run serves one more page that lists the
 workers (`http_sd`), so that a Prometheus server needs one URL.
@@ -17,9 +17,8 @@ few by prometheus-client (`emu.runtime.pages.engine_page`).
 
 Not here: OpenMetrics.
 
-How does a Prometheus server read a worker on another host, whose page is on that host's loopback?
-
-Through the coordinator, which serves such pages beside the list of workers
+The remote metrics proxy. The page of a worker on another host is on that host's loopback. The coordinator
+serves such pages beside the list of workers
 (`emu.runtime.pages.server.Discovery`) and asks the actor for each scrape. So one URL on one host reaches
 every worker of a cluster, and nothing listens to the network for it.
 
@@ -177,7 +176,7 @@ PAGE_S: Final = 20.0
 """How long an actor may take to answer a scrape."""
 
 
-class FarPage:
+class RemotePage:
     """The metrics page of one worker, wherever it lives."""
 
     content_type = METRICS_TYPE
@@ -209,12 +208,12 @@ class FarPage:
         """Nobody waits for that."""
 
 
-class FarPages:
+class RemoteMetrics:
     """The pages of the workers of a run that live on other hosts; none where there is no discovery page."""
 
     def __init__(self, discovery: Discovery | None, workers: int) -> None:
         self._discovery = discovery
-        self._pages = [FarPage() for _ in range(workers)]
+        self._pages = [RemotePage() for _ in range(workers)]
 
     def serve(self, worker: int, actor: Any) -> str:
         """Serve the page of a worker that is this actor from now on; its address, empty if there is none."""

@@ -1,4 +1,4 @@
-"""What can be read of a worker while it runs?
+"""Snapshots of a running worker: counters for its metrics page, and progress for the terminal.
 
 Its metrics page (`emu.runtime.pages.metrics_page`), answered between slices by the thread that simulates, and
 how far it is, read by another thread: plain integers, each right by itself, not taken at one moment. What

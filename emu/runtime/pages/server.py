@@ -1,4 +1,4 @@
-"""How does a process serve a few pages while compiled code keeps the interpreter lock?
+"""A small HTTP server that answers while compiled code keeps the interpreter lock.
 
 With the least HTTP/1.1 there is: one request a connection, one receive, one send, close, in threads of its
 own. Every blocking call of such a thread gives the lock away and must get it back from a run that holds it

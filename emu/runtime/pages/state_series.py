@@ -1,4 +1,4 @@
-"""What is the state of jobs, collectives and faults, and what are ports connected to, when a scrape asks?
+"""State series: jobs, collectives, faults and neighbours of ports at the time of a scrape.
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
 `emu.measure.series.metrics`. Jobs, collectives and faults are told of by the worker that hosts the

@@ -1,4 +1,4 @@
-"""Where is the second copy of a snapshot?
+"""The replica store: second copies of snapshots in the memory of other nodes.
 
 The run directory lies on the node of the coordinator. Where the cluster has another node, a snapshot counts
 only once that one has it too: the coordinator sends every share, in chunks, to an actor there, the *replica

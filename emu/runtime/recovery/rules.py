@@ -1,4 +1,4 @@
-"""When does a run take a snapshot, and when does it stop going back to one?
+"""Rules of run recovery: when to take a snapshot, whether to roll back, how an attempt ended.
 
 A snapshot costs the time for which the run stands still, and what is executed again after a failure costs
 the time since the last one. The first is measured; the second is kept in proportion: the distance is
@@ -8,13 +8,12 @@ last one, building the devices, which takes longer than saving them, stands for 
 A run that fails again and again before it gets farther than it ever was will not get there: after some
 failures in a row (`RunOptions.recoveries`) it ends with the reason of the last one.
 
-Neither looks at a clock: time is a parameter.
+The outcome rules. Every worker reports how its simulation ended. They agree, or one of them says what went
+wrong, or is gone. A failure that lies outside the model (a process that is gone, a connection that broke) is
+worth another attempt from the last snapshot. A worker's own fault is not: the same state would bring it about
+again.
 
-How did an attempt to run end, and what of that is worth going back for?
-
-Every worker reports how its simulation ended. They agree, or one of them says what went wrong, or is gone.
-A failure that lies outside the model (a process that is gone, a connection that broke) is worth another
-attempt from the last snapshot. A worker's own fault is not: the same state would bring it about again.
+None of these looks at a clock: time is a parameter.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Final
 from emu.errors import EmuError
 from emu.measure.run_directory.run_directory import details_name, write_whole
 from emu.runtime.blueprint import RunPlan
-from emu.runtime.outcome import Ending, Fault, Report
+from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.snapshot_files import Saved
 
 LONGEST_DETAILS: Final = 1 << 16
@@ -49,7 +48,7 @@ def judge(
     for worker, reason in sorted(gone.items()):
         return Ending.FAILED, f"{named(plan, pids, worker)} died: {reason}"
     known = {worker: report for worker, report in sorted(reports.items()) if report is not None}
-    for fault in (Fault.OWN, Fault.PEER):
+    for fault in (Blame.OWN, Blame.PEER):
         for worker, report in known.items():
             if report.fault is fault:
                 kept = kept_details(worker, report.details, directory)
@@ -67,7 +66,7 @@ def judge(
 def can_be_repeated(gone: Mapping[int, str], reports: Reports) -> bool:
     """Whether an attempt broke for a reason that need not come again."""
     faults = {report.fault for report in reports.values() if report is not None}
-    return Fault.OWN not in faults and (bool(gone) or Fault.PEER in faults)
+    return Blame.OWN not in faults and (bool(gone) or Blame.PEER in faults)
 
 
 def named(plan: RunPlan, pids: Sequence[int], worker: int) -> str:

@@ -1,4 +1,4 @@
-"""How does a worker take its share of a snapshot, and go on?
+"""A worker's share of a snapshot, taken at a sync point while the run goes on.
 
 At a requested sync point every worker saves its devices and what is pending there, and goes on at once; the
 file is written by another thread. What came of it is told with the next answer to the coordinator, which

@@ -1,4 +1,4 @@
-"""What is the state of a run at a sync point, and how does another process go on from it?
+"""A snapshot: the state of a run at a sync point, from which another process goes on.
 
 Every worker's share is the plain state of its devices, the events pending there, and where its machine's
 sync points stand. Nothing is in flight at a sync point, so the shares together are the run. They do not say

@@ -1,4 +1,4 @@
-"""Who asks for snapshots, and who says that one counts?
+"""The snapshot coordinator, which requests snapshots and declares which of them count.
 
 One snapshot coordinator a run, where the results are written: it asks when the clock says so, hears from the
 workers which shares are written, has them brought to where they are kept, has the results written to disk

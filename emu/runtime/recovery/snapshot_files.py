@@ -1,4 +1,4 @@
-"""Where are the snapshots of a run kept, and which of them counts?
+"""The snapshots in a run directory, and which of them count.
 
     snapshots/00000000000412300000/     the virtual time of the sync point, in ps
         worker-0, worker-1, ...         every worker's share

@@ -1,4 +1,4 @@
-"""When does the cyclic collector look at what a run made?
+"""Limits on Python's cyclic garbage collector while a run builds and runs.
 
 Before a run if others went before it, and between slices (`emu.runtime.sync.logical_process`) once enough was
 made; never by itself while devices are built, a run goes on or its results are added up. All that is built is

@@ -1,4 +1,4 @@
-"""What does a worker do in a round, whatever carries its sync messages?
+"""The logical process: what a worker does in a round, whatever carries its sync messages.
 
 A logical process joins a partition with its side of the window protocol: it opens a round with what the last
 window sent, takes sync messages until the round is complete, delivers the packets, acts at a sync point, and

@@ -1,4 +1,4 @@
-"""How is virtual time held back to a fraction of wall time?
+"""Pacing: virtual time held back to a fraction of wall time.
 
 Worker 0 caps how far anyone may run (`WindowMachine.hold`), a `QUANTUM_S` of wall time's worth of virtual
 time at once, and raises the cap when the clock on the wall is there too. Nobody else has to know of it.

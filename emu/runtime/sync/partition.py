@@ -1,4 +1,4 @@
-"""What does one worker host, and what can be done with it from outside?
+"""A partition: the devices of one worker, and what can be done with them from outside.
 
 A partition is a kernel with some of the run's devices, and an outbox towards every other partition. It
 knows neither rounds nor sockets: it executes up to a time, hands out what crosses as batches, and takes

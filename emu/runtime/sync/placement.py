@@ -1,4 +1,4 @@
-"""Which worker hosts which device?
+"""Placement: which worker hosts which device.
 
 A pure function of the topology and a number of workers. Nothing it decides can change a result; it decides
 how long one takes.

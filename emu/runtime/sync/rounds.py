@@ -1,14 +1,11 @@
-"""What goes into a round of the window protocol, and what comes out of it?
+"""A round of the window protocol: what goes in, what comes out, and how it is encoded.
 
 A contribution in, sync messages to and from the other workers, a step out. The rules are in
 `emu.runtime.sync.window`. There is a round for each window, so these are plain classes: what a dataclass
 generates for itself is never compiled.
 
-How does a sync message of the window protocol become the body of a frame on a socket, and a sync message
-again?
-
-The envelope is `actors.wire.codec`'s. A peer that gives up says so in a `leave` frame, which becomes a
-`PeerLeft` with its reason.
+A sync message is encoded as the body of a frame, in the envelope of `actors.wire.codec`. A peer that gives up
+says so in a `leave` frame, which becomes a `PeerLeft` with its reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""At which virtual times does everyone stop and look?
+"""Sync points: the virtual times at which every worker stops and looks.
 
 A sync point T is a time that every worker has reached: it has executed all before T and nothing at or after
 it. Sampling, the stall check and the time limit have theirs on fixed grids that every worker knows from the

@@ -1,4 +1,4 @@
-"""How far may each worker run before it must hear from the others again?
+"""The window protocol: how far each worker may run before it must hear from the others.
 
 The protocol between workers, without sockets, clocks or threads: a machine that takes and returns sync
 messages. Every worker runs the same machine; none is in charge.

@@ -1,4 +1,4 @@
-"""Who starts the workers, hears from them, and says how the run ended?
+"""The coordinator, which starts the workers, hears from them, and decides how the run ended.
 
 The coordinator lives in the process of whoever asked for the run. It places actors, lets them build,
 connect and run, and meanwhile only listens: windows, sync points and the end of the run are agreed on by
@@ -33,8 +33,8 @@ from emu.runtime.cluster.watch import ClusterWatch, WorkerFault, watch_of_cluste
 from emu.runtime.live.orders import LOOK_S as LEAD_S
 from emu.runtime.live.orders import RayLead
 from emu.runtime.outcome import (
+    Blame,
     Ending,
-    Fault,
     Made,
     Observer,
     Outcome,
@@ -43,7 +43,7 @@ from emu.runtime.outcome import (
     RunOptions,
     WorkerRecord,
 )
-from emu.runtime.pages.metrics_page import Discovery, FarPages
+from emu.runtime.pages.metrics_page import Discovery, RemoteMetrics
 from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
 from emu.runtime.recovery.rules import Patience, can_be_repeated, judge, kept_details
 from emu.runtime.recovery.snapshot import Snapshot, to_bytes
@@ -156,7 +156,7 @@ class _RayRun:
         self._places: list[Place] = []
         self._records: tuple[WorkerRecord, ...] = ()
         self._discovery = discovery
-        self._far_pages = FarPages(discovery, plan.workers)
+        self._remote_metrics = RemoteMetrics(discovery, plan.workers)
         self._addresses: list[Address] = []
         self._run = secrets.token_hex(8)
         self._secret = secrets.token_bytes(32)
@@ -213,7 +213,7 @@ class _RayRun:
         self._watch.close()
         steps: list[tuple[str, Callable[[], None]]] = [
             ("the directories of workers that are gone", self._sweep_up),
-            ("the pages of workers on other hosts", self._far_pages.close),
+            ("the pages of workers on other hosts", self._remote_metrics.close),
             ("the workers", lambda: self._worker_group.close(keep=ending is not Ending.FAILED)),
             ("the second copy of snapshots", self._close_copy),
             ("the snapshots", lambda: self._snapshot_coordinator.end(ending)),
@@ -363,7 +363,7 @@ class _RayRun:
                 data_address=one.address.tcp or one.address.unix,
                 metrics_address=one.metrics_address
                 if self._is_near(worker)
-                else self._far_pages.serve(worker, self._worker_group.actors[worker]),
+                else self._remote_metrics.serve(worker, self._worker_group.actors[worker]),
                 devices=plan.names_of(worker),
                 ray_node=place.ray_node,
                 compiled=place.compiled,
@@ -390,7 +390,7 @@ class _RayRun:
             for ref in done:
                 worker = waiting.pop(ref)
                 reports[worker] = self._worker_group.answer(worker, ref)
-            failed = any(report is None or report.fault is not Fault.NONE for report in reports.values())
+            failed = any(report is None or report.fault is not Blame.NONE for report in reports.values())
             asked = self._interruption.asked or self._snapshot_coordinator.until_passed
             if steering is not None:
                 asked = self._interruption.asked and steering.end_is_overdue()

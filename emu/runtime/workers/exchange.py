@@ -1,24 +1,22 @@
-"""How do bodies of frames get to the other workers and back, while a round waits for them?
+"""Exchange of frames with the other workers while a round waits for them.
 
 A frame on a socket is a 4-byte little-endian length and a body. `SocketExchange` is the fast path: the
 thread that simulates drives all its sockets itself, both directions at once, so that two workers with full
 buffers never wait for each other. A window of two workers costs a few tens of us; more where workers share
 cores, since then each sleeps and has to be woken. Sockets come to it authenticated
-(`emu.runtime.workers.peers`): Unix sockets, and TCP sockets with a seal for each direction
-(`emu.runtime.workers.exchange`).
+(`emu.runtime.workers.peers`): Unix sockets, and TCP sockets with a `Seal` for each direction.
 
 Of a TCP socket the buffers stay as the kernel sizes them, which does so by the connection's round trip; to
 set them would end that, and at a smaller size.
 
-How does a worker know that what arrives over TCP is what its peer sent, all of it, in order, and once?
-
+The seal shows a worker that what arrives over TCP is what its peer sent, all of it, in order, and once.
 Between hosts a connection can be tampered with by whoever is on the path; that it was authenticated when it
 began is not enough. Each direction of a connection has a key of its own, derived from the run's secret and
 both hellos (`emu.runtime.workers.handshake`), so what was recorded on another connection or in the other
 direction is worth nothing. Before every body goes a keyed BLAKE2b hash (RFC 7693) of its number in the stream
 and the body. The number itself does not travel: both ends count.
 
-Not covered: secrecy, and who cuts the connection.
+Not covered by the seal: secrecy, and who cuts the connection.
 """
 
 from __future__ import annotations

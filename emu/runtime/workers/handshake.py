@@ -1,4 +1,4 @@
-"""How do two workers prove to each other that they belong to the same run, before anything is decoded?
+"""The handshake in which two workers prove that they belong to the same run.
 
 Every run has a secret, which workers get from the coordinator and which never leaves them. On a new
 connection:

@@ -1,4 +1,4 @@
-"""How do workers find, check and reach each other?
+"""Connections between workers: finding, checking and reaching each other.
 
 Each worker listens on a Unix socket in a directory of its own that nobody else may enter, and, where the
 run spans hosts, on a TCP port that the kernel chooses. Of two workers the one with the higher number

@@ -1,4 +1,4 @@
-"""What does the thread of a worker do, from the first window to the last?
+"""The simulation thread of a worker, from the first window to the last.
 
 It runs rounds: sends what its logical process has to send, waits for the others, runs its window slice by
 slice. Between slices, and whenever it has waited a moment, it looks whether somebody asked it to stop or
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from emu.errors import EmuError
-from emu.runtime.outcome import Ending, Fault, Report
+from emu.runtime.outcome import Blame, Ending, Report
 from emu.runtime.recovery.saving import SnapshotRequests
 from emu.runtime.sync.garbage import quiet_collector
 from emu.runtime.sync.logical_process import LogicalProcess, Sends
@@ -50,20 +50,20 @@ class Simulation:
     def run(self) -> Report:
         """Run to the end. Devices are started by the caller."""
         ending: Ending | None = None
-        fault, message, details = Fault.NONE, "", ""
+        fault, message, details = Blame.NONE, "", ""
         with quiet_collector():
             begin_wall_s, begin_cpu_s = time.perf_counter(), time.process_time()
             try:
                 ending = self._rounds()
             except (PeerGone, PeerLeft) as error:
-                fault, message = Fault.PEER, str(error)
+                fault, message = Blame.PEER, str(error)
             except EmuError as error:
-                fault, message = Fault.OWN, str(error)
+                fault, message = Blame.OWN, str(error)
             except Exception as error:  # noqa: BLE001  reported with its traceback, by the coordinator
-                fault, message = Fault.OWN, f"{type(error).__name__}: {error}"
+                fault, message = Blame.OWN, f"{type(error).__name__}: {error}"
                 details = traceback.format_exc()
             wall_s, cpu_s = time.perf_counter() - begin_wall_s, time.process_time() - begin_cpu_s
-        if fault is not Fault.NONE:
+        if fault is not Blame.NONE:
             self._say_goodbye(message)
         return Report(
             ending,

@@ -1,4 +1,4 @@
-"""What is the Ray actor that hosts devices?
+"""The Ray actor that hosts devices.
 
 An async actor: its loop is asyncio's, with trio as a guest for connections and handshakes; the simulation has
 a thread of its own, which drives the sockets of the windows. A call takes about a millisecond, and up to a
@@ -8,21 +8,17 @@ reason), `collect`, `close`; meanwhile `progress`, `snapshot` and `stop`. To go 
 begins anew with `prepare`; only the metrics page lives on. What it takes and returns is plain: numbers,
 texts, tuples. An `EmuError` is returned, not raised, because Ray would wrap it.
 
-How does trio run inside an actor whose loop is asyncio's?
+`TrioGuest` runs trio inside the actor, whose loop is asyncio's: trio's scheduler takes its turns as callbacks
+of the host loop, in the same thread. `call` runs an async function of trio's and gives its result to asyncio;
+`spawn` starts one that lives until the guest is closed. Cancelling is trio's: `close` cancels everything that
+still runs.
 
-As a guest: trio's scheduler takes its turns as callbacks of the host loop, in the same thread. `call` runs
-an async function of trio's and gives its result to asyncio; `spawn` starts one that lives until the guest
-is closed. Cancelling is trio's: `close` cancels everything that still runs.
+`edition` is equal for processes whose sources of `emu` and `actors` are the same, byte by byte, whether their
+packet path is compiled or not. Two editions may answer differently, and the number of the version does not
+tell them apart between releases.
 
-Which edition of emu does a process run?
-
-Equal for processes whose sources of `emu` and `actors` are the same, byte by byte, whether their packet path
-is compiled or not. Two editions may answer differently, and the number of the version does not tell them
-apart between releases.
-
-How does what a device leaves behind travel from a worker to the coordinator?
-
-As numbers, texts and lists: records hold compiled objects, which do not travel.
+What a device leaves behind travels to the coordinator as a `PlainRecord` of numbers, texts and lists: records
+hold compiled objects, which do not travel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How does the coordinator call its actors, when any of them may be gone at any time?
+"""The workers of a run as the coordinator calls them, any of which may be gone at any time.
 
 The actors of a run, by worker. Every call waits with a limit, notices who died meanwhile, and says so: in
 `gone`, with Ray's reason. Who is gone is replaced by `hire`.

@@ -1,4 +1,4 @@
-"""Which node does each worker live on, and where does it go when that is lost?
+"""The node of each worker, and its next one when that is lost.
 
 A worker whose process is gone is started again on its own node if that is still there. If not, it goes to the
 node that is left with the fewest workers for its CPUs; they share CPUs with those that are there. If no node

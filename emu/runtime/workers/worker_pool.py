@@ -1,4 +1,4 @@
-"""How do workers outlive a run, for the next one?
+"""The worker pool of a session, which keeps Ray and idle workers from run to run.
 
 Ray takes 5 to 10 seconds to start, and an actor about a second of CPU. Whoever makes many short runs (a
 sweep, a notebook, the tests) opens a session: Ray stays up in it, and the workers of a run that ended in

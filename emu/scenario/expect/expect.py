@@ -1,16 +1,13 @@
-"""What must be true of a run's results? Section `expect`: a place in the summary, and a bound.
+"""Section `expect`: a place in the summary, a bound, and whether the results hold it.
 
 A place is a path of keys and indices, `jobs.bench.collectives[-1].busbw`; a path that does not begin at the
 top of the summary is looked up under `fabric`. A bound is a number, a text, true or false, or a quantity with
-its unit. How they are compared is in `emu.scenario.expect.expect`; series over time are in
-`emu.scenario.expect.series`.
+its unit. Series over time are in `emu.scenario.expect.series`.
 
-Do the results hold what the scenario expects?
-
-A path leads from the top of the summary, or from its part `fabric`, to one value. Quantities are compared
-in the unit that the value's name ends in: `_ps` and `_s` are times, `_bytes` and `bytes` sizes, `_bps`,
-`algbw` and `busbw` rates; a quantity of another kind is a failed expectation, not a conversion. Numbers are
-compared as they stand.
+The verdict. A path leads from the top of the summary, or from its part `fabric`, to one value. Quantities are
+compared in the unit that the value's name ends in: `_ps` and `_s` are times, `_bytes` and `bytes` sizes,
+`_bps`, `algbw` and `busbw` rates; a quantity of another kind is a failed expectation, not a conversion.
+Numbers are compared as they stand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What must be true of a series over a span of virtual time? The entries of `expect` that name a `series`.
+"""Entries of `expect` that name a `series`: bounds on a series over a span of virtual time.
 
     - {series: emu_port_dropped_frames_total, where: {reason: congestion}, never: {at_least: 1}}
     - {series: emu_queue_peak_bytes, where: {device: rtsw}, always: {at_most: 1MiB}, until: 2ms}

@@ -1,12 +1,10 @@
-"""When does a fault occur, and what does it hit? The keys that every kind of fault shares.
+"""The base of all kinds of fault: times, target, and the changes that kinds are put together from.
 
 A kind says what its target is (`aim`), what it changes there (`strike`), and what it does not fit
 (`objections`). `emu.scenario.schedule` makes occurrences of it.
 
-What does each kind of fault change, on which devices?
-
-Small functions from a spot of the fabric to changes of devices, from which the kinds in
-`emu.scenario.faults.table` are put together.
+The functions below the sections go from a spot of the fabric to changes of devices; the kinds in
+`emu.scenario.faults.table` are put together from them.
 """
 
 from __future__ import annotations

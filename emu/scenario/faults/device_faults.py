@@ -1,4 +1,4 @@
-"""What breaks at switches, NICs, GPUs and hosts? The kinds of fault that hit them."""
+"""The kinds of fault that hit switches, NICs, GPUs and hosts."""
 
 from __future__ import annotations
 

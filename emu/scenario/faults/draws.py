@@ -1,4 +1,4 @@
-"""How often does what break by itself? The kind `random`: faults drawn from rates.
+"""The kind `random`: faults drawn from failure rates.
 
 Every component that a class aims at breaks as a Poisson process of its own: so many times an hour, times the
 acceleration, since a run lasts milliseconds and a fleet months. The draws depend on the scenario's seed, the

@@ -1,4 +1,4 @@
-"""What is configured differently from what was meant? The kinds of fault that are drifts.
+"""The kinds of fault that are drifts: a device configured differently from what was meant.
 
 A drift is what an upgrade, a template or a hand leaves behind on some switches. It takes effect on the next
 frame, and ends with `for`, or not at all.

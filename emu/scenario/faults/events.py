@@ -1,4 +1,4 @@
-"""Which events is a fault?
+"""The events that a fault becomes, and the times at which links change state.
 
 A fault is resolved first: `Fault` says when it begins and ends, what it changes on which devices, and which
 links it takes from routing. `events_of` makes of it the events that reach the devices, each at its exact
@@ -9,16 +9,14 @@ Links: both ends lose the signal at the same time; every switch takes the link o
 delay later, and back in a convergence delay after the signal returned. NICs with several ports hear of it
 with the switches.
 
-When does each link go down and come up?
-
-Faults may overlap. The rules, for one link:
+`link_changes` is the timeline of links. Faults may overlap. The rules, for one link:
 
 - A fault of kind down holds the link from its time on, for its duration if it has one.
 - A repair (kind up) ends every hold that began before its time, so the link comes up whatever took it
   down.
 - The link is down while anything holds it. Only changes of state are in the timeline: taking down what is
   down changes nothing, nor does repairing what is up.
-- At one instant holds end first, then begin: a link repaired and taken down at once is down, without a blink.
+- At one instant holds end first, then begin, so a link never flickers up between two faults.
 
 A timeline is sorted by time and link, and has at most one change of a link at an instant, as the order of
 events requires. Source: our own; real links have no opinion.

@@ -1,4 +1,4 @@
-"""What breaks at links and ports? The kinds of fault that hit them."""
+"""The kinds of fault that hit links and ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks, and when? Section `faults`, by `kind`: the table of all kinds.
+"""Section `faults`: the table of all kinds.
 
 A fault's number in results (`faults[0]`) is its place in the list. Its keys in time are in
 `emu.scenario.faults.base`, what a target may be in `emu.scenario.faults.targets`, what devices make of it in

@@ -1,4 +1,4 @@
-"""What does a fault's target mean on a fabric?
+"""The targets of faults: names, patterns and roles, and what they mean on a fabric.
 
     rtsw-0:ctsw-3          a link by its ends; parallel links together, or one as rtsw-0:ctsw-3/1
     rtsw-*:ctsw-0          every link whose name fits the pattern; rtsw-* every device

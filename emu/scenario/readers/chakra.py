@@ -1,4 +1,4 @@
-"""What does a Chakra execution trace (`.et`) say that one rank does?
+"""Reader of Chakra execution traces (`.et`), one rank's each.
 
 The file is a row of protobuf messages, each after its length: one `GlobalMetadata`, then a `Node` each. What
 we read of a node: id, type, ctrl_deps, data_deps, duration_micros, and these attributes:
@@ -22,15 +22,13 @@ Source: MLCommons Chakra, `schema/protobuf/et_def.proto`; ASTRA-sim 2, `Workload
 Not modelled: remote memory, storage and checkpoint nodes (refused), tensors, recorded start times, gzipped
 traces.
 
-What of a Chakra trace is worth keeping in a scenario? What `emu.scenario.readers.chakra` reads, and
-nothing else.
+A scenario keeps of a trace what is read here, and nothing else. Traces taken from PyTorch carry schemas,
+shapes and values of every operator: some kilobytes a node, of which less than a hundred bytes matter here.
+`pared` leaves the rest out: names, inputs and outputs (but the process groups that a node lists), recorded
+start times, and attributes that nobody reads. Messages stay as many, so what is wrong is named by the same
+one.
 
-Traces taken from PyTorch carry schemas, shapes and values of every operator: some kilobytes a node, of which
-less than a hundred bytes matter here. `pared` leaves the rest out: names, inputs and outputs (but the process
-groups that a node lists), recorded start times, and attributes that nobody reads. Messages stay as many, so
-what is wrong is named by the same one.
-
-Nothing is checked here but where fields begin and end: what is no such file is handed on as it is, for the
+`pared` checks nothing but where fields begin and end: what is no such file is handed on as it is, for the
 reader to refuse. Where it counts bytes, it counts those that were kept.
 """
 

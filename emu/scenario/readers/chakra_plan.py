@@ -1,4 +1,4 @@
-"""How do the ranks' Chakra traces become scripts of streams and events?
+"""Scripts of streams and events from the ranks' Chakra traces.
 
 A node runs when all that it waits for is over and the one before it on its stream is. Streams of a rank: the
 GPU's computing (stream 0), the CPU's, one for the collectives of each process group, one for each peer that

@@ -1,7 +1,7 @@
-"""Which switches have which box's configuration? Key `switch.config_db`.
+"""Reader of SONiC switch configurations. Key `switch.config_db`.
 
 One file is that of all switches; a mapping gives switches, by patterns of their names, files of their own.
-`emu.scenario.readers.config_db` reads a file. What it says becomes keys of `switch`, in the tree, before
+What a file says becomes keys of `switch`, in the tree, before
 anything is validated; a key that the scenario writes itself goes before. The effective scenario of a run
 directory is complete without the files.
 
@@ -9,14 +9,9 @@ Of several files, pools, profiles of the buffer and of RED, and QoS maps go to t
 one for all switches here, so files that differ in it are refused, unless the scenario has the key itself.
 Switches that no pattern names have what the scenario says. Where patterns overlap the first counts.
 
-Not modelled: PFC's priorities, the watchdog, schedulers and limits of lossy queues that differ from switch to
-switch.
-
-What does a SONiC switch's own configuration say? Key `switch.config_db`.
-
-The file is what `show runningconfiguration all` prints, or /etc/sonic/config_db.json: JSON, tables of entries
+A file is what `show runningconfiguration all` prints, or /etc/sonic/config_db.json: JSON, tables of entries
 of fields, all of them texts. Of its tables those about buffers, PFC, WRED, scheduling and QoS maps are
-translated into keys of `switch`; who has them is `emu.scenario.readers.config_db`'s.
+translated into keys of `switch`.
 
 All ports of a switch have the same: where entries of ports differ in what would be one key here, that is
 refused. Profiles differ from port to port by cable length, so of `xoff` (headroom) and `size` (reserve) of
@@ -25,7 +20,8 @@ one priority group the largest counts.
 Source: SONiC, schema of CONFIG_DB and its YANG models (BUFFER_POOL, BUFFER_PROFILE, BUFFER_PG, BUFFER_QUEUE,
 PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps).
 
-Not modelled: limits of shared egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
+Not modelled: limits of shared egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`;
+PFC's priorities, the watchdog, schedulers and limits of lossy queues that differ from switch to switch.
 """
 
 from __future__ import annotations

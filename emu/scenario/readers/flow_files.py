@@ -1,9 +1,7 @@
-"""How do flows that are kept in a CSV file get into the scenario?
+"""Reader of flows in CSV files.
 
 `pattern: csv` becomes `pattern: list` with the rows of the file, in the tree, before anything is validated.
 Each flow remembers its line in the CSV file, so an error names it there.
-
-How are flows written as a table (CSV)?
 
 The first line names the columns, in any order: `src` and `dst` (ranks); `size` with a unit ("1MiB") or
 `size_bytes` without; optionally `start` with a unit or `start_ps` without. Empty lines and lines that begin

@@ -1,4 +1,4 @@
-"""What do the readers of other tools' files share? None of these files is trusted.
+"""Checks that all readers of other tools' files share: none of these files is trusted.
 
 A number in a text is digits, not too many of them, within bounds; whatever comes in any number is counted,
 and refused past a limit before it is kept. What is wrong is told with its line and what would have been read,

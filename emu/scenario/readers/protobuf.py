@@ -1,4 +1,4 @@
-"""What stands in a protobuf message whose schema we know and whose bytes we do not trust?
+"""Reader of protobuf messages whose schema is known and whose bytes are not trusted.
 
 A message is a row of fields; a field is a key (number, and how its value is written) and a value: a varint,
 4 or 8 bytes, or so many bytes as a varint says (texts, lists, messages). `fields` walks over them without

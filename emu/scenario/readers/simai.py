@@ -1,4 +1,4 @@
-"""What does a workload text of SimAI (made by AICB, in ASTRA-sim's form) say that each rank does?
+"""Reader of workload texts of SimAI (made by AICB, in ASTRA-sim's form).
 
 The first line names the kind and the groups, the second how many layers follow, each a line of twelve words:
 

@@ -1,12 +1,11 @@
-"""How does a fabric that is kept in another simulator's file get into the scenario?
+"""Reader of topology files of ns-3's RDMA simulators and of SimAI.
 
 `kind: file` becomes `kind: graph` with the nodes and links of the file, in the tree, before anything is
 validated. Each link remembers its line, so an error names it there, and an effective scenario is complete
 without the file.
 
-What does a topology file of ns-3's RDMA simulators, or of SimAI, say?
-
-Both are lists of numbers and words between blanks; line breaks mean nothing to their readers, nor here.
+Both formats are lists of numbers and words between blanks; line breaks mean nothing to their readers, nor
+here.
 
     ns3     nodes switches links             then the numbers of the switches,
     simai   nodes gpus_per_server nvswitches switches links gpu_type

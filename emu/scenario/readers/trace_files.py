@@ -1,4 +1,4 @@
-"""How does a trace that is kept in files get into the scenario? What is in them takes the place of the name.
+"""Traces kept in files: what is in them takes the place of their names in the scenario.
 
 A text of SimAI as it is; of Chakra's binary traces what is read of them, in Base64, for there is no other way
 to write bytes in YAML.

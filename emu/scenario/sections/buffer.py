@@ -1,4 +1,4 @@
-"""What is the buffer of a switch, and what does each priority group get of it? Section `switch.buffer`.
+"""Section `switch.buffer`: the buffer of a switch, and the share of each priority group.
 
 One shared pool; profiles give groups, everywhere or at some switches, thresholds, reserve and headroom of
 their own, and `pools` give switches another pool.

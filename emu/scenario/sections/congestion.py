@@ -1,4 +1,4 @@
-"""Which congestion control do queue pairs run? Section `transport.congestion_control`.
+"""Section `transport.congestion_control`: the congestion control of queue pairs.
 
 An algorithm is one line in `CONTROLS`: its name and the model of its knobs. One of your own is
 `module:Class`, and brings its model with it.

@@ -1,4 +1,4 @@
-"""Which plain verbs does a job post? Workload `flows`, by `pattern`.
+"""Workload `flows`: plain verbs that a job posts, by `pattern`.
 
 A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw (ib_send_bw, ib_read_bw)
 would: `message` bytes a message, over `qps` queue pairs in turn. With `read`, the receiving rank posts.

@@ -1,15 +1,11 @@
-"""How is an algorithm written down as a send/receive graph?
+"""The algorithm of a collective: its name, or a send/receive graph of the user's own.
 
 `algorithm: FILE` (`.yaml`, `.yml` or `.json`, beside the scenario) becomes `algorithm: graph` with the file's
 content in `graph`, in the tree, before anything is validated. A file says into how many chunks the buffers
 are cut, and for each rank what it does, in the words of `actors.ncclx.graph`.
 
-How does a scenario name the algorithm of a collective?
-
-One of the library, the tuner's choice, or one's own:
-
-`default` and `auto` are words; a file (`.yaml`, `.yml`, `.json`) is a send/receive graph, which loading puts
-into `graph` beside it (`emu.scenario.sections.graph`); `module:Class` is a class with a method `steps`.
+The name is one of the library's algorithms, or `default`, or `auto`, the tuner's choice; or `module:Class`, a
+class with a method `steps`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is inside a server? Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
+"""Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
 
 Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100

@@ -1,4 +1,4 @@
-"""Who does what? Section `jobs`: which ranks, where, from when, and the workload.
+"""Section `jobs`: which ranks, where, from when, and the workload.
 
 Sizes of collectives count as nccl-tests counts them: bytes of the
 whole buffer (all ranks' together for all_gather, reduce_scatter, gather and scatter; of what one rank sends

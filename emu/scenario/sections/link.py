@@ -1,4 +1,4 @@
-"""What are the cables like: their flow control, and what is wrong with them? Section `link`.
+"""Section `link`: the cables, their flow control, and their bit errors.
 
 Source: IEEE 802.3 promises a bit error rate of 1e-12 or better after correction; a dirty connector or a cable
 at the end of its life has orders of magnitude more, and is the usual cause of frames with a wrong FCS.

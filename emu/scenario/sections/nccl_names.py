@@ -1,4 +1,4 @@
-"""Which knob does an NCCL environment variable turn? Mapping `ncclx.env`.
+"""Mapping `ncclx.env`: the knob that each NCCL environment variable turns.
 
 What one would export before a job is written as it is, `ncclx: {env: {NCCL_BUFFSIZE: 1048576}}`, and is
 translated into the scenario's own keys before anything is checked: the effective scenario of a run directory

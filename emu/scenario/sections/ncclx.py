@@ -1,4 +1,4 @@
-"""How does the collective library move data? Section `ncclx`; the knobs carry NCCL's names.
+"""Section `ncclx`: how the collective library moves data, in knobs with NCCL's names.
 
 Sources: NCCL 2.30 (BUFFSIZE 4 MiB per channel in 8 steps; a ring chunk is 4 steps, a slice 2;
 IB_QPS_PER_CONNECTION 1; IB_SPLIT_DATA_ON_QPS 0, so round robin); Meta (SIGCOMM'24) for receiver-driven

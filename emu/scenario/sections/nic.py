@@ -1,16 +1,14 @@
-"""What do NICs do? Sections `nic` (the device) and `transport` (its reliable-connection queue pairs).
+"""Sections `nic` (the device and its arbiter) and `transport` (its reliable-connection queue pairs).
 
 Sources: InfiniBand Architecture Specification volume 1, chapter 9, for timeout exponent, retry count and
 MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since; IB_RETRY_CNT 7); Meta
 (SIGCOMM'24) for control messages in a class of their own and for UDP source ports that are equal for all
 queue pairs of a pair.
 
-Whose turn is it at a NIC's port? Section `nic.arbiter`.
+The arbiter says whose turn it is at a NIC's port. An arbiter is one line in `ARBITERS`: its name and the
+model of its knobs. One of your own is `module:Class`, and brings its model with it.
 
-An arbiter is one line in `ARBITERS`: its name and the model of its knobs. One of your own is `module:Class`,
-and brings its model with it.
-
-Source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
+Its source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
 """
 
 from __future__ import annotations

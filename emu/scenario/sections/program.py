@@ -1,4 +1,4 @@
-"""Which operations does a job of the user's own carry out? Workload `program`: a list of them, on streams.
+"""Workload `program`: a list of operations on streams, written by the user.
 
 What they mean, and what is not modelled, is in `emu.workload.program`.
 """

@@ -1,4 +1,4 @@
-"""Which queue and which priority group does a packet get for its DSCP? Section `switch.qos`.
+"""Section `switch.qos`: the queue and the priority group of a packet, by its DSCP.
 
 Four maps, as SONiC has them: DSCP_TO_TC_MAP, TC_TO_QUEUE_MAP, TC_TO_PRIORITY_GROUP_MAP and
 MAP_PFC_PRIORITY_TO_QUEUE. A map is written as its exceptions; what it does not name keeps its default: the

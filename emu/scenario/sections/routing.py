@@ -1,4 +1,4 @@
-"""How does a switch choose among equal paths? Section `routing`.
+"""Section `routing`: how a switch chooses among equal paths.
 
 A policy is one line in `POLICIES`: its name and the model of its knobs, which are written beside the common
 ones. A policy of one's own is `module:Class`, and brings its model with it.

@@ -1,4 +1,4 @@
-"""What is inside a switch? Section `switch`: latency, buffer, PFC, ECN, scheduling.
+"""Section `switch`: latency, buffer, PFC, ECN, scheduling.
 
 The buffer is in `emu.scenario.sections.buffer`. Sources: PFC is IEEE 802.1Qbb: quanta of
 512 bit times, 65,535 at most. Response times are 905 quanta at 400G and 394 up to 100G (uncertain:

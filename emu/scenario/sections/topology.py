@@ -1,27 +1,18 @@
-"""Which fabric is built? Section `topology`, by `kind`.
+"""Section `topology`: the fabric to build, by `kind`.
 
 Sources: Meta, RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM'24), for the AI Zone:
 racks of servers under one leaf (RTSW), every leaf linked to every spine (CTSW), eight GPUs a server with a
-400G NIC each. The larger fabrics are in `topology_clos`, the textbook ones in `topology_plain`.
+400G NIC each. Sources of all other fabrics are at the top of each generator in `emu.topology`.
 
 Host links (GPU to host, NIC to host) follow from which host a GPU or NIC belongs to; their rate and delay are
 in section `host`.
 
-What do the sections of all kinds of fabric share? Their base, and the defaults of rates and delays.
-
 Delays are the 500 ns that simulators of such fabrics agree on (about 100 m of fibre). Whether the counts of a
 section can be connected is said by the fabric's generator, in the section's keys.
 
-Which textbook fabrics can be built? Sections of `topology` for the k-ary fat tree, rails alone, a star.
-
-Sources are at the top of each generator in `emu.topology`.
-
-Which large fabrics can be built, and what are their real sizes? Sections of `topology` for Llama 3's
-cluster, HPN, DCN+ and MegaScale.
-
-Every default is the real system's; sources, and what had to be derived, are at the top of each generator in
-`emu.topology`. An oversubscription is the rate below a switch over the rate above it, and the rate of the
-uplinks follows from it: a smaller fabric keeps the ratios of the large one.
+Textbook fabrics: the k-ary fat tree, rails alone, a star. Large ones: Llama 3's cluster, HPN, DCN+ and
+MegaScale, whose defaults are the real systems'. An oversubscription is the rate below a switch over the rate
+above it, and the rate of the uplinks follows from it: a smaller fabric keeps the ratios of the large one.
 """
 
 from __future__ import annotations

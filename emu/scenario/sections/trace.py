@@ -1,5 +1,4 @@
-"""Which trace does a job replay? Workload `trace`, by its form: a workload text of SimAI as AICB makes it, or
-execution traces of Chakra.
+"""Workload `trace`: a workload text of SimAI, or execution traces of Chakra.
 
 How they are read, and what of them is not modelled, is in `emu.scenario.readers.simai` and
 `emu.scenario.readers.chakra`.

@@ -1,4 +1,4 @@
-"""What does a training job train, how is it cut over the GPUs, and which overlaps are there?
+"""Workload `training`: the model, its parallelism over the GPUs, and its overlaps.
 
 Workload `training`. What its steps consist of is in `emu.workload.training`; how much a layer computes and
 holds in `emu.workload.models`. Sources: The Llama 3 Herd of Models, section 3.3 (order of dimensions, FSDP,

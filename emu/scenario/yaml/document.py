@@ -1,16 +1,13 @@
-"""How does a file become a tree of nodes with lines?
+"""From a file to a tree of nodes with lines.
 
 YAML 1.2: the events come from PyYAML's parser (in C where PyYAML has it), scalars are read by the core
 schema. Refused, each with its line: keys given twice, merge keys, keys that are not scalars, unknown tags,
 several documents, aliases that would expand without bound. A scenario is written by people, so the bounds
 are generous for them: 16 MiB, a million nodes with all aliases expanded, 32 levels.
 
-What does a plain YAML scalar mean? The core schema of YAML 1.2 (section 10.3), no more.
-
-PyYAML's own resolver follows YAML 1.1, where `10:30` is 630, `on` is true, `1e3` is a string and `0777`
-octal. Here they are a string, a string, 1000.0 and 777.
-
-What does a scenario look like before it is checked, with the place that each value came from?
+Plain scalars mean what the core schema of YAML 1.2 (section 10.3) says, no more. PyYAML's own resolver
+follows YAML 1.1, where `10:30` is 630, `on` is true, `1e3` is a string and `0777` octal. Here they are a
+string, a string, 1000.0 and 777.
 
 A `Node` is a scalar, a list or a mapping, and remembers where it was written: file and line, or the `--set`
 that put it there. The tree is what overrides change, and what errors look their lines up in.

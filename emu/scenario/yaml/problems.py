@@ -1,11 +1,10 @@
-"""How is what pydantic found told to the person who wrote the file?
+"""Validation errors as problems: file, line, key, reason, and what would be accepted.
 
 Each error becomes a `Problem`: where (file and line from the tree), which key, why, and what would be
 accepted. Unknown keys, kinds and choices come with the nearest known word.
 
-Which section, or table of kinds, lies at a location of the schema?
-
-Errors ask it what would have been accepted, the reference what to list. It reads the models' annotations,
+A shape says which section, or table of kinds, lies at a location of the schema. Errors ask it what would
+have been accepted, the reference what to list. It reads the models' annotations,
 so it is true of whatever the models say.
 """
 

@@ -1,4 +1,4 @@
-"""How is one value of a scenario read, shown again, and described to an editor?
+"""Types of single values: how each is read, written, and described to an editor.
 
 Each type below is a plain Python type (`int`, `Fraction`, `str`) with a `Reading` attached: a function from
 what YAML holds to the value, the way back, a JSON Schema, and a sentence on what is accepted. Quantities are
