@@ -11,12 +11,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from emu.measure.series.metrics import DROP_REASONS
 from emu.scenario.environment import Environment
-from emu.scenario.expect.expect import Expectation, path_steps
+from emu.scenario.expect.expect import Expectation, Flaw, bound_flaw, path_steps, place_flaw
 from emu.scenario.expect.series import EXPECTATIONS, SeriesExpectation, deadline
 from emu.scenario.faults.table import FAULTS, FaultSection
-from emu.scenario.section import Refusal
-from emu.scenario.sections.jobs import JobSection
+from emu.scenario.section import Location, Refusal
+from emu.scenario.sections.flows import FlowsWorkload
+from emu.scenario.sections.jobs import CollectiveWorkload, JobSection
 from emu.spelling import did_you_mean, listed
 
 
@@ -62,11 +64,42 @@ class Scenario(Environment):
                         reason = f"there is no job {wanted!r}{did_you_mean(wanted, names)}"
                         yield Refusal(("expect", index, "where", label), reason, listed(names))
                 continue
+            where: Location = ("expect", index, "value")
             steps = path_steps(expectation.value)
             if steps[0] == "jobs" and len(steps) > 1 and steps[1] not in names:
                 reason = f"there is no job {steps[1]!r}{did_you_mean(str(steps[1]), names)}"
-                yield Refusal(("expect", index, "value"), reason, f"jobs.NAME with {listed(names)}")
+                yield Refusal(where, reason, f"jobs.NAME with {listed(names)}")
+                continue
             place = steps[1] if steps[0] == "faults" and len(steps) > 1 else None
             if isinstance(place, int) and not -count <= place < count:
                 reason = f"there is no fault {place}: the scenario has {count}"
-                yield Refusal(("expect", index, "value"), reason, "an index into faults")
+                yield Refusal(where, reason, "an index into faults")
+                continue
+            flaw = place_flaw(steps) or self._without_value(steps)
+            if flaw is not None:
+                yield Refusal(where, *flaw)
+            elif (flaw := bound_flaw(expectation)) is not None:
+                yield Refusal(("expect", index, expectation.comparison), *flaw)
+
+    def _without_value(self, steps: Location) -> Flaw | None:
+        """Why this scenario has nothing at a path that others have."""
+        if "by_reason" in steps[:-1] and steps[-1] not in DROP_REASONS:
+            reason = f"there is no reason {steps[-1]!r}{did_you_mean(str(steps[-1]), DROP_REASONS)}"
+            return Flaw(reason, listed(DROP_REASONS, 32))
+        if "engineering" in steps and self.routing.policy != "traffic_engineering":
+            return Flaw("there is no engineering", "routing.policy: traffic_engineering")
+        if steps[0] != "jobs" or len(steps) < 3:
+            return None
+        job = next(job for job in self.jobs if job.name == steps[1])
+        of_flows = isinstance(job.workload, FlowsWorkload)
+        if steps[2] == ("collectives" if of_flows else "flows"):
+            found, other = ("flows", "collectives") if of_flows else ("collectives", "flows")
+            return Flaw(f"job {job.name} has {found} and no {other}", f"jobs.{job.name}.{found}")
+        if steps[2] == "training" and (of_flows or isinstance(job.workload, CollectiveWorkload)):
+            return Flaw(f"job {job.name} has no training", "a job of training, trace or program")
+        place = steps[3] if len(steps) > 3 else None
+        if isinstance(job.workload, CollectiveWorkload) and isinstance(place, int) and not self.run.repeat:
+            rows = len(job.workload.sizes_bytes) * job.workload.iterations
+            if not -rows <= place < rows and steps[2] == "collectives":
+                return Flaw(f"there is no collective {place}: the job has {rows}", f"{-rows} to {rows - 1}")
+        return None

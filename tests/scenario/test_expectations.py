@@ -6,6 +6,7 @@ import pytest
 
 from emu.scenario.expect.expect import Expectation, evaluate, path_steps
 from emu.scenario.section import RefusedError
+from tests.scenario.scenarios import refusals
 
 SUMMARY: dict[str, Any] = {
     "digest": "ab12",
@@ -140,3 +141,96 @@ def test_paths_are_keys_and_indices(path: str, steps: tuple[str | int, ...]) -> 
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(RefusedError, match="is not a path"):
         path_steps(path)
+
+
+FLOWS = """\
+name: small
+topology: {kind: star, hosts: 4}
+jobs:
+  - {name: bench, workload: {kind: collective, op: all_reduce, sizes: [1MiB, 2MiB], iterations: 2}}
+  - {name: pairs, workload: {kind: flows, pattern: permutation, size: 1MiB}}
+expect:
+"""
+
+
+@pytest.mark.parametrize(
+    ("expectation", "said"),
+    [
+        (
+            "{value: drops.congestoin, equals: 0}",
+            "there is no 'congestoin' in drops; did you mean 'congestion'?",
+        ),
+        (
+            "{value: pause_frmes, equals: 0}",
+            "there is no 'pause_frmes' in the summary; did you mean 'pause_frames'?",
+        ),
+        (
+            "{value: fabric.links.paused, equals: 0}",
+            "fabric.links is not a mapping, so there is no 'paused' in it",
+        ),
+        ("{value: 'drops[0]', equals: 0}", "drops is not a list; accepted: a key"),
+        (
+            "{value: fabric.drops, equals: 0}",
+            "fabric.drops is not a single value; accepted: with a key after it: ",
+        ),
+        ("{value: virtual_ps.x, equals: 0}", "virtual_ps is not a mapping, so there is no 'x' in it"),
+        (
+            "{value: drops.by_reason.watchdogg, equals: 0}",
+            "there is no reason 'watchdogg'; did you mean 'watchdog'?",
+        ),
+        (
+            "{value: fabric.engineering.rounds, equals: 0}",
+            "there is no engineering; accepted: routing.policy: traf",
+        ),
+        (
+            "{value: 'jobs.bench.collectives[4].busbw', at_least: 1Gbps}",
+            "there is no collective 4: the job has 4",
+        ),
+        (
+            "{value: 'jobs.bench.collectives[-5].busbw', at_least: 1Gbps}",
+            "there is no collective -5: the job has 4",
+        ),
+        (
+            "{value: 'jobs.pairs.collectives[0].busbw', at_least: 1Gbps}",
+            "job pairs has flows and no collectives",
+        ),
+        ("{value: jobs.bench.training.mfu, at_least: 1}", "job bench has no training"),
+    ],
+)
+def test_a_path_that_no_run_of_the_scenario_can_have_is_refused_before_it(
+    expectation: str, said: str
+) -> None:
+    (line,) = refusals(FLOWS + f"  - {expectation}\n")
+    assert line.startswith(f"file:7: expect[0].value: {said}")
+
+
+@pytest.mark.parametrize(
+    ("expectation", "said"),
+    [
+        (
+            "{value: ending, equals: finshed}",
+            "equals: ending is never 'finshed'; did you mean 'finished'?; accepted: ",
+        ),
+        (
+            "{value: virtual_ps, at_most: 5KiB}",
+            "at_most: the value is a time, and 5KiB is a size; accepted: a time,",
+        ),
+        (
+            "{value: drops.total, at_most: 5us}",
+            "at_most: the value is a number without a unit, and 5us is a time",
+        ),
+        (
+            "{value: jobs.bench.status, equals: 5}",
+            "equals: the value is a text, and 5 is none; accepted: a text",
+        ),
+        (
+            "{value: 'jobs.bench.collectives[3].busbw', between: [1Gbps, 1s]}",
+            'between: the value is a rate, and 1s is a time; accepted: a rate, like "50Gbps"',
+        ),
+    ],
+)
+def test_a_bound_that_no_value_can_be_compared_with_is_refused_before_the_run(
+    expectation: str, said: str
+) -> None:
+    (line,) = refusals(FLOWS + f"  - {expectation}\n")
+    assert line.startswith(f"file:7: expect[0].{said}")

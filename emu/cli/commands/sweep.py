@@ -18,7 +18,7 @@ from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect.expect import path_steps, value_at
+from emu.scenario.expect.expect import path_steps, place_flaw, value_at
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import Override, parse_override
@@ -225,9 +225,11 @@ def _paths(shows: Sequence[str]) -> tuple[str, ...]:
     paths = [path.strip() for text in shows for path in text.split(",") if path.strip()]
     for path in paths:
         try:
-            path_steps(path)
+            flaw = place_flaw(path_steps(path))
         except RefusedError as error:
             raise UsageError(f"--show {path}: {error.reason}; accepted: {error.accepted}") from error
+        if flaw is not None:
+            raise UsageError(f"--show {path}: {flaw.reason}; accepted: {flaw.accepted}")
     return tuple(dict.fromkeys(paths))
 
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 from actors.kernel.units import PS_PER_S
 from emu.measure.summary.summary import Expectation as Verdict
+from emu.measure.summary.summary import Fabric, Part, Summary
 from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import Reading
@@ -158,6 +160,13 @@ LARGE_BPS: Final = 10**9
 """From here on four digits of a rate are enough to see by how much it misses."""
 
 
+class Flaw(NamedTuple):
+    """What is wrong with an expectation before anything runs, and what would be accepted."""
+
+    reason: str
+    accepted: str
+
+
 class _Unmet(NamedTuple):
     """Why a bound cannot be compared, or does not hold."""
 
@@ -227,6 +236,89 @@ def _look_up(steps: tuple[str | int, ...], summary: Mapping[str, Any]) -> Bound 
     if not isinstance(here, (bool, int, float, str)):
         return _Unmet(f"{shown_location(steps)} is not a single value")
     return here
+
+
+def place_flaw(steps: tuple[str | int, ...]) -> Flaw | None:
+    """Why no run's summary has a single value at this path: by its schema alone. None if some may."""
+    found = _leaf(steps)
+    return found if isinstance(found, Flaw) else None
+
+
+def bound_flaw(expectation: Expectation) -> Flaw | None:
+    """Why what the path leads to cannot be compared with this bound, whatever comes out."""
+    steps = path_steps(expectation.value)
+    leaf = _leaf(steps)
+    if isinstance(leaf, Flaw):
+        return None
+    bounds = expectation.between or (getattr(expectation, expectation.comparison),)
+    kinds = set(_alternatives(leaf))
+    choices = get_args(leaf) if get_origin(leaf) is Literal else ()
+    for bound in bounds:
+        if choices and expectation.comparison == "equals" and bound not in choices:
+            hint = did_you_mean(str(bound), choices)
+            return Flaw(f"{expectation.value} is never {bound!r}{hint}", listed(choices))
+        if kinds <= {int, float} and isinstance(bound, str):
+            wanted = _in_unit(bound, _unit(steps))
+            if isinstance(wanted, _Unmet):
+                return Flaw(wanted.reason, _ACCEPTED.get(_unit(steps), "a number"))
+        if kinds == {str} and not choices and not isinstance(bound, str):
+            return Flaw(f"the value is a text, and {bound!r} is none", "a text")
+    return None
+
+
+_ACCEPTED: Final = {
+    "time": 'a time, like "5us"',
+    "time_s": 'a time, like "5us"',
+    "size": 'a size, like "4KiB"',
+    "rate": 'a rate, like "50Gbps"',
+}
+
+
+def _leaf(steps: tuple[str | int, ...]) -> Any:
+    """The type of the value at a path, as the summary's models have it, or the flaw of the path."""
+    here: Any = Summary
+    if steps[0] not in _fields(Summary) and steps[0] in _fields(Fabric):
+        here = Fabric
+    for depth, step in enumerate(steps):
+        where = shown_location(steps[:depth]) or "the summary"
+        below = _fields(here)
+        if isinstance(step, int):
+            if get_origin(here) is not list:
+                return Flaw(f"{where} is not a list", "a key" if below else "nothing after it")
+            here = get_args(here)[0]
+        elif get_origin(here) is dict:
+            here = get_args(here)[1]
+        elif step in below:
+            here = below[step]
+        elif below:
+            known = [*below, *_fields(Fabric)] if depth == 0 else list(below)
+            return Flaw(f"there is no {step!r} in {where}{did_you_mean(step, known)}", listed(below, 24))
+        else:
+            is_list = get_origin(here) is list
+            accepted = f"an index, like {where}[0]" if is_list else "nothing after it"
+            return Flaw(f"{where} is not a mapping, so there is no {step!r} in it", accepted)
+        here = _present(here)
+    if _fields(here) or get_origin(here) in (list, dict):
+        accepted = f"with a key after it: {listed(_fields(here), 24)}" if _fields(here) else "an item of it"
+        return Flaw(f"{shown_location(steps)} is not a single value", accepted)
+    return here
+
+
+def _fields(kind: Any) -> dict[str, Any]:
+    """The keys of a part of the summary with their types; none for anything else."""
+    if not (isinstance(kind, type) and issubclass(kind, Part)):
+        return {}
+    return {field.serialization_alias or name: field.annotation for name, field in kind.model_fields.items()}
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _present(kind: Any) -> Any:
+    """A type without its null."""
+    rest = [one for one in _alternatives(kind) if one is not type(None)]
+    return rest[0] if len(rest) == 1 else kind
 
 
 def _unit(steps: tuple[str | int, ...]) -> str:
