@@ -28,6 +28,7 @@ from emu.diagnose import diagnosed
 from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import Sample
+from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleSpool, sample_before
@@ -343,7 +344,8 @@ class _Record(Observer):
 def _begin(directory: RunDirectory, prepared: Prepared) -> None:
     """The effective scenario, and a journal that begins with what breaks."""
     scenario = prepared.scenario
-    directory.begin(effective(scenario), prepared.topology, scenario=scenario.name, seed=scenario.seed)
+    facts = {"scenario": scenario.name, "seed": scenario.seed, "digest_kind": KIND}
+    directory.begin(effective(scenario), prepared.topology, **facts)
     entries: list[tuple[str, int, dict[str, Any]]] = []
     for one in sorted(prepared.resolved.faults, key=lambda fault: fault.begin_ps):
         facts = {"fault": one.entry, "what": one.kind, "target": one.target, "until_ps": one.end_ps or None}

@@ -23,7 +23,7 @@ from emu.diagnosis.causes import diagnose, undecided
 from emu.diagnosis.view import Moves, View, alarmed
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
-from emu.measure.run_directory.comparison import load_run
+from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
@@ -33,7 +33,7 @@ from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome, RunOptions
 from emu.runtime.run import run_scenario
 from emu.scenario.faults.link_faults import Miscabling
-from emu.scenario.load import load
+from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 
@@ -148,12 +148,12 @@ def diagnose_directory(
 
 def _view_of(path: Path) -> tuple[View, Summary]:
     """What an operator sees of the run in a directory, and its summary."""
-    summary = load_run(path).summary
+    summary = load_summary(path)
     for name in ("scenario.yaml", "shown.jsonl", "samples.jsonl"):
         if not (path / name).is_file():
             accepted = "accepted: the directory of a run that `emu run` brought to its end"
             raise UsageError(f"{path / name}: not found; {accepted}")
-    intended = as_intended(load(path / "scenario.yaml").scenario)
+    intended = as_intended(load_recorded(path / "scenario.yaml").scenario)
     topology = build_topology(intended)
     plans = job_plans(blueprint_of(intended, topology).plan, topology)
     moves = Moves()

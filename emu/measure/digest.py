@@ -20,7 +20,9 @@ from typing import Final
 
 from emu.measure.collected import DeviceRecord
 
-FORMAT: Final = b"emu digest 2\n"
+KIND: Final = 2
+"""Which way of hashing this is; a run directory says so, and digests of two kinds are never compared."""
+FORMAT: Final = b"emu digest %d\n" % KIND
 """Hashed first, so that another way of hashing never looks like another answer."""
 
 

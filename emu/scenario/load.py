@@ -35,6 +35,7 @@ from emu.scenario.variants import choose
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
 from emu.spelling import shown
+from emu.upgrade.scenarios import upgraded_scenario
 
 
 class Source:
@@ -87,6 +88,17 @@ def load(path: str | Path, overrides: Iterable[Override] = (), variant: str = ""
         return load_text(decode(raw, file), file, Path(), overrides, variant)
     found = Path(path)
     return load_text(decode(read_file(found), str(path)), str(path), found.parent, overrides, variant)
+
+
+def load_recorded(path: Path) -> Loaded:
+    """The effective scenario of a run directory, as `load`; one of an earlier release in today's spelling."""
+    try:
+        return load(path)
+    except ScenarioError:
+        upgraded = upgraded_scenario(decode(read_file(path), str(path)))
+        if not upgraded.changes:
+            raise
+        return load_text(upgraded.text, str(path), path.parent)
 
 
 def load_text(

@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 
 RELEASE: Final = "0.1.0"
 """The release whose names are on the left."""
+EARLIER_KIND: Final = 1
+"""Of its digests: run directories of that release do not say which kind they have."""
 
 
 class Key(NamedTuple):

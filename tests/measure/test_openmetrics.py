@@ -84,7 +84,7 @@ def test_prometheus_answers_with_what_was_counted_at_a_virtual_time(
     server = Prometheus(tmp_path / "none.yml", tmp_path / "data", "--storage.tsdb.retention.time=100y")
     try:
         reader = SampleReader(run / "samples.jsonl")
-        names = dict(read_digests(run / "digests.jsonl")[0])
+        names = dict(read_digests(run / "digests.jsonl").devices)
         samples = list(reader)
         for sample in (samples[len(samples) // 2], samples[-1]):
             # One us of the run is one second from the beginning of 2000.

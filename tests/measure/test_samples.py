@@ -69,7 +69,8 @@ def test_digests_read_back(tmp_path: Path) -> None:
         writer.text(at_ps, {4: mixes, 9: (2**62 - 1,)}) for at_ps, mixes in ((100, (7,)), (200, (7, 0, 8)))
     ]
     path.write_text(digest_header([(4, "rtsw-0"), (9, "nic-0-0")]) + "".join(lines))
-    devices, points = read_digests(path)
+    kind, devices, points = read_digests(path)
+    assert kind == 2
     assert devices == [(4, "rtsw-0"), (9, "nic-0-0")]
     assert points == [Mixes(100, {(4, 0): 7, (9, 0): 2**62 - 1}), Mixes(200, {(4, 2): 8})]
 
@@ -80,7 +81,7 @@ def test_mixes_go_on_behind_a_line_that_was_written_before() -> None:
     assert writer.text(300, {4: (7, 0, 9)}) == '{"virtual_ps":300,"mixed":{"4":[2,9]}}\n'
 
 
-@pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n", '{"devices":[]}\n{"x":1}\n'])
+@pytest.mark.parametrize("text", ["", "{}\n", "nonsense\n", '{"digest_kind":2,"devices":[]}\n{"x":1}\n'])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "digests.jsonl"
     path.write_text(text)

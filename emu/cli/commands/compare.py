@@ -8,7 +8,13 @@ from pathlib import Path
 import click
 
 from emu.measure.figures import aligned
-from emu.measure.run_directory.comparison import load_run, main_numbers, parting, parting_lines
+from emu.measure.run_directory.comparison import (
+    check_comparable,
+    load_run,
+    main_numbers,
+    parting,
+    parting_lines,
+)
 
 PARTED_STATUS = 1
 
@@ -27,7 +33,7 @@ def command(one: Path, other: Path, as_json: bool) -> int:
     numbers = main_numbers(first.summary, second.summary)
     if as_json:
         told = {
-            "same": found is None,
+            "same": found is None if first.digest_kind == second.digest_kind else None,
             "digests": [first.summary.digest, second.summary.digest],
             "parting": None if found is None else found._asdict(),
             "numbers": {row.name: [row.one, row.other] for row in numbers},
@@ -44,4 +50,5 @@ def command(one: Path, other: Path, as_json: bool) -> int:
         click.echo()
         for line in aligned(rows, indent=""):
             click.echo(line)
+    check_comparable(first, second)
     return 0 if found is None else PARTED_STATUS

@@ -48,7 +48,7 @@ def command(form: str, run: Path, out: Path | None, start: int, stretch: int) ->
     for file in (samples_file, digests_file):
         if not file.is_file():
             raise UsageError(f"{file}: not found; accepted: the directory of a run that `emu run` wrote")
-    names = dict(read_digests(digests_file)[0])
+    names = dict(read_digests(digests_file).devices)
     reader = SampleReader(samples_file)
     lines = openmetrics(names, reader.series, reader, start_s=start, stretch=stretch)
     if out is None:

@@ -11,9 +11,12 @@ from emu.api import as_loaded, prepare, run_prepared
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
+from emu.errors import UsageError
+from emu.measure.digest import KIND
 from emu.measure.run_directory.journal import recorded
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import RunOptions
+from emu.upgrade.renames import RELEASE
 
 PARTED_STATUS = 1
 
@@ -31,6 +34,11 @@ def command(run: Path, where: RunOptions, out: Path | None, force: bool, quiet: 
     `emu run`.
     """
     before = recorded(run)
+    if before.digest and before.digest_kind != KIND:
+        raise UsageError(
+            f"{run}: its digest is that of emu {RELEASE}, another kind: emu {RELEASE} replays it; "
+            f"`emu run {run}/scenario.yaml` runs it once more"
+        )
     options = replace(where, end_ps=before.end_ps)
     prepared = prepare(as_loaded(before.scenario))
     changes = "1 change" if before.changes == 1 else f"{before.changes} changes"

@@ -21,9 +21,11 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import UsageError
+from emu.measure.digest import KIND
 from emu.measure.figures import about_rate, about_size, about_time
-from emu.measure.run_directory.samples import Mixes, read_digests
+from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.measure.summary.summary import Job, Summary
+from emu.upgrade.renames import RELEASE
 
 MOST_SCENARIO_LINES: Final = 12
 
@@ -37,6 +39,7 @@ class Run:
     devices: tuple[tuple[int, str], ...] = ()
     points: tuple[Mixes, ...] = ()
     scenario_text: str = ""
+    digest_kind: int = KIND
 
 
 class Parting(NamedTuple):
@@ -53,11 +56,11 @@ class Parting(NamedTuple):
     """The first at which one does not; None if the samples end before."""
 
 
-def load_run(path: Path) -> Run:
-    """A run directory, or a `summary.json` alone. UsageError if it is neither."""
+def load_summary(path: Path) -> Summary:
+    """The summary of a run directory, or of a `summary.json` alone. UsageError if it is neither."""
     file = path / "summary.json" if path.is_dir() else path
     try:
-        summary = Summary.model_validate(json.loads(file.read_text("utf-8")))
+        return Summary.model_validate(json.loads(file.read_text("utf-8")))
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}; accepted: a run directory or its summary.json"
@@ -65,10 +68,27 @@ def load_run(path: Path) -> Run:
     except (ValueError, ValidationError) as error:
         where = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise UsageError(f"{file}: not the summary of a run ({where})") from error
-    digests, scenario = file.parent / "digests.jsonl", file.parent / "scenario.yaml"
-    devices, points = read_digests(digests) if path.is_dir() and digests.exists() else ([], [])
-    text = scenario.read_text("utf-8") if path.is_dir() and scenario.exists() else ""
-    return Run(path, summary, tuple(devices), tuple(points), text)
+
+
+def load_run(path: Path) -> Run:
+    """A run directory, or a `summary.json` alone. UsageError if it is neither."""
+    summary = load_summary(path)
+    if not path.is_dir():
+        return Run(path, summary)
+    digests, scenario = path / "digests.jsonl", path / "scenario.yaml"
+    kind, devices, points = read_digests(digests) if digests.exists() else Digests(KIND, [], [])
+    text = scenario.read_text("utf-8") if scenario.exists() else ""
+    return Run(path, summary, tuple(devices), tuple(points), text, kind)
+
+
+def check_comparable(one: Run, other: Run) -> None:
+    """Raises UsageError for runs whose digests are of two kinds, which differ whatever the runs did."""
+    if one.digest_kind != other.digest_kind:
+        earlier = min((one, other), key=lambda run: run.digest_kind)
+        raise UsageError(
+            f"{earlier.path}: its digest is that of emu {RELEASE}, another kind: whether the answers are the "
+            f"same is known once both are run by one version"
+        )
 
 
 def parting(one: Run, other: Run) -> Parting | None:
@@ -194,7 +214,8 @@ def parting_lines(one: Run, other: Run) -> list[str]:
     found = parting(one, other)
     if found is None:
         return [f"same answer: digest {one.summary.digest}"]
-    lines = ["the runs part"]
+    one_kind = one.digest_kind == other.digest_kind
+    lines = ["the runs part" if one_kind else "digests of two kinds, which are not compared"]
     lines += [
         f"  {run.path}: digest {run.summary.digest or 'none, the run is partial'}" for run in (one, other)
     ]
@@ -205,6 +226,8 @@ def parting_lines(one: Run, other: Run) -> list[str]:
         lines += [f"  {line}" for line in shown]
         if len(difference) > len(shown):
             lines.append(f"  and {len(difference) - len(shown)} more lines")
+    if not one_kind:
+        return lines
     if found.device is not None and found.at_ps is not None:
         others = f", and {found.others} more devices" if found.others else ""
         where = found.device if found.port is None else f"{found.device} port {found.port}"
@@ -212,6 +235,8 @@ def parting_lines(one: Run, other: Run) -> list[str]:
             f"first to differ: {where}, between the sync points {about_time(found.after_ps)} and "
             f"{about_time(found.at_ps)}{others}"
         )
+    elif one.digest_kind != KIND:
+        lines.append(f"where they part cannot be said: emu {RELEASE} wrote them, and reads their digests")
     elif not one.points or not other.points:
         lines.append("where they part cannot be said: no mixes (digests.jsonl) of both runs")
     elif one.devices != other.devices:

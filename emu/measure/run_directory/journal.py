@@ -19,8 +19,9 @@ from typing import Any
 from actors.kernel.event import NEVER_PS
 from emu.errors import UsageError
 from emu.scenario.live_changes import changed
-from emu.scenario.load import load
+from emu.scenario.load import load_recorded
 from emu.scenario.schema import Scenario
+from emu.upgrade.renames import EARLIER_KIND
 
 ACCEPTED = "accepted: the directory of a run that `emu run` or `emu up` wrote"
 
@@ -38,6 +39,8 @@ class Recorded:
     occurrences of its faults are counted up to there."""
     digest: str
     """Empty if it did not come to its end."""
+    digest_kind: int
+    """Which kind of digest it is (`emu.measure.digest`)."""
 
 
 def recorded(directory: Path) -> Recorded:
@@ -46,14 +49,16 @@ def recorded(directory: Path) -> Recorded:
     path = directory / "scenario.yaml"
     if not path.is_file():
         raise UsageError(f"{path}: not found; {ACCEPTED}")
-    scenario = load(path).scenario
+    scenario = load_recorded(path).scenario
     changes = [entry for entry in entries if entry["kind"] == "change"]
     for entry in changes:
         scenario = changed(scenario, entry["change"], int(entry["virtual_ps"]))
     ends = [entry for entry in entries if entry["kind"] == "end"]
     digest = str(ends[-1].get("digest", "")) if ends else ""
     end_ps = int(ends[-1]["virtual_ps"]) if digest and scenario.run.repeat else int(NEVER_PS)
-    return Recorded(scenario, len(changes), end_ps, digest)
+    begun = next((entry for entry in entries if entry["kind"] == "begin"), {})
+    kind = int(begun.get("digest_kind", EARLIER_KIND))
+    return Recorded(scenario, len(changes), end_ps, digest, kind)
 
 
 def _entries(directory: Path) -> list[dict[str, Any]]:

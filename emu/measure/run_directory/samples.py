@@ -28,6 +28,8 @@ from typing import Any, NamedTuple
 from actors.kernel.device import Series
 from emu.errors import UsageError
 from emu.measure.collected import Sample
+from emu.measure.digest import KIND
+from emu.upgrade.renames import COUNTERS, EARLIER_KIND
 
 
 def line(record: Mapping[str, Any]) -> str:
@@ -127,7 +129,10 @@ class SampleReader:
             header = record if "layouts" in record else header
         if not header:
             raise UsageError(f"{path}: does not say what was counted: the run broke off")
-        layouts = [[Series(*one) for one in layout] for layout in header["layouts"]]
+        layouts = [
+            [Series(COUNTERS.get(metric, metric), *place) for metric, *place in layout]
+            for layout in header["layouts"]
+        ]
         self.series: dict[int, list[Series]] = {
             int(number): layouts[layout] for number, layout in header["devices"].items()
         }
@@ -179,7 +184,7 @@ class Mixes(NamedTuple):
 
 def digest_header(devices: Iterable[tuple[int, str]]) -> str:
     """The first line of `digests.jsonl`: the numbers and names whose mixes follow."""
-    return line({"devices": [[number, name] for number, name in devices]})
+    return line({"digest_kind": KIND, "devices": [[number, name] for number, name in devices]})
 
 
 class MixWriter(ChangeWriter):
@@ -190,17 +195,27 @@ class MixWriter(ChangeWriter):
         return line({"virtual_ps": virtual_ps, "mixed": self.changes(mixes)})
 
 
-def read_digests(path: Path) -> tuple[list[tuple[int, str]], list[Mixes]]:
+class Digests(NamedTuple):
+    """What `digests.jsonl` says. Of an earlier `kind` of digest than ours there are no points."""
+
+    kind: int
+    devices: list[tuple[int, str]]
+    points: list[Mixes]
+
+
+def read_digests(path: Path) -> Digests:
     """Devices and sync points of `digests.jsonl`. UsageError if it is not such a file."""
+    points: list[Mixes] = []
     try:
         with path.open(encoding="ascii") as lines:
-            devices = [(int(number), str(name)) for number, name in json.loads(lines.readline())["devices"]]
-            points = [
-                Mixes(record["virtual_ps"], _by_place(record["mixed"])) for record in map(json.loads, lines)
-            ]
+            header = json.loads(lines.readline())
+            kind = int(header.get("digest_kind", EARLIER_KIND))
+            devices = [(int(number), str(name)) for number, name in header["devices"]]
+            if kind == KIND:
+                points = [Mixes(one["virtual_ps"], _by_place(one["mixed"])) for one in map(json.loads, lines)]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{path}: not the digests of a run: {error}") from error
-    return devices, points
+    return Digests(kind, devices, points)
 
 
 def _by_place(mixed: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
