@@ -8,6 +8,7 @@ directories, which are records, are left alone.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from enum import StrEnum
@@ -22,6 +23,7 @@ from emu.upgrade.scenarios import keys_of, root_of, upgraded_scenario
 
 SUFFIXES: Final = (".yaml", ".yml", ".json", ".py", ".rules", ".promql")
 MOST_BYTES: Final = 16 * 2**20
+_IMPORTS: Final = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(ROOTS)})\b", re.MULTILINE)
 _MARK: Final = "\ufeff"
 
 
@@ -89,7 +91,7 @@ _UPGRADES: Final = {
 def kind_of(path: Path, text: str) -> What:
     """What a file is, by its name and content."""
     if path.suffix == ".py":
-        return What.PYTHON if any(f"{root}." in text for root in ROOTS) else What.OTHER
+        return What.PYTHON if re.search(_IMPORTS, text) else What.OTHER
     if path.suffix in (".yaml", ".yml") and "topology" in keys_of(root_of(text)):
         return What.SCENARIO
     return What.PROMQL if "emu_" in text else What.OTHER

@@ -18,6 +18,9 @@ from emu.upgrade.edits import Edit, Note, Upgraded, made
 
 ROOTS: Final = ("emu", "actors")
 _DEFINED: Final = re.compile(r"^(?:(?:class|def|async def) (\w+)|([A-Za-z]\w*)(?:: .+?)? = )", re.MULTILINE)
+_FIELDS: Final = re.compile(
+    rf"(?<=\.fabric\.)({'|'.join(old.removeprefix('fabric.') for old in renames.FIELDS)})(?!\w)"
+)
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 
 
@@ -107,6 +110,9 @@ def upgraded_source(text: str) -> Upgraded:
                     edits.append(done)
                 else:
                     left.append(done)
+    for found in _FIELDS.finditer(text):
+        new = renames.FIELDS[f"fabric.{found[0]}"].removeprefix("fabric.")
+        edits.append(Edit(found.start(), found.end(), new, found[0], new))
     return made(text, edits, left)
 
 

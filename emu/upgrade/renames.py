@@ -79,8 +79,19 @@ COUNTERS: Final[dict[str, str]] = {
 }
 """As devices and the samples of a run directory have them."""
 
-FIELDS: Final[dict[str, str]] = {}
-"""Of the summary, as `expect` names them."""
+FIELDS: Final[dict[str, str]] = {
+    "fabric.pause_frames": "fabric.pfc_transmit_xoff_frames",
+    "fabric.resume_frames": "fabric.pfc_transmit_xon_frames",
+    "fabric.pause_ps": "fabric.pfc_paused_ps",
+    "fabric.ecn_marks": "fabric.queue_marked_frames",
+    "fabric.retransmissions": "fabric.nic_retransmitted_frames",
+    "fabric.out_of_sequence": "fabric.nic_out_of_sequence",
+    "fabric.ack_timeouts": "fabric.nic_local_ack_timeout_err",
+    "fabric.rnr_naks": "fabric.nic_rnr_nak_retry_err",
+    "fabric.peak_buffer_bytes": "fabric.buffer_peak_bytes",
+    "fabric.peak_buffer_switch": "fabric.buffer_peak_switch",
+}
+"""Of the summary, as `expect` and Python name them; all of them are in its section `fabric`."""
 
 MODULES: Final[dict[str, str]] = dict(
     line.split()

@@ -45,8 +45,8 @@ def test_incast_ends_when_independent_simulators_say_and_loses_nothing() -> None
     assert 5_431 * 0.99 <= end_us <= 5_464 * 1.01
     assert [flow.status for flow in flows] == ["success"] * 16
     assert result.summary.drops.total == 0
-    assert result.summary.fabric.retransmissions == 0
-    assert result.summary.fabric.pause_frames > 0
+    assert result.summary.fabric.nic_retransmitted_frames == 0
+    assert result.summary.fabric.pfc_transmit_xoff_frames > 0
 
 
 def test_pauses_are_sent_exactly_where_an_ingress_share_exceeds_xoff() -> None:
@@ -82,8 +82,8 @@ def test_without_pfc_a_small_buffer_drops_and_every_byte_arrives() -> None:
     result = run(64, incast, switch=switch, transport={"ack_every": 1, "timeout": 6})
     summary = result.summary
     assert summary.drops.congestion == summary.drops.by_reason["no_shared_room"] > 0
-    assert summary.fabric.pause_frames == 0
-    assert summary.fabric.retransmissions >= summary.drops.total
+    assert summary.fabric.pfc_transmit_xoff_frames == 0
+    assert summary.fabric.nic_retransmitted_frames >= summary.drops.total
     flows = summary.jobs["job"].flows
     assert [(flow.status, flow.bytes) for flow in flows] == [("success", 1 << 20)] * 16
     assert sum(counters(result, "nic_delivered_bytes").values()) == 16 << 20

@@ -135,7 +135,7 @@ def test_the_mean_is_over_the_seeds_of_each_combination() -> None:
 
 def test_values_are_shown_in_the_unit_of_their_name() -> None:
     assert shown_value("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
-    assert shown_value("fabric.peak_buffer_bytes", 2048) == "2KiB"
+    assert shown_value("fabric.buffer_peak_bytes", 2048) == "2KiB"
     assert shown_value("jobs.a.status", "success") == "success"
     assert shown_value("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"
     assert shown_value("faults[0].happened", True) == "true"

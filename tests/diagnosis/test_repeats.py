@@ -68,7 +68,7 @@ def test_what_counts_up_in_every_round_is_no_harm(tmp_path: Path) -> None:
     incast = [{"name": "train", "workload": INCAST}]
     fault = {"kind": "gpu_slow", "target": "gpu-0-0", "factor": 2, "at": "0s"}
     summary = run_of(fault, **(AGAIN | {"switch": lossy, "jobs": incast}))
-    assert summary.fabric.out_of_sequence > 20
+    assert summary.fabric.nic_out_of_sequence > 20
     assert named(summary.diagnosis) == []
 
 

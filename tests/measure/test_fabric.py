@@ -27,7 +27,7 @@ def test_each_direction_of_a_link_is_what_its_sender_counted() -> None:
     assert (up.data_bytes, up.wire_bytes, up.utilisation) == (1_200_000, 1_250_000, 0.1)
     assert (up.paused, up.paused_ps) == (0.25, 250_000_000)
     assert (down.wire_bytes, down.utilisation, down.paused_ps) == (0, 0.0, 0)
-    assert found.pause_ps == 350_000_000
+    assert found.pfc_paused_ps == 350_000_000
 
 
 def test_every_fabric_link_is_listed_in_both_directions_and_no_host_link() -> None:
@@ -104,7 +104,7 @@ def test_peak_buffer_names_its_switch() -> None:
         record(topology, "rtsw-1", [("buffer_peak_bytes", -1, -1, "", 900)]),
     ]
     found = fabric_of(topology, Counts(records), MS_PS)
-    assert (found.peak_buffer_bytes, found.peak_buffer_switch) == (900, "rtsw-1")
+    assert (found.buffer_peak_bytes, found.buffer_peak_switch) == (900, "rtsw-1")
 
 
 LOST = Series("port_dropped_frames", 2, -1, "link_down")

@@ -18,6 +18,7 @@ from emu.measure.series.metrics import (
     markdown,
     seconds,
 )
+from emu.measure.summary.summary import Fabric
 from emu.measure.tables.tables import ports_csv
 from tests.measure import handmade
 
@@ -54,6 +55,15 @@ def test_a_counter_has_one_name_in_ports_csv_and_in_prometheus() -> None:
     header = ports_csv(handmade.fabric(), []).splitlines()[0].split(",")[6:]
     assert {re.sub("_ps$", "_seconds", column) for column in header} == in_prometheus
     assert len(header) > 30
+
+
+def test_a_sum_over_the_fabric_has_the_name_of_its_counter() -> None:
+    """What `expect` calls a number of the summary is what devices count."""
+    sums = {"pfc_transmit_xoff_frames", "pfc_transmit_xon_frames", "pfc_paused_ps", "queue_marked_frames"}
+    sums |= {name for name in Fabric.model_fields if name.startswith("nic_")} | {"buffer_peak_bytes"}
+    assert len(sums) == 9
+    assert sums <= set(METRIC_OF)
+    assert sums <= set(Fabric.model_fields)
 
 
 def test_devices_and_diagnosis_know_no_other_name() -> None:

@@ -170,7 +170,7 @@ def test_closing_lines_have_a_line_for_each_story() -> None:
     one = summary(
         records,
         [all_reduce_plan()],
-        expect=[{"value": "drops.total", "equals": 0}, {"value": "pause_frames", "at_least": 1}],
+        expect=[{"value": "drops.total", "equals": 0}, {"value": "pfc_transmit_xoff_frames", "at_least": 1}],
     )
     text = "\n".join(closing_lines(one))
     assert "busiest links" in text
@@ -178,5 +178,5 @@ def test_closing_lines_have_a_line_for_each_story() -> None:
     assert "rtsw-0 2.00 (1 of 2 idle)" in text
     assert "never fired: switch.pfc" in text
     assert "PASS drops.total equals 0: is 0" in text
-    assert "FAIL pause_frames at_least 1: 0 is less than 1" in text
+    assert "FAIL pfc_transmit_xoff_frames at_least 1: 0 is less than 1" in text
     assert text.endswith("digest " + "d" * 64)

@@ -41,7 +41,7 @@ def test_summary_is_read_back_as_it_was() -> None:
         ("faults[0].frames_lost", {"at_least": 1}, True),
         ("jobs.bench.collectives[-1].busbw", {"at_least": "100Gbps"}, True),
         ("jobs.bench.collectives[-1].busbw", {"at_least": "200Gbps"}, False),
-        ("pause_frames", {"at_most": 0}, True),
+        ("pfc_transmit_xoff_frames", {"at_most": 0}, True),
         ("virtual_ps", {"between": ["1us", "2ms"]}, True),
     ],
 )

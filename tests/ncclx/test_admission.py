@@ -34,14 +34,14 @@ def test_below_the_smallest_xoff_nothing_is_ever_paused() -> None:
     under_way = SENDERS * SLOTS * 12 * 1024
     # With all of it in one pool, XOFF is alpha (1/8) of the rest.
     assert under_way < (POOL_BYTES - under_way) // 8
-    assert ran("gated").fabric.pause_frames == 0
+    assert ran("gated").fabric.pfc_transmit_xoff_frames == 0
     assert ran("gated").drops.total == 0
 
 
 def test_twice_past_xoff_pauses_appear() -> None:
     under_way = SENDERS * SLOTS * 32 * 1024
     assert under_way > 2 * (POOL_BYTES - under_way) // 8
-    assert ran("gated", "128KiB").fabric.pause_frames > 0
+    assert ran("gated", "128KiB").fabric.pfc_transmit_xoff_frames > 0
     assert "rtsw-0" in pausing(ran("gated", "128KiB"))
 
 

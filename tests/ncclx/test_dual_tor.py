@@ -48,7 +48,7 @@ def busbw(summary: Summary) -> int:
 def test_nobody_times_out_when_a_port_is_lost(policy: str, lost_at: str) -> None:
     summary = dual(policy, lost_at)
     assert summary.jobs["train"].status == "success"
-    assert summary.fabric.ack_timeouts == 0
+    assert summary.fabric.nic_local_ack_timeout_err == 0
 
 
 @needs_speed
@@ -89,7 +89,7 @@ def test_with_one_port_a_job_outlives_a_repair_within_timeout_times_retries(repa
     """4.096 us x 2**4 x (7 + 1) = 524 us after the loss at 20 us."""
     summary = single(repair)
     assert summary.jobs["train"].status == status
-    assert summary.fabric.ack_timeouts > 0
+    assert summary.fabric.nic_local_ack_timeout_err > 0
 
 
 def test_without_end_of_retries_a_job_stalls() -> None:

@@ -15,7 +15,12 @@ SUMMARY: dict[str, Any] = {
     "engine": {"wall_s": 1.5},
     "drops": {"congestion": 0, "total": 3},
     "faults": [{"frames_lost": 12, "until_ps": None}],
-    "fabric": {"pause_frames": 7, "drops": {"total": 4}, "peak_buffer_bytes": 65_536, "max_over_mean": 1.25},
+    "fabric": {
+        "pfc_transmit_xoff_frames": 7,
+        "drops": {"total": 4},
+        "buffer_peak_bytes": 65_536,
+        "max_over_mean": 1.25,
+    },
     "jobs": {
         "bench": {
             "status": "success",
@@ -41,7 +46,7 @@ def judged(value: str, **bound: Any) -> str:
         ("drops.congestion", {"equals": 0}),
         ("drops.total", {"equals": 3}),
         ("fabric.drops.total", {"equals": 4}),
-        ("pause_frames", {"at_least": 7, "at_most": None}),
+        ("pfc_transmit_xoff_frames", {"at_least": 7, "at_most": None}),
         ("faults[0].frames_lost", {"between": (12, 13)}),
         ("faults[-1].frames_lost", {"at_most": 12}),
         ("jobs.bench.collectives[-1].busbw", {"at_least": "180Gbps"}),
@@ -49,7 +54,7 @@ def judged(value: str, **bound: Any) -> str:
         ("jobs.bench.collectives[0].busbw", {"between": ("12.5GB/s", "0.1T")}),
         ("jobs.bench.collectives[0].bytes", {"equals": "1MiB"}),
         ("jobs.bench.status", {"equals": "success"}),
-        ("peak_buffer_bytes", {"at_most": "64KiB"}),
+        ("buffer_peak_bytes", {"at_most": "64KiB"}),
         ("virtual_ps", {"equals": "300us"}),
         ("engine.wall_s", {"at_most": "1500ms"}),
         ("engine.wall_s", {"at_least": 1.5}),
@@ -79,7 +84,7 @@ def test_what_holds_passes(value: str, bound: dict[str, Any]) -> None:
         ("drops.total", {"equals": "3us"}, "the value is a number without a unit, and 3us is a time"),
         ("virtual_ps", {"at_most": "1MB"}, "the value is a time, and 1MB is a size"),
         ("engine.wall_s", {"at_most": "1MB"}, "the value is a time, and 1MB is a size"),
-        ("peak_buffer_bytes", {"at_most": "1G"}, "the value is a size, and 1G is a rate"),
+        ("buffer_peak_bytes", {"at_most": "1G"}, "the value is a size, and 1G is a rate"),
         ("faults[0].until_ps", {"at_least": 0}, "faults[0].until_ps has no value in this run"),
         ("faults[1].frames_lost", {"equals": 0}, "faults has 1 item, none at [1]"),
         ("faults.frames_lost", {"equals": 0}, "faults is not a mapping, so there is no 'frames_lost' in it"),
@@ -161,8 +166,8 @@ expect:
             "there is no 'congestoin' in drops; did you mean 'congestion'?",
         ),
         (
-            "{value: pause_frmes, equals: 0}",
-            "there is no 'pause_frmes' in the summary; did you mean 'pause_frames'?",
+            "{value: pfc_transmit_xof_frames, equals: 0}",
+            "there is no 'pfc_transmit_xof_frames' in the summary; did you mean 'pfc_transmit_xoff_frames'?",
         ),
         (
             "{value: fabric.links.paused, equals: 0}",

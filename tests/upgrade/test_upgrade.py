@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from emu.cli.main import cli
 from emu.errors import ScenarioError
 from emu.measure.series.metrics import METRIC_OF, METRICS
+from emu.measure.summary.summary import Fabric
 from emu.scenario.load import load_text
 from emu.upgrade import renames
 from emu.upgrade.promql import upgraded_promql
@@ -26,6 +27,8 @@ jobs:
     workload: {kind: collective, op: all_reduce, sizes: [1MiB]}
 expect:
   - {value: drops.total, equals: 0}
+  - {value: "pause_frames", equals: 0}
+  - {value: fabric.peak_buffer_bytes, at_least: 1}   # the largest
   # the rate that nccl-tests would print
   - series: "emu_collective_bus_bandwidth_bytes"   # bits come out
     where: {comm_name: train}
@@ -35,6 +38,8 @@ expect:
 NEW = OLD.replace(
     "emu_collective_bus_bandwidth_bytes", "emu_collective_bus_bandwidth_bytes_per_second"
 ).replace("{ job: train }", "{ job_name: train }")
+NEW = NEW.replace("pause_frames", "pfc_transmit_xoff_frames")
+NEW = NEW.replace("peak_buffer_bytes", "buffer_peak_bytes")
 RULES = """\
 groups:
   - name: emu
@@ -58,6 +63,9 @@ from emu.api import Program
 
 class Mine(RoutingPolicy):
     knobs = RoutingSection
+
+    def marks(self, result):
+        return result.summary.fabric.ecn_marks
 '''
 
 
@@ -72,8 +80,12 @@ def test_a_scenario_of_the_release_upgrades_keeps_its_comments_and_then_validate
     file.write_text(OLD)
     status, told = upgrade(file)
     assert (status, file.read_text()) == (0, NEW)
-    assert told[0].startswith(f"{file}:11: emu_collective_bus_bandwidth_bytes -> ")
-    assert told[1] == f"{file}:14: job -> job_name"
+    assert told[:2] == [
+        f"{file}:10: pause_frames -> pfc_transmit_xoff_frames",
+        f"{file}:11: peak_buffer_bytes -> buffer_peak_bytes",
+    ]
+    assert told[2].startswith(f"{file}:13: emu_collective_bus_bandwidth_bytes -> ")
+    assert told[3] == f"{file}:16: job -> job_name"
     load_text(file.read_text())
 
 
@@ -121,7 +133,7 @@ def test_both_spellings_at_once_are_left_to_a_person() -> None:
     text = OLD.replace("{ job: train }", "{job: train, job_name: train}")
     upgraded = upgraded_scenario(text)
     assert "{job: train, job_name: train}" in upgraded.text
-    assert [note.line for note in upgraded.left] == [14]
+    assert [note.line for note in upgraded.left] == [16]
 
 
 def refused(text: str) -> list[str]:
@@ -131,14 +143,19 @@ def refused(text: str) -> list[str]:
 
 
 def test_old_spellings_are_refused_with_the_new_one_named() -> None:
-    series, label = refused(OLD)
+    pauses, peak, series, label = refused(OLD)
+    assert pauses.startswith(
+        "flapping.yaml:10: expect[1].value: 'pause_frames' is no place in the summary: 'pause_frames' of "
+        "emu 0.1.0 is 'pfc_transmit_xoff_frames' now"
+    )
+    assert "'peak_buffer_bytes' of emu 0.1.0 is 'buffer_peak_bytes' now" in peak
     assert series.startswith(
-        "flapping.yaml:11: expect[1].series: there is no series 'emu_collective_bus_bandwidth_bytes': "
+        "flapping.yaml:13: expect[3].series: there is no series 'emu_collective_bus_bandwidth_bytes': "
         "'emu_collective_bus_bandwidth_bytes' of emu 0.1.0 is "
         "'emu_collective_bus_bandwidth_bytes_per_second' now; `emu upgrade FILE` rewrites it"
     )
     assert label.startswith(
-        "flapping.yaml:14: expect[2].where.job: unknown key: 'job' of emu 0.1.0 is 'job_name' now; "
+        "flapping.yaml:16: expect[4].where.job: unknown key: 'job' of emu 0.1.0 is 'job_name' now; "
         "`emu upgrade FILE` rewrites it"
     )
 
@@ -210,6 +227,7 @@ def test_a_plug_in_imports_from_where_things_are_and_is_otherwise_as_it_was() ->
     assert [new for old, new in lines if old != new] == [
         "from actors.switch.routing.policy import RoutingPolicy  # what it derives from",
         *[line for line in upgraded.text.splitlines() if "emu.scenario" in line],
+        "        return result.summary.fabric.queue_marked_frames",
     ]
     names: dict[str, object] = {}
     exec(upgraded.text, names)
@@ -270,3 +288,6 @@ def test_every_row_of_the_table_leads_to_a_name_of_today() -> None:
     assert not set(renames.SERIES) & series
     assert set(renames.COUNTERS.values()) <= set(METRIC_OF)
     assert not set(renames.COUNTERS) & set(METRIC_OF)
+    fields = {f"fabric.{name}" for name in Fabric.model_fields}
+    assert set(renames.FIELDS.values()) <= fields
+    assert not set(renames.FIELDS) & fields

@@ -33,7 +33,7 @@ Loader = Callable[[list[Override]], Loaded]
 
 EXAMPLES: Final = """\b
 Examples:
-  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 --show fabric.pause_ps
+  emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 --show fabric.pfc_paused_ps
   emu sweep quickstart --local --set routing.policy=ecmp,e_ecmp --set ncclx.qps_per_connection=1,16
   emu sweep quickstart --workers 2 --set 'jobs[0].workload.sizes=[1MiB],[8MiB]' --seeds 5 --mean
 """
@@ -240,7 +240,7 @@ def _default_paths(summary: Summary) -> tuple[str, ...]:
         paths.append(f"jobs.{name}.end_ps")
         if job.collectives:
             paths.append(f"jobs.{name}.collectives[-1].busbw")
-    return (*paths, "drops.total", "fabric.pause_ps", "fabric.retransmissions")
+    return (*paths, "drops.total", "fabric.pfc_paused_ps", "fabric.nic_retransmitted_frames")
 
 
 def _loader(given: str, variant: str) -> Loader:

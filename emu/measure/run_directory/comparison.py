@@ -25,7 +25,7 @@ from emu.measure.digest import KIND
 from emu.measure.figures import about_rate, about_size, about_time
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.measure.summary.summary import Job, Summary
-from emu.upgrade.renames import RELEASE
+from emu.upgrade.renames import FIELDS, RELEASE
 
 MOST_SCENARIO_LINES: Final = 12
 
@@ -60,7 +60,7 @@ def load_summary(path: Path) -> Summary:
     """The summary of a run directory, or of a `summary.json` alone. UsageError if it is neither."""
     file = path / "summary.json" if path.is_dir() else path
     try:
-        return Summary.model_validate(json.loads(file.read_text("utf-8")))
+        return Summary.model_validate(_with_names_of_today(json.loads(file.read_text("utf-8"))))
     except OSError as error:
         raise UsageError(
             f"{file}: {error.strerror}; accepted: a run directory or its summary.json"
@@ -68,6 +68,15 @@ def load_summary(path: Path) -> Summary:
     except (ValueError, ValidationError) as error:
         where = error.errors()[0]["loc"] if isinstance(error, ValidationError) else error
         raise UsageError(f"{file}: not the summary of a run ({where})") from error
+
+
+def _with_names_of_today(summary: Any) -> Any:
+    """The plain summary of an earlier release under the names of this one."""
+    if not isinstance(summary, dict) or not isinstance(fabric := summary.get("fabric"), dict):
+        return summary
+    named = {f"fabric.{name}": value for name, value in fabric.items()}
+    renamed = {FIELDS.get(name, name).removeprefix("fabric."): value for name, value in named.items()}
+    return summary | {"fabric": renamed}
 
 
 def load_run(path: Path) -> Run:
@@ -181,10 +190,10 @@ def _of_run(summary: Summary) -> Iterator[tuple[str, float | None, Callable[[Any
     yield "virtual time", summary.virtual_ps, about_time
     yield "drops", fabric.drops.total, _plain
     yield "congestion drops", fabric.drops.congestion, _plain
-    yield "pause frames", fabric.pause_frames, _plain
-    yield "time paused", fabric.pause_ps, about_time
-    yield "retransmitted frames", fabric.retransmissions, _plain
-    yield "peak buffer", fabric.peak_buffer_bytes, about_size
+    yield "pause frames", fabric.pfc_transmit_xoff_frames, _plain
+    yield "time paused", fabric.pfc_paused_ps, about_time
+    yield "retransmitted frames", fabric.nic_retransmitted_frames, _plain
+    yield "peak buffer", fabric.buffer_peak_bytes, about_size
     worst = [row.max_over_mean for row in fabric.uplinks if row.max_over_mean is not None]
     yield "uplinks, worst max/mean", max(worst, default=None), _plain
     yield "events", engine.events, _plain

@@ -389,25 +389,25 @@ class Fabric(Part):
 
     drops: Drops
     """Frames dropped; also at the top level."""
-    pause_frames: int
+    pfc_transmit_xoff_frames: int
     """PFC frames sent that stop a priority, counted for each priority."""
-    resume_frames: int
+    pfc_transmit_xon_frames: int
     """PFC frames sent that resume a priority, counted for each priority."""
-    pause_ps: int
+    pfc_paused_ps: int
     """Time that ports were stopped, summed over ports and priorities."""
-    ecn_marks: int
+    queue_marked_frames: int
     """Frames marked by a switch."""
-    retransmissions: int
+    nic_retransmitted_frames: int
     """Data frames that NICs sent again."""
-    out_of_sequence: int
+    nic_out_of_sequence: int
     """Packets that arrived with another sequence number than the expected one."""
-    ack_timeouts: int
+    nic_local_ack_timeout_err: int
     """Times that an acknowledgement timer expired."""
-    rnr_naks: int
+    nic_rnr_nak_retry_err: int
     """Times that a requester waited because its responder had no receive posted."""
-    peak_buffer_bytes: int
+    buffer_peak_bytes: int
     """Largest use of a switch's shared buffer."""
-    peak_buffer_switch: str | None
+    buffer_peak_switch: str | None
     """Where."""
     links: list[Link]
     """Every fabric link, both directions, in the order of the topology."""

@@ -57,11 +57,15 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.credited and counts.total("port_transmit_wait_ps") == 0:
         reason = "no virtual lane ran out of credits"
         yield Unfired(feature="link.flow_control", reason=reason)
-    if scenario.switch.pfc.enabled and not scenario.credited and fabric.pause_frames == 0:
+    if scenario.switch.pfc.enabled and not scenario.credited and fabric.pfc_transmit_xoff_frames == 0:
         reason = "no ingress share passed XOFF, so no pause was sent"
         yield Unfired(feature="switch.pfc", reason=reason)
     pfc = scenario.switch.pfc
-    if pfc.enabled and not scenario.credited and fabric.pause_frames == fabric.drops.congestion == 0:
+    if (
+        pfc.enabled
+        and not scenario.credited
+        and fabric.pfc_transmit_xoff_frames == fabric.drops.congestion == 0
+    ):
         for knob in ("off", "one_way"):
             if getattr(pfc, knob):
                 reason = "nothing was paused, and nothing dropped for want of room"
@@ -69,7 +73,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
-    if scenario.switch.ecn.enabled and fabric.ecn_marks == 0:
+    if scenario.switch.ecn.enabled and fabric.queue_marked_frames == 0:
         reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)
     yield from _profiles(scenario, fabric, counts)
@@ -100,7 +104,7 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
         if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
             reason = "nothing of its priority groups had to wait"
             yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
-    if buffer.xoff_bytes is not None and fabric.pause_frames == fabric.drops.congestion == 0:
+    if buffer.xoff_bytes is not None and fabric.pfc_transmit_xoff_frames == fabric.drops.congestion == 0:
         yield Unfired(feature="switch.buffer.xoff", reason="no group held so much")
     if buffer.limited and fabric.drops.by_reason.get("egress_limit", 0) == 0:
         key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
@@ -114,7 +118,7 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
 def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     transport = scenario.transport
     default = TransportSection()
-    if fabric.ack_timeouts == 0 and transport.timeout_ps > 0:
+    if fabric.nic_local_ack_timeout_err == 0 and transport.timeout_ps > 0:
         for knob in ("timeout", "retry_count"):
             if getattr(transport, knob) != getattr(default, knob):
                 yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
@@ -122,7 +126,9 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
     if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_bond_failovers") == 0:
         yield Unfired(feature="nic.bond", reason="no queue pair had to leave its port")
-    if transport.recovery != default.recovery and not (fabric.out_of_sequence or fabric.retransmissions):
+    if transport.recovery != default.recovery and not (
+        fabric.nic_out_of_sequence or fabric.nic_retransmitted_frames
+    ):
         yield Unfired(feature="transport.recovery", reason="no packet was lost or overtaken")
     adaptive = transport.adaptive_retransmission
     if adaptive.enabled and transport.timeout_ps and counts.total("nic_roce_adp_retrans") == 0:
@@ -145,7 +151,7 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
     feature = "transport.congestion_control"
     if section.algorithm == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
         yield Unfired(feature=feature, reason="no CNP came to a sender")
-    elif section.algorithm not in ("none", "dcqcn") and fabric.peak_buffer_bytes == 0:
+    elif section.algorithm not in ("none", "dcqcn") and fabric.buffer_peak_bytes == 0:
         yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 

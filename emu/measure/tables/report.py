@@ -117,11 +117,12 @@ def fabric_line(fabric: Fabric) -> str:
     """One line of what went wrong or waited in the fabric."""
     drops = fabric.drops
     reasons = "".join(f"; {reason} {number}" for reason, number in drops.by_reason.items() if number)
-    where = f" on {fabric.peak_buffer_switch}" if fabric.peak_buffer_switch else ""
+    where = f" on {fabric.buffer_peak_switch}" if fabric.buffer_peak_switch else ""
     return (
         f"drops {drops.total} (congestion {drops.congestion}{reasons}), "
-        f"pause frames {fabric.pause_frames}, paused {about_time(fabric.pause_ps)}, "
-        f"retransmitted {fabric.retransmissions}, peak buffer {about_size(fabric.peak_buffer_bytes)}{where}"
+        f"pause frames {fabric.pfc_transmit_xoff_frames}, paused {about_time(fabric.pfc_paused_ps)}, "
+        f"retransmitted {fabric.nic_retransmitted_frames}, "
+        f"peak buffer {about_size(fabric.buffer_peak_bytes)}{where}"
     )
 
 
