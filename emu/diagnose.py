@@ -23,8 +23,8 @@ from emu.diagnosis.causes import diagnose, undecided
 from emu.diagnosis.view import Moves, View, alarmed
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
+from emu.measure.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.comparison import load_summary
-from emu.measure.run_directory.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs import job_rows

@@ -24,7 +24,8 @@ from actors.ncclx.script import UNLABELLED, ScriptPlan
 from actors.ncclx.wiring import Side, connect_groups, own_faults, schedules_of
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.errors import Problem, ScenarioError
-from emu.measure.summary.steps import TrainingFacts, facts_of, trace_facts
+from emu.measure.collected import TrainingFacts
+from emu.measure.summary.steps import facts_of, trace_facts
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section

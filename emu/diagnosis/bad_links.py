@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.device_state import SPEED
 from emu.measure.figures import about_rate, about_time, shown_time
-from emu.measure.run_directory.device_state import SPEED
 
 
 def found(view: View) -> Iterator[Finding]:

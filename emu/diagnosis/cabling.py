@@ -12,8 +12,8 @@ from typing import Final
 from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.device_state import ROUTE
 from emu.measure.figures import shown_time
-from emu.measure.run_directory.device_state import ROUTE
 
 CROWDED_PERMILLE: Final = 1250
 

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.figures import about_size, shown_time
-from emu.measure.run_directory.device_state import (
+from emu.measure.device_state import (
     ALPHA,
     CREDITS,
     DSCP,
@@ -24,6 +23,7 @@ from emu.measure.run_directory.device_state import (
     HEADROOM,
     PFC,
 )
+from emu.measure.figures import about_size, shown_time
 
 
 class Drift(NamedTuple):

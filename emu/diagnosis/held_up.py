@@ -14,7 +14,7 @@ from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.diagnosis.wait_chain import chain_of_waits
-from emu.measure.run_directory.device_state import WAITS
+from emu.measure.device_state import WAITS
 from emu.measure.summary.jobs import SUCCESS
 
 MOST_LINES: Final = 8

@@ -15,8 +15,8 @@ from actors.fabric.model import Role
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
+from emu.measure.device_state import BOOTED, PAIR_ERROR
 from emu.measure.figures import shown_time
-from emu.measure.run_directory.device_state import BOOTED, PAIR_ERROR
 
 MOST_SPANS = 3
 

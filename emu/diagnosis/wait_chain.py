@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role
 from actors.fabric.routing import routes
 from emu.diagnosis.view import View
-from emu.measure.run_directory.device_state import WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
+from emu.measure.device_state import WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
 
 MOST_PORTS: Final = 8
 """Ports of a chain that are told one by one."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.device import Series
+from actors.ncclx.script import REASONS
 from emu.measure.series.metrics import DROP_REASONS, METRIC_OF
-from emu.measure.summary.steps import TrainingFacts
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -120,6 +121,24 @@ class FlowPlan:
     size_bytes: int
     nic: int = -1
     messages: tuple[tuple[int, int], ...] = ()
+
+
+class TrainingFacts(NamedTuple):
+    """What the results need to know of a training job."""
+
+    steps: int
+    step_flops: Fraction
+    """Model FLOPs of a step of the whole job."""
+    peak_flops_per_s: int
+    bubble_ps: tuple[int, ...]
+    """By rank: (p - 1) / v times what a micro-batch takes it."""
+    bubble_ideal: float
+    cut: str
+    """E.g. "tp 2 x cp 1 x pp 2 x dp 2, tp innermost"."""
+    shrunk: str
+    """What is smaller than the model, with its factor; empty if nothing is."""
+    reasons: tuple[str, ...] = REASONS
+    """What a rank can wait for."""
 
 
 @dataclass(frozen=True, slots=True)

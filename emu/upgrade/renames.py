@@ -258,12 +258,12 @@ emu.measure.report emu.measure.tables.report
 emu.measure.results emu.measure.summary.results
 emu.measure.run_directory emu.measure.run_directory.run_directory
 emu.measure.samples emu.measure.run_directory.samples
-emu.measure.series emu.measure.series.readings
-emu.measure.series_verdict emu.measure.series.expectations
-emu.measure.shown emu.measure.run_directory.device_state
+emu.measure.series emu.measure.summary.readings
+emu.measure.series_verdict emu.measure.summary.expectations
+emu.measure.shown emu.measure.device_state
 emu.measure.slowdown_table emu.measure.tables.slowdown_table
 emu.measure.state_metrics emu.measure.series.state_metrics
-emu.measure.state_series emu.measure.series.state_changes
+emu.measure.state_series emu.measure.summary.state_changes
 emu.measure.summary emu.measure.summary.summary
 emu.measure.summary_diagnosis emu.measure.summary.diagnosis
 emu.measure.summary_init emu.measure.summary.init

@@ -13,7 +13,7 @@ from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SU
 from emu.diagnosis import bad_links, lost_links, pauses
 from emu.diagnosis.slow_jobs import slowdown_permille
 from emu.diagnosis.view import Moves, View
-from emu.measure.run_directory.device_state import PAIR_ERROR, Place, Shown
+from emu.measure.device_state import PAIR_ERROR, Place, Shown
 from tests.measure.handmade import all_reduce_plan, fabric, scenario, summary
 
 US = 10**6

@@ -7,8 +7,8 @@ import pytest
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.listing import job_plans
 from emu import api
-from emu.measure.series.readings import Record
-from emu.measure.series.state_changes import State, lines_of_state
+from emu.measure.summary.readings import Record
+from emu.measure.summary.state_changes import State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.faults.events import spans_of

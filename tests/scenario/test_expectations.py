@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from emu.scenario.expect.expect import Expectation, evaluate, path_steps
+from emu.measure.summary.verdict import evaluate
+from emu.scenario.expect.expect import Expectation, path_steps
 from emu.scenario.section import RefusedError
 from tests.scenario.scenarios import refusals
 

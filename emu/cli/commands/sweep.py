@@ -16,9 +16,10 @@ from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
+from emu.measure.summary.verdict import place_flaw, value_at
 from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect.expect import path_steps, place_flaw, value_at
+from emu.scenario.expect.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import Override, parse_override

@@ -5,7 +5,7 @@
     ports.csv flows.csv collectives.csv
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.run_directory.samples`)
-    shown.jsonl        what every device shows at the end (`emu.measure.run_directory.device_state`)
+    shown.jsonl        what every device shows at the end (`emu.measure.device_state`)
     parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
     snapshots/         what a run that broke off can go on from, written by the runtime
@@ -34,7 +34,7 @@ from typing import Any, Final, Self
 from actors.fabric.model import Topology
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
-from emu.measure.run_directory.device_state import shown_lines
+from emu.measure.device_state import shown_records
 from emu.measure.run_directory.samples import MixWriter, SampleWriter, digest_header, line, series_line
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.tables import collectives_csv, flows_csv, ports_csv
@@ -289,7 +289,7 @@ class RunDirectory:
         series = {record.number: record.series for record in records}
         self._append("samples.jsonl", series_line(series), ends=True)
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
-        write_whole(self.path / "shown.jsonl", "".join(shown_lines(topology, records)))
+        write_whole(self.path / "shown.jsonl", "".join(map(line, shown_records(topology, records))))
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))

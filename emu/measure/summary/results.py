@@ -13,15 +13,16 @@ from typing import Final
 
 from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
-from emu.measure.series.expectations import History, judge_series
-from emu.measure.series.state_changes import State
 from emu.measure.summary.blame import told
+from emu.measure.summary.expectations import History, judge_series
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows
 from emu.measure.summary.jobs import job_rows
+from emu.measure.summary.state_changes import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.unfired import idle_faults, never_fired
-from emu.scenario.expect.expect import Expectation, evaluate
+from emu.measure.summary.verdict import evaluate
+from emu.scenario.expect.expect import Expectation
 from emu.scenario.expect.series import SeriesExpectation
 from emu.scenario.faults.events import Fault
 from emu.scenario.schedule import Aims, scripted

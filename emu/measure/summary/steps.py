@@ -20,32 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import NamedTuple
 
-from actors.ncclx.script import REASONS
+from emu.measure.collected import TrainingFacts
 from emu.measure.summary.summary import TrainingResult
 from emu.workload.models import Model
 from emu.workload.training import Training
 
 PIPELINE = "pp"
-
-
-class TrainingFacts(NamedTuple):
-    """What the results need to know of a training job."""
-
-    steps: int
-    step_flops: Fraction
-    """Model FLOPs of a step of the whole job."""
-    peak_flops_per_s: int
-    bubble_ps: tuple[int, ...]
-    """By rank: (p - 1) / v times what a micro-batch takes it."""
-    bubble_ideal: float
-    cut: str
-    """E.g. "tp 2 x cp 1 x pp 2 x dp 2, tp innermost"."""
-    shrunk: str
-    """What is smaller than the model, with its factor; empty if nothing is."""
-    reasons: tuple[str, ...] = REASONS
-    """What a rank can wait for."""
 
 
 def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from emu.measure.figures import about_rate, about_size, about_time, aligned
-from emu.scenario.expect.expect import Bound, unit_at
+from emu.measure.summary.verdict import unit_at
+from emu.scenario.expect.expect import Bound
 
 STATUS_NAMES: Final = {
     0: "ok",

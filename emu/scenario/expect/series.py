@@ -9,8 +9,8 @@
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
 off the declaration (`emu.measure.series.metrics`), so that a wrong name is refused before anything runs. When
-a value is known, and how it is judged, is in `emu.measure.series.readings` and
-`emu.measure.series.expectations`.
+a value is known, and how it is judged, is in `emu.measure.summary.readings` and
+`emu.measure.summary.expectations`.
 """
 
 from __future__ import annotations

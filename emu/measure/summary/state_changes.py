@@ -21,8 +21,8 @@ from actors.kernel.event import NEVER_PS
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
 from emu.measure.series.metrics import COLLECTIVE, algorithm_name, collective_name, size_range
-from emu.measure.series.readings import ALL, Lines, Number, Point, Record, combined, shown_labels
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
+from emu.measure.summary.readings import ALL, Lines, Number, Point, Record, combined, shown_labels
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job
 from emu.scenario.expect.series import SeriesExpectation

@@ -21,7 +21,7 @@ from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
 from emu.measure.figures import about_rate, about_size, about_time, shown_time
-from emu.measure.series.readings import (
+from emu.measure.summary.readings import (
     ALL,
     Follower,
     Number,
@@ -30,7 +30,7 @@ from emu.measure.series.readings import (
     lines_of,
     records_of,
 )
-from emu.measure.series.state_changes import State, lines_of_state, points_of_operations
+from emu.measure.summary.state_changes import State, lines_of_state, points_of_operations
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect.expect import Bounds, quantity
 from emu.scenario.expect.series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent

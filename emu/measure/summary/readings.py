@@ -4,7 +4,7 @@ A counter of a device is known at the run's samples: at multiples of `run.sample
 span that an expectation is about, and at the end of the run. A sample at T tells what happened before T.
 Where nothing happened a run takes no samples; the values there are those of the last one (but for counters of
 time, which go on while a port is paused: they are known at the samples alone). Series of jobs and faults are
-in `emu.measure.series.state_changes`.
+in `emu.measure.summary.state_changes`.
 
 Over a span a *counter* is what it rose by since the beginning of the span, or since the last sample before
 where there is none just then; as a `rate`, what it rose by since the point before, a second. A gauge is what

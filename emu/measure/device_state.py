@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import Topology
 from emu.errors import UsageError
 from emu.measure.collected import DeviceRecord, Rows
-from emu.measure.run_directory.samples import line
 
 TABLES: Final[dict[str, tuple[str, ...]]] = {
     "neighbours": ("port", "peer", "peer_port"),
@@ -96,13 +95,13 @@ def shown_of(record: DeviceRecord) -> Shown:
     return Shown(record.number, counters, tables)
 
 
-def shown_lines(topology: Topology, records: Iterable[DeviceRecord]) -> Iterator[str]:
-    """The lines of `shown.jsonl`, in the order of the records."""
+def shown_records(topology: Topology, records: Iterable[DeviceRecord]) -> Iterator[dict[str, Any]]:
+    """What the lines of `shown.jsonl` hold, in the order of the records."""
     for record in records:
         shown = shown_of(record)
         counters = [[*place, value] for place, value in shown.counters.items()]
         name = topology.nodes[record.number].name
-        yield line({"device": record.number, "name": name, "counters": counters, "tables": shown.tables})
+        yield {"device": record.number, "name": name, "counters": counters, "tables": shown.tables}
 
 
 def read_shown(path: Path) -> list[Shown]:
