@@ -1,4 +1,4 @@
-"""Who decides when a job goes on, and when the run is over?
+"""The controller: it takes jobs from operation to operation, and ends the run.
 
 The controller is a device like any other: it knows what arrived over the management network and nothing
 else. A job's first operation begins at the job's start by itself, since every host knows the scenario. When

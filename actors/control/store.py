@@ -1,4 +1,4 @@
-"""How long does it take until all ranks of a job know each other?
+"""The store where the ranks of a job meet before their first operation, and how long that takes.
 
 Before its first operation every rank of a job meets the others at the store, in *rounds*: one in which it
 writes its own address and reads the root's, then the *barriers*. In each round a rank asks once over the

@@ -1,4 +1,4 @@
-"""How long does a GPU take to move bytes between compute buffers and channel buffers?
+"""A GPU: its copy engine moves bytes between compute buffers and channel buffers.
 
 A host asks for a copy (COPY) and hears when it is done (COPIED). All copies of a GPU share its memory
 (HBM): they are served one after the other, in the order in which they were asked for, each taking bytes /

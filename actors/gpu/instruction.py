@@ -1,4 +1,4 @@
-"""What is a GPU told to do with bytes, where payload is real?
+"""Orders to a GPU: what to do with bytes, where payload is real.
 
 An *order* rides in a COPY, as a kernel's arguments do: whose memory, which turn (operations of the job that
 the rank has begun, from 0), what is read, where the result goes, and the bytes that arrived from another

@@ -1,4 +1,4 @@
-"""What is in a GPU's memory, where payload is real?
+"""A GPU's memory, where payload is real.
 
 For each rank of a job the three buffers of the operation under way: what the collective works on, where
 all_to_all and sendrecv put theirs, and scratch. An order of a new turn finds what the operation begins with,

@@ -1,4 +1,4 @@
-"""How does a GPU reach the other GPUs of its server?
+"""NVLink: how a GPU reaches the other GPUs of its domain.
 
 Each has an NVLink to the server's NVSwitch. A *transfer* is what a queue pair is to a NIC, without packets:
 the host posts it on a *pair* of the GPU (POST), its bytes leave at the link's rate, pass the NVSwitch, and

@@ -1,4 +1,4 @@
-"""How does a GPU reduce two runs of elements?
+"""Reductions: how a GPU reduces two runs of elements.
 
 Element by element, in the order in which the algorithm brings them together, and rounded after each step to
 the type's precision: fp32 and bf16 to nearest, ties to even; int32 wraps. A sum or product of two fp32 is

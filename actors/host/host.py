@@ -317,7 +317,7 @@ class Host(Device):
             self._line_up(program, message, port)
 
     def modify(self, port: i64, pair: i64, state: i64, psn: i64) -> None:
-        """Ask for another state of a queue pair (`actors.nic.queue_pair.states`); `on_modified` says what
+        """Ask for another state of a queue pair (`actors.nic.queue_pair.queue_pair`); `on_modified` says what
         came of it.
         """
         self.ports[port].send(Message(MODIFY, pair, state, psn, 0, 0, 0), self.queue.now_ps)

@@ -1,4 +1,4 @@
-"""How does a host post plain verbs, as perftest's `ib_write_bw`, `ib_send_bw` and `ib_read_bw` would?
+"""Flows of plain verbs, as perftest's `ib_write_bw`, `ib_send_bw` and `ib_read_bw` post them.
 
 A flow is a number of messages to or (READ) from one peer. What is said of WRITEs below holds for all. It is a
 number of WRITEs to one peer, spread over its queue pairs in turn: WRITE m goes to queue pair m

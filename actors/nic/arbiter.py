@@ -1,4 +1,4 @@
-"""Whose turn is it at a NIC's port? The seam of queue-pair arbiters.
+"""Arbiters of queue pairs at a NIC's port: the seam, and one that weighs classes.
 
 A port without an arbiter is strict between classes and takes the queue pairs of a class in turn, one packet
 each (`actors.nic.egress_port`). An arbiter is asked twice for each packet: which class, then which of its

@@ -1,6 +1,6 @@
-"""Through which of a NIC's ports does a queue pair send?
+"""The bond of a NIC's ports: through which one each queue pair sends.
 
-The ports are one bond with one address. Each queue pair has a home port: in turn by its index (`per_qp`),
+The ports have one address. Each queue pair has a home port: in turn by its index (`per_qp`),
 or the first (`first`). When a port's link goes down, its queue pairs go on through the next port that is
 up, and send again what is not acknowledged, since the NIC knows that what was on that link is lost: no
 timer needs to run out at this end. When the link comes back they go home. The context of a queue pair is
@@ -18,18 +18,14 @@ Not modelled: LACP, ARP and route announcements of the host.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.event import CONFIGURATION
-from actors.nic.congestion.notification import lost
 from actors.nic.egress_port import NicPort
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
+from actors.nic.queue_pair.requester import Requester
 from actors.port.link import SETTLED, learn
-
-if TYPE_CHECKING:
-    from actors.nic.nic import Nic
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -44,7 +40,10 @@ class Reach:
 class Bond:
     """The ports of a NIC that has several, as routing knows them."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, nic: Endpoint, ports: list[NicPort], requester: Requester, reach: Reach) -> None:
+        self.nic: Endpoint = nic
+        self.ports: list[NicPort] = ports
+        self.requester: Requester = requester
         self.reach: Reach = reach
         self.down: list[int] = []
         """Links that routing knows to be out of use."""
@@ -53,96 +52,86 @@ class Bond:
         self._ports_to: dict[int, int] = {}
         """By a peer's address, while anything is down."""
 
-    def converge(self, nic: Nic) -> None:
+    def set_homes(self, *, spread: bool) -> None:
+        """Give every queue pair its home port, before time begins."""
+        for pair in self.nic.pairs:
+            pair.home_port = pair.index % len(self.ports) if spread else 0
+            pair.port = pair.home_port
+
+    def converge(self) -> None:
         """Work out through which ports each peer is reached."""
         self._ports_to = {}
         if len(self.down) > 0:
-            peers: list[int] = list(dict.fromkeys([int(pair.remote_address) for pair in nic.pairs]))
+            peers: list[int] = list(dict.fromkeys([int(pair.remote_address) for pair in self.nic.pairs]))
             for address, ports in zip(peers, self.reach.ports_to(peers, self.down), strict=True):
                 self._ports_to[address] = ports
 
-    def leads(self, pair: QueuePair, port: i64) -> bool:
+    def route_changed(self, port: i64, subject: i64, now: i64) -> None:
+        """Routing takes a link out of use or back, or the changes of this instant are in."""
+        if port == SETTLED:
+            self.settling = False
+            self.converge()
+            self.move(now)
+            return
+        learn(self.down, subject)
+        if not self.settling:
+            self.settling = True
+            self.nic.push_timer(now, CONFIGURATION, SETTLED, 0)
+
+    def move(self, now: i64) -> None:
+        """A port or a route changed: queue pairs that belong elsewhere move, the others keep their turn."""
+        nic = self.nic
+        ports = self.ports
+        left: i64 = 0
+        for pair in nic.pairs:
+            port: i64 = self._best(pair)
+            if port != pair.port:
+                left |= 1 << pair.port
+        if left == 0:
+            return
+        waiting = [pair for pair in nic.pairs if pair.active and (left >> pair.port) & 1]
+        number: i64 = 0
+        while number < len(ports):
+            if (left >> number) & 1:
+                ports[number].drain_round()
+            number += 1
+        for pair in nic.pairs:
+            before: i64 = pair.port
+            pair.port = self._best(pair)
+            dead: bool = not ports[before].up or not self._leads(pair, before)
+            if pair.port != before and dead and pair.state != ERROR:
+                nic.bond_failovers += 1
+                if pair.una_psn < pair.high_psn:
+                    self.requester.send_again(pair, now)
+                    if pair.has_packets():
+                        nic.activate(pair, now)
+        for pair in waiting:
+            if pair.has_packets():
+                nic.activate(pair, now)
+
+    def _leads(self, pair: QueuePair, port: i64) -> bool:
         """Whether a queue pair's peer is reached through a port, as far as routing knows: a port may go down
         at the very instant of a change that is not worked out yet."""
         if len(self.down) == 0 or len(self._ports_to) == 0:
             return True
         return (self._ports_to[pair.remote_address] >> port) & 1 == 1
 
-
-def set_homes(nic: Nic, *, spread: bool) -> None:
-    """Give every queue pair its home port, before time begins."""
-    count = len(nic.ports())
-    for pair in nic.pairs:
-        pair.home_port = pair.index % count if spread else 0
-        pair.port = pair.home_port
-
-
-def route_changed(nic: Nic, port: i64, subject: i64, now: i64) -> None:
-    """Routing takes a link out of use or back, or the changes of this instant are in."""
-    bond = nic.bond
-    assert bond is not None, nic.number
-    if port == SETTLED:
-        bond.settling = False
-        bond.converge(nic)
-        rebond(nic, now)
-        return
-    learn(bond.down, subject)
-    if not bond.settling:
-        bond.settling = True
-        nic.push_timer(now, CONFIGURATION, SETTLED, 0)
-
-
-def rebond(nic: Nic, now: i64) -> None:
-    """A port or a route changed: queue pairs that belong elsewhere now move, the others keep their turn."""
-    ports: list[NicPort] = nic.ports()
-    count: i64 = len(ports)
-    bond = nic.bond
-    if bond is None:
-        return
-    left: i64 = 0
-    for pair in nic.pairs:
-        port: i64 = _best(ports, bond, pair)
-        if port != pair.port:
-            left |= 1 << pair.port
-    if left == 0:
-        return
-    waiting = [pair for pair in nic.pairs if pair.active and (left >> pair.port) & 1]
-    number: i64 = 0
-    while number < count:
-        if (left >> number) & 1:
-            ports[number].drain_round()
-        number += 1
-    for pair in nic.pairs:
-        before: i64 = pair.port
-        pair.port = _best(ports, bond, pair)
-        dead: bool = not ports[before].up or not bond.leads(pair, before)
-        if pair.port != before and dead and pair.state != ERROR:
-            nic.bond_failovers += 1
-            if pair.una_psn < pair.high_psn:
-                lost(nic, pair, now)
-                nic.recovery.on_timeout(nic, pair, now)
-                if pair.has_packets():
-                    nic.activate(pair, now)
-    for pair in waiting:
-        if pair.has_packets():
-            nic.activate(pair, now)
-
-
-def _best(ports: list[NicPort], bond: Bond, pair: QueuePair) -> i64:
-    """From the home port on, the first that is up and leads to the peer; else that is up; else home."""
-    count: i64 = len(ports)
-    home: i64 = pair.home_port
-    best: i64 = home
-    step: i64 = count - 1
-    while step >= 0:
-        number: i64 = (home + step) % count
-        if ports[number].up:
-            best = number
-        step -= 1
-    step = 0
-    while step < count:
-        number = (home + step) % count
-        if ports[number].up and bond.leads(pair, number):
-            return number
-        step += 1
-    return best
+    def _best(self, pair: QueuePair) -> i64:
+        """From the home port on, the first that is up and leads to the peer; else that is up; else home."""
+        ports = self.ports
+        count: i64 = len(ports)
+        home: i64 = pair.home_port
+        best: i64 = home
+        step: i64 = count - 1
+        while step >= 0:
+            number: i64 = (home + step) % count
+            if ports[number].up:
+                best = number
+            step -= 1
+        step = 0
+        while step < count:
+            number = (home + step) % count
+            if ports[number].up and self._leads(pair, number):
+                return number
+            step += 1
+        return best

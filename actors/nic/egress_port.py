@@ -1,4 +1,4 @@
-"""Which packet does the NIC send next?
+"""A NIC's port: acknowledgements, and the round of queue pairs that have packets to send.
 
 Acknowledgements wait as frames, data waits as queue pairs: a data packet is built when its turn comes, so
 that nothing is queued in the NIC that a rollback would have to find. Within a priority acknowledgements
@@ -15,7 +15,7 @@ from actors.kernel.state import as_int, as_list, load_frame, save_event
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
-from actors.nic.fetch import Fetch
+from actors.nic.memory_path import Fetch
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
 from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Wire

@@ -1,12 +1,23 @@
-"""What does the NIC do with verbs from the host and packets from the fabric?
+"""A NIC: verbs from the host, packets from the fabric, ports, counters and faults.
 
-A POST joins its queue pair; packets leave as the port takes them. As responder the NIC accepts packets in
-order, logs when a message was *delivered* (its last byte is here), tells the host of messages with immediate,
-and acknowledges as the requester asks (`ack_every` packets and at the end of a message). As requester it
-completes work requests when acknowledged; after `retry_count` timeouts without progress the queue pair is in
-error, its requests are flushed, and the host is told. What is done about packets that are lost, doubled or
-out of order is the recovery scheme's (`actors.nic.recovery.scheme`). `corrupt_every` loses every so many-th
-data packet here, as if its ICRC were wrong. Not modelled: atomics, memory keys.
+A POST joins its queue pair; packets leave as the port takes them. What comes is handed to the half of its
+queue pair that it concerns: acknowledgements, CNPs and responses of READs to the requester
+(`actors.nic.queue_pair.requester`), requests to the responder (`actors.nic.queue_pair.responder`). What is
+done about packets that are lost, doubled or out of order is the recovery scheme's
+(`actors.nic.recovery.scheme`). `corrupt_every` loses every so many-th data packet here, as if its ICRC were
+wrong.
+
+Where links have credits (`CreditNic`), what comes counts as arrived once it has been dealt with. It is held
+only where the way to memory is slow (`actors.nic.memory_path`): then the NIC has no pause to send, and its
+leaf runs out of credits instead.
+
+Counters. One of a feature that is off is not there, so that a scenario without it keeps its digest.
+
+Faults. Besides its ports, a queue pair goes into error, or with a reset all of them, and what is posted is
+flushed; or memory takes what arrives more slowly than the link brings it. When that ends memory is faster
+than any link again, and what waited is taken at once.
+
+Not modelled: atomics, memory keys, firmware that hangs, a NIC that computes a wrong checksum.
 """
 
 from __future__ import annotations
@@ -16,7 +27,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Device, Plain, Series
+from actors.kernel.device import Plain, Series, by_priority, series_of
 from actors.kernel.event import (
     CONFIGURATION,
     COPY_DONE,
@@ -32,54 +43,73 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.tally import Tally
 from actors.kernel.vectors import vec
-from actors.nic.bond import Bond, rebond, route_changed
-from actors.nic.congestion.notification import echo, lost, notified, notify, progressed, timer_came
-from actors.nic.counting import STATE, count_nic, nic_is_steady, nic_series, pair_states
+from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
-from actors.nic.faults import afflict_nic, corrupts
+from actors.nic.memory_path import ReceiveBuffer
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
     READY,
     READY_TO_RECEIVE,
+    RESET,
     SEND_ERROR,
     SEND_QUEUE_DRAINED,
-    UNLIMITED_PSN,
+    TRANSITIONS,
     QueuePair,
-    unwrap,
 )
-from actors.nic.queue_pair.read import bounded, owe, responded
-from actors.nic.queue_pair.readiness import RNR_PORT, rnr_over, told_not_ready
-from actors.nic.queue_pair.responder import respond
-from actors.nic.queue_pair.states import managed
-from actors.nic.queue_pair.timeout import fail, timed_out
-from actors.nic.receive import ReceiveBuffer
+from actors.nic.queue_pair.requester import RNR_PORT, Requester
+from actors.nic.queue_pair.responder import Responder
 from actors.nic.recovery.scheme import Recovery
+from actors.port.counters import count_port, port_is_steady, port_series
+from actors.port.faults import afflict_port
 from actors.port.host_link import MessagePort
-from actors.wire.frame import (
-    ACKNOWLEDGE,
-    CNP,
-    ECN_CONGESTED,
-    READ_REQUEST,
-    SYNDROME_ACK,
-    SYNDROME_NAK_INVALID,
-    SYNDROME_NAK_SEQUENCE,
-    Frame,
-)
+from actors.port.link import PRIORITIES
+from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
+from actors.wire.fault import RESET as RESET_NIC
+from actors.wire.frame import ACKNOWLEDGE, CNP, ECN_CONGESTED, READ_REQUEST, Frame
 from actors.wire.message import (
-    COMPLETED_SEND,
-    COMPLETION,
+    COMPLETED_RECEIVE,
+    MODIFIED,
+    MODIFY,
     POST,
     STATUS_FLUSHED,
+    STATUS_INVALID,
     STATUS_NOT_SENDING,
-    STATUS_REMOTE_INVALID,
     STATUS_SUCCESS,
 )
+from actors.wire.message import RECEIVE as POST_RECEIVES
 
+ICRC_DROP: Final[i64] = 10
 UNKNOWN_PAIR_DROP: Final[i64] = 11
+NO_BOTTLENECK_BPS: Final = 10**15
+
+_PLAIN: Final = (
+    "out_of_sequence",
+    "packet_seq_err",
+    "local_ack_timeout_err",
+    "duplicate_request",
+    "transmit_acks",
+    "transmit_naks",
+    "delivered_bytes",
+    "posted_bytes",
+    "unknown_qpn",
+)
+_CONTROL: Final = ("np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled")
+_RECEIVES: Final = ("rnr_nak_retry_err", "out_of_buffer")
+_STATE: Final = (
+    *_PLAIN,
+    *_CONTROL,
+    *_RECEIVES,
+    "bond_failovers",
+    "roce_adp_retrans",
+    "rx_icrc_encapsulated",
+    "data_packets",
+)
+"""What a snapshot keeps, on or off."""
 
 
-class Nic(Device):
+class Nic(Endpoint):
     """One RDMA NIC; its fabric ports are one bond."""
 
     def __init__(
@@ -94,52 +124,18 @@ class Nic(Device):
         first_timeout_ps: int,
         corrupt_every: int,
     ) -> None:
-        super().__init__(number, queue)
+        super().__init__(number, queue, host, timeout_ps, recovery.whole_messages)
         self.recovery: Recovery = recovery
-        self.whole_messages: bool = recovery.whole_messages
-        self.first_timeout_ps: i64 = first_timeout_ps
+        self.requester: Requester = Requester(self, recovery, first_timeout_ps, retry_count)
+        self.responder: Responder = Responder(self, recovery, ack_priority)
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
-        self.bond_failovers: i64 = 0
-        """Queue pairs that went on through another port because theirs was down."""
-        self.controlled: bool = False
-        """Whether queue pairs have congestion control."""
-        self.telemetry_bytes: i64 = -1
-        """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
-        self.telemetry: bytes | None = None
-        """What the packet that is answered now has collected."""
-        self.cnp_interval_ps: i64 = 0
-        self.cnp_priority: i64 = 0
-        self.np_cnp_sent: i64 = 0
-        self.np_ecn_marked_roce_packets: i64 = 0
-        self.rp_cnp_handled: i64 = 0
-        self.roce_adp_retrans: i64 = 0
-        self.guarded: bool = False
-        """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
-        self.counted: bool = False
-        self.access: i64 = 3
-        """What peers may do here: ACCESS_* of `actors.nic.queue_pair.readiness`."""
-        self.rnr_timer: i64 = 0
-        self.rnr_retry: i64 = 7
-        self.rnr_nak_retry_err: i64 = 0
-        self.out_of_buffer: i64 = 0
         self.rx_icrc_encapsulated: i64 = 0
-        self.host: MessagePort = host
-        self.timeout_ps: i64 = timeout_ps
-        self.retry_count: i64 = retry_count
-        self.ack_priority: i64 = ack_priority
-        self.pairs: list[QueuePair] = []
-        self.out_of_sequence: i64 = 0
-        self.packet_seq_err: i64 = 0
-        self.local_ack_timeout_err: i64 = 0
-        self.duplicate_request: i64 = 0
-        self.transmit_acks: i64 = 0
-        self.transmit_naks: i64 = 0
-        self.delivered_bytes: i64 = 0
         self.posted_bytes: i64 = 0
         self.unknown_qpn: i64 = 0
-        self.deliveries: list[list[int]] = []
+        self.controlled: bool = False
+        """Whether queue pairs have congestion control."""
         self.bond: Bond | None = None
         """Of several ports; None where there is one."""
         self.receive: ReceiveBuffer | None = None
@@ -154,8 +150,9 @@ class Nic(Device):
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
+        self.responder.ports = self._ports
         for port in ports:
-            port.ack_priority = self.ack_priority
+            port.ack_priority = self.responder.ack_priority
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index."""
@@ -174,25 +171,57 @@ class Nic(Device):
         """The NIC's fabric ports in order."""
         return list(self._ports)
 
+    # ---- verbs
+
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
         return 0 <= message.a < len(self.pairs)
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         pair = self.pairs[message.a]
-        if message.op != POST:
-            managed(self, pair, message)
-            return
-        if pair.state != READY and pair.state != SEND_QUEUE_DRAINED:
-            status: i64 = STATUS_FLUSHED if pair.state >= SEND_ERROR else STATUS_NOT_SENDING
-            self.complete(pair, message.b, message.c, status)
-            return
-        self.posted_bytes += message.c
-        pair.post(message.b, message.c, message.d, message.e).data = message.data
-        self.activate(pair, self.queue.now_ps)
+        now: i64 = self.queue.now_ps
+        if message.op == POST:
+            if pair.state != READY and pair.state != SEND_QUEUE_DRAINED:
+                status: i64 = STATUS_FLUSHED if pair.state >= SEND_ERROR else STATUS_NOT_SENDING
+                self.complete(pair, message.b, message.c, status)
+                return
+            self.posted_bytes += message.c
+            pair.post(message.b, message.c, message.d, message.e).data = message.data
+            self.activate(pair, now)
+        elif message.op == POST_RECEIVES:
+            if pair.state == ERROR:
+                self.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)
+            elif pair.state != RESET:
+                pair.receives += message.b
+        else:
+            assert message.op == MODIFY, message.op
+            went: i64 = self.modify(pair, message.b, message.c, now)
+            self.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, went, 0), now)
+
+    def modify(self, pair: QueuePair, state: i64, psn: i64, now: i64) -> i64:
+        """Bring a queue pair into a state, and return how that went: STATUS_SUCCESS or STATUS_INVALID."""
+        before: i64 = pair.state
+        if state not in TRANSITIONS[before]:
+            return STATUS_INVALID
+        if state == ERROR:
+            self.flush(pair, STATUS_FLUSHED)
+            return STATUS_SUCCESS
+        pair.state = state
+        if state == RESET:
+            pair.forget()
+        elif state == READY_TO_RECEIVE:
+            pair.expect_from(psn)
+        elif state == READY and before == READY_TO_RECEIVE:
+            pair.begin_at(psn)
+            self.recovery.begin(pair)
+        pair.hold()
+        if pair.has_packets():
+            self.activate(pair, now)
+        return STATUS_SUCCESS
 
     def activate(self, pair: QueuePair, now: i64) -> None:
-        """A queue pair has packets to send."""
         self._ports[pair.port].activate(pair, now)
+
+    # ---- packets
 
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
@@ -204,114 +233,49 @@ class Nic(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
-            if self.corrupt_every > 0 and corrupts(self, frame, port_number):
+            if self.corrupt_every > 0 and self._corrupts(frame, port_number):
                 return
         receive = self.receive
         if receive is not None and frame.opcode != ACKNOWLEDGE and frame.opcode != CNP:
             receive.arrive(frame, port_number, now)
         else:
-            self.arrived(frame, port, now)
+            self._arrived(frame, port_number, now)
 
-    def arrived(self, frame: Frame, port: NicPort, now: i64) -> None:
+    def _corrupts(self, frame: Frame, port_number: i64) -> bool:
+        """Whether the data packet that came now is one to lose (`corrupt_every`)."""
+        self.data_packets += 1
+        if self.data_packets % self.corrupt_every != 0:
+            return False
+        self.rx_icrc_encapsulated += 1
+        self.mix_drop(port_number, ICRC_DROP, frame)
+        return True
+
+    def _arrived(self, frame: Frame, port_number: i64, now: i64) -> None:
         """A packet has passed whatever bottleneck there is between link and queue pair."""
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
-            self.mix_drop(port.number, UNKNOWN_PAIR_DROP, frame)
+            self.mix_drop(port_number, UNKNOWN_PAIR_DROP, frame)
             return
         opcode: i64 = frame.opcode
         if opcode == ACKNOWLEDGE:
-            self._acknowledged(pair, frame, now)
+            self.requester.acknowledged(pair, frame, now)
         elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
             if opcode == CNP:
-                notified(self, pair, now)
+                self.requester.notified(pair, now)
                 return
             if frame.ecn == ECN_CONGESTED and self.controlled:
-                notify(self, pair, port, now)
+                self.responder.notify(pair, self._ports[port_number], now)
             if opcode <= READ_REQUEST:
-                if self.telemetry_bytes >= 0:
-                    self.telemetry = frame.tail
-                respond(self, pair, frame, port, now)
+                self.responder.respond(pair, frame, port_number, now)
             else:
-                responded(self, pair, frame, now)
+                self.requester.responded(pair, frame, now)
 
-    def answer(
-        self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: NicPort, now: i64
-    ) -> None:
-        """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
-        if pair.owed is not None and owe(self, pair, psn, syndrome):
-            return
-        self.counts(syndrome)
-        answer = pair.acknowledgement(psn, syndrome, self.ack_priority)
-        answer.immediate = selective
-        if self.telemetry_bytes >= 0:
-            echo(self, answer)
-        port.send_frame(answer, now)
+    def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
+        self.responder.respond(pair, frame, port, now)
 
-    def counts(self, syndrome: i64) -> None:
-        """An acknowledgement or NAK is on its way."""
-        if syndrome == SYNDROME_ACK:
-            self.transmit_acks += 1
-        else:
-            self.transmit_naks += 1
-
-    def _acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
-        """An ACK covers everything up to its PSN; a NAK everything before it, and asks for it again."""
-        psn: i64 = unwrap(frame.psn, pair.una_psn)
-        nak: bool = frame.syndrome != SYNDROME_ACK
-        una: i64 = psn if nak else psn + 1
-        if una > pair.high_psn or pair.state < READY or pair.state == ERROR:
-            return
-        if pair.reads > 0:
-            una = bounded(self, pair, una, frame, now)
-        if una > pair.una_psn:
-            self.advance(pair, una, frame, now)
-        if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
-            if frame.syndrome < SYNDROME_NAK_SEQUENCE:
-                told_not_ready(self, pair, frame.syndrome & 0x1F, now)
-            else:  # 0x61 to 0x63 are fatal, and in the order of the statuses
-                fail(self, pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
-        elif nak and (una == pair.una_psn or self.recovery.selective):
-            self.packet_seq_err += 1
-            lost(self, pair, now)
-            self.recovery.on_nak(self, pair, frame, now)
-            if pair.has_packets():
-                self.activate(pair, now)
-
-    def advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
-        """Everything before `una` is acknowledged, by this frame."""
-        packets: i64 = una - pair.una_psn
-        pair.una_psn = una
-        pair.retries = 0
-        pair.rnr_retries = 0
-        pair.backoff = 0
-        pair.deadline_ps = now + self.first_timeout_ps
-        head = pair.head
-        while head is not None and head.first_psn + head.packets <= una:
-            pair.drop_head()
-            self.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
-            head = pair.head
-        if pair.next_psn < una:
-            pair.go_back(una)
-        held_back: bool = pair.limit_psn != UNLIMITED_PSN or pair.waits != 0
-        if pair.waits != 0:
-            pair.hold()
-        if pair.limit_psn != UNLIMITED_PSN:
-            self.recovery.on_progress(self, pair, now)
-        control = pair.control
-        if control is not None:
-            progressed(self, pair, control, packets, frame, now)
-        if held_back and pair.has_packets():
-            self.activate(pair, now)
-
-    def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
-        """Tell the host that a work request ended."""
-        self.tell(pair, number, size_bytes, COMPLETED_SEND, status)
-
-    def tell(self, pair: QueuePair, number: i64, size_bytes: i64, kind: i64, status: i64) -> None:
-        """Tell the host that a work request or a receive ended."""
-        done = Message(COMPLETION, pair.index, number, size_bytes, kind, status, 0)
-        self.host.send(done, self.queue.now_ps)
+    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
+        self.responder.answer(pair, psn, syndrome, selective, port, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
         pfc = self._ports[port].pfc
@@ -331,24 +295,28 @@ class Nic(Device):
             return False
         if kind == RETRANSMIT:
             if port == RNR_PORT:
-                return rnr_over(self, self.pairs[subject], now)
-            if timed_out(self, self.pairs[subject], now):
+                return self.requester.rnr_over(self.pairs[subject], now)
+            if self.requester.timed_out(self.pairs[subject], now):
                 self.mix_timer(RETRANSMIT, 0, subject)  # whichever port it was set at, which is no part of it
             return False
         if kind == RATE_TIMER:
-            return timer_came(self, self.pairs[subject], now)
+            return self.requester.rate_timer(self.pairs[subject], now)
         if kind == COPY_DONE:
             receive = self.receive
             assert receive is not None, self.number
-            receive.taken(now)
+            frame = receive.taken(now)
+            self._arrived(frame, frame.ingress >> 3, now)
             return True
         if kind == LINK_STATE:
             changed: bool = self._ports[port].up != (subject == 1)
             self._ports[port].set_link(subject == 1, now)
-            rebond(self, now)
+            if self.bond is not None:
+                self.bond.move(now)
             return changed
         if kind == CONFIGURATION:  # the changes themselves were faults
-            route_changed(self, port, subject, now)
+            bond = self.bond
+            assert bond is not None, self.number
+            bond.route_changed(port, subject, now)
             return False
         pfc = self._ports[port].pfc
         assert pfc is not None and (kind == PAUSE_EXPIRY or kind == PAUSE_REFRESH), kind
@@ -356,21 +324,131 @@ class Nic(Device):
             return pfc.expire(subject, now)
         return pfc.refresh(subject, now)
 
-    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
-        afflict_nic(self, op, place, values)
+    # ---- faults
 
-    def series(self) -> list[Series]:
-        return nic_series(self)
+    def afflict(self, op: int, place: int, values: list[int] | None) -> None:
+        if op == HOLD:
+            self.on_timer(LINK_STATE, place, 1 if values is None else 0)
+        elif op == ROUTE:
+            self.on_timer(CONFIGURATION, 0, place * 2 + (1 if values is None else 0))
+        elif op == RESET_NIC:
+            if values is not None:
+                for pair in self.pairs:
+                    self._break(pair, STATUS_FLUSHED)
+        elif op == PAIR_ERROR:
+            if values is not None and place < len(self.pairs):
+                self._break(self.pairs[place], STATUS_NOT_SENDING)
+        elif op == RECEIVE:
+            self._slow_down(values)
+        else:
+            now: i64 = self.queue.now_ps
+            known: bool = afflict_port(self._ports[place], op, values, now)
+            assert known, (self.number, FAULT_OPERATIONS[op])
+
+    def _break(self, pair: QueuePair, status: i64) -> None:
+        if pair.state != ERROR:
+            self.flush(pair, status)
+
+    def _slow_down(self, values: list[int] | None) -> None:
+        maker = self.make_receive
+        assert maker is not None, self.number
+        if self.receive is None:
+            self.receive = maker()
+        receive = self.receive
+        assert receive is not None, self.number
+        if values is not None:
+            receive.rate_bps = values[0]
+        else:
+            receive.rate_bps = receive.built_rate_bps if self.counts_receive else NO_BOTTLENECK_BPS
+
+    # ---- counters and results
 
     def steady(self) -> bool:
-        return nic_is_steady(self)
+        """Whether no counter of time is going on."""
+        return all(port_is_steady(port) for port in self.ports())
+
+    def series(self) -> list[Series]:
+        """The counters of a NIC, in the order of `count`."""
+        rows = [series_of("nic_" + name) for name in _PLAIN]
+        rows.append(series_of("nic_retransmitted_frames"))
+        rows += [series_of("nic_" + name) for name in self._optional()]
+        if self._ports[0].fetch is not None:
+            rows.append(series_of("nic_pcie_wait_ps"))
+        for port in self._ports:
+            rows += port_series(port)
+            n: int = port.number
+            rows.append(series_of("port_dropped_frames", n, -1, "receive_overrun"))
+            if self.counts_receive:
+                rows += by_priority("nic_receive_buffer_bytes", n)
+                rows += by_priority("nic_receive_buffer_peak_bytes", n)
+        return rows
 
     def count(self, into: Tally) -> None:
-        count_nic(self, into)
+        """Write their values, now."""
+        into.add(self.out_of_sequence)
+        into.add(self.packet_seq_err)
+        into.add(self.local_ack_timeout_err)
+        into.add(self.duplicate_request)
+        into.add(self.transmit_acks)
+        into.add(self.transmit_naks)
+        into.add(self.delivered_bytes)
+        into.add(self.posted_bytes)
+        into.add(self.unknown_qpn)
+        retransmitted: i64 = 0
+        for port in self._ports:
+            retransmitted += port.retransmitted
+        into.add(retransmitted)
+        self._count_optional(into)
+        fetch = self._ports[0].fetch
+        if fetch is not None:
+            into.add(fetch.wait_ps)
+        for port in self._ports:
+            count_port(into, port, self.queue.now_ps)
+            receive = self.receive
+            n: int = port.number
+            into.add(0 if receive is None else receive.dropped_at(n))
+            if self.counts_receive and receive is not None:
+                for priority in range(PRIORITIES):
+                    into.add(receive.held_at(n, priority))
+                for priority in range(PRIORITIES):
+                    into.add(receive.peak_at(n, priority))
+
+    def _optional(self) -> list[str]:
+        names: list[str] = []
+        if self.corrupt_every > 0:
+            names.append("rx_icrc_encapsulated")
+        if self.requester.first_timeout_ps != self.timeout_ps:
+            names.append("roce_adp_retrans")
+        if len(self._ports) > 1:
+            names.append("bond_failovers")
+        if self.controlled:
+            names += list(_CONTROL)
+        if self.responder.counted:
+            names += list(_RECEIVES)
+        return names
+
+    def _count_optional(self, into: Tally) -> None:
+        """Write their values, in the order of `_optional`."""
+        if self.corrupt_every > 0:
+            into.add(self.rx_icrc_encapsulated)
+        if self.requester.first_timeout_ps != self.timeout_ps:
+            into.add(self.roce_adp_retrans)
+        if len(self._ports) > 1:
+            into.add(self.bond_failovers)
+        if self.controlled:
+            into.add(self.np_cnp_sent)
+            into.add(self.np_ecn_marked_roce_packets)
+            into.add(self.rp_cnp_handled)
+        if self.responder.counted:
+            into.add(self.rnr_nak_retry_err)
+            into.add(self.out_of_buffer)
 
     def end_states(self) -> list[int]:
         """Of every queue pair: state, PSNs acknowledged and expected, messages received."""
-        return pair_states(self)
+        values: list[int] = []
+        for pair in self.pairs:
+            values += [pair.state, pair.una_psn, pair.end_psn, pair.expected_psn, pair.messages]
+        return values
 
     def results(self) -> dict[str, list[list[int]]]:
         """When messages were delivered: queue pair, number of the message, time, size."""
@@ -381,7 +459,7 @@ class Nic(Device):
         ports: list[Plain] = [port.save() for port in self._ports]
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
         receive: Plain = None if self.receive is None else self.receive.save()
-        fields = save_fields(self, STATE)
+        fields = save_fields(self, _STATE)
         down: list[Plain] = []
         if self.bond is not None:
             down += self.bond.down
@@ -390,7 +468,7 @@ class Nic(Device):
     def load(self, state: list[Plain]) -> None:
         base, counters, pairs, ports, deliveries, host_free, receive, down = state
         super().load(as_list(base))
-        load_fields(self, STATE, counters)
+        load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
             pair.load(saved)
         for port, saved in zip(self._ports, as_list(ports), strict=True):
@@ -399,10 +477,31 @@ class Nic(Device):
         self.host.free_ps = as_int(host_free)
         if self.bond is not None:
             self.bond.down = [as_int(link) for link in as_list(down)]
-            self.bond.converge(self)
+            self.bond.converge()
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:
             self.receive = maker()
         if self.receive is not None:
             self.receive.load(receive)
         self.suffer()
+
+
+class CreditNic(Nic):
+    """A NIC whose links have credits."""
+
+    def on_frame(self, frame: Frame, port_number: i64) -> None:
+        now: i64 = self.queue.now_ps
+        port = self._ports[port_number]
+        lanes = port.credits
+        assert lanes is not None, (self.number, port_number)
+        lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
+        lane: i64 = frame.priority
+        size: i64 = frame.wire_bytes
+        super().on_frame(frame, port_number)
+        if not lost:
+            lanes.arrived(lane, size, now)
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        lanes = self._ports[port].credits
+        assert lanes is not None, (self.number, port)
+        lanes.hear(message, self.queue.now_ps)

@@ -21,15 +21,13 @@ from actors.fabric.model import FABRIC, Topology
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
 from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
-from actors.nic.bond import Bond, Reach, set_homes
-from actors.nic.credit_nic import CreditNic
+from actors.nic.bond import Bond, Reach
 from actors.nic.egress_port import NicPort
-from actors.nic.fetch import Fetch
-from actors.nic.nic import Nic
+from actors.nic.memory_path import Fetch, ReceiveBuffer, ReceiveGroup
+from actors.nic.nic import CreditNic, Nic
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
-from actors.nic.queue_pair.readiness import ACCESS_READ, ACCESS_WRITE
-from actors.nic.receive import ReceiveBuffer, ReceiveGroup
+from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.nic.recovery.go_back_0 import GoBack0
 from actors.nic.recovery.scheme import GoBackN, Recovery
 from actors.nic.recovery.selective_repeat import SelectiveRepeat
@@ -113,7 +111,7 @@ def build_nic(
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
-        latency_ps, timeout_ps = scenario.nic.latency_ps, nic.first_timeout_ps
+        latency_ps, timeout_ps = scenario.nic.latency_ps, nic.requester.first_timeout_ps
         arbiter = arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
         if arbiter is None:
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
@@ -129,7 +127,7 @@ def build_nic(
         ports.append(port)
     nic.set_ports(ports)
     if len(ports) > 1:
-        nic.bond = Bond(GraphReach(topology, number))
+        nic.bond = Bond(nic, ports, nic.requester, GraphReach(topology, number))
     most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
     nic.set_pairs(
         [
@@ -153,7 +151,8 @@ def build_nic(
     for pair in nic.pairs:
         pair.max_reads = transport.max_rd_atomic
     give_receives(nic, transport)
-    set_homes(nic, spread=scenario.nic.bond == "per_qp")
+    if nic.bond is not None:
+        nic.bond.set_homes(spread=scenario.nic.bond == "per_qp")
     give_control(nic, settled(scenario, topology), fabric[0].rate_bps, transport.mtu_bytes)
     receive = scenario.nic.receive
     classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
@@ -278,11 +277,12 @@ ACCESS: Final = {
 def give_receives(nic: Nic, transport: TransportSection) -> None:
     """Post the receives that the queue pairs of a NIC begin with, and say what peers may do."""
     section = transport.receive_queue
-    nic.rnr_timer = transport.rnr_timer
-    nic.rnr_retry = transport.rnr_retry
-    nic.counted = section.depth > 0
-    nic.access = ACCESS[transport.remote_access]
-    nic.guarded = nic.counted or nic.access != ACCESS["read_write"]
+    nic.requester.rnr_retry = transport.rnr_retry
+    responder = nic.responder
+    responder.rnr_timer = transport.rnr_timer
+    responder.counted = section.depth > 0
+    responder.access = ACCESS[transport.remote_access]
+    responder.guarded = responder.counted or responder.access != ACCESS["read_write"]
     for pair in nic.pairs:
         pair.receives = section.depth
 
@@ -292,10 +292,10 @@ def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes:
     if section.algorithm == "none":
         return
     nic.controlled = True
-    nic.cnp_interval_ps = section.cnp_interval_ps
-    nic.cnp_priority = section.cnp_priority
+    nic.responder.cnp_interval_ps = section.cnp_interval_ps
+    nic.responder.cnp_priority = section.cnp_priority
     if section.collects:
-        nic.telemetry_bytes = section.telemetry_bytes
+        nic.responder.telemetry_bytes = section.telemetry_bytes
     for pair in nic.pairs:
         control = control_of(section, line_bps, mtu_bytes)
         assert control is not None, section.algorithm
@@ -331,7 +331,7 @@ def receive_buffer(
     rate_bps: int,
 ) -> ReceiveBuffer:
     """A slow way to memory for a NIC that is complete with ports. `lossless` has each port's classes."""
-    receive = ReceiveBuffer(nic, rate_bps)
+    receive = ReceiveBuffer(nic, nic.ports(), rate_bps)
     for classes, headroom in zip(lossless, headrooms_bytes, strict=True):
         thresholds = thresholds_of(section, headroom, largest_frame_bytes)
         xoff, xon = thresholds or (0, 0)

@@ -14,7 +14,6 @@ import pytest
 from actors.gpu.gpu import Gpu
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.queue_pair import ERROR, INITIALISED, READY, READY_TO_RECEIVE, RESET
-from actors.nic.queue_pair.states import modify
 from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
@@ -290,7 +289,7 @@ def test_a_queue_pair_in_error_comes_back_by_way_of_reset(kind: str, keys: dict[
     one.to(90)
     assert all(port.up for port in nic.ports())
     for state in (RESET, INITIALISED, READY_TO_RECEIVE, READY):
-        assert modify(nic, lost[0], state, 0, 90 * US) == 0
+        assert nic.modify(lost[0], state, 0, 90 * US) == 0
     assert lost[0].state == READY
 
 

@@ -6,7 +6,7 @@
 
 import pytest
 
-from actors.nic.fetch import Fetch
+from actors.nic.memory_path import Fetch
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.nic.queue_pair.queue_pair import ERROR
-from actors.nic.queue_pair.readiness import rnr_wait_ps
+from actors.nic.queue_pair.requester import rnr_wait_ps
 from actors.wire.frame import ACKNOWLEDGE
 from actors.wire.message import (
     COMPLETED_SEND,

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.kernel.event import ARRIVAL, MESSAGE, Message, pack_key
-from actors.nic.queue_pair.queue_pair import ERROR
-from actors.nic.queue_pair.states import STATE_NAMES, TRANSITIONS
+from actors.nic.queue_pair.queue_pair import ERROR, STATE_NAMES, TRANSITIONS
 from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, Frame, wire_size
 from actors.wire.message import (
     COMPLETED_RECEIVE,

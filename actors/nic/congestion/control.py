@@ -1,4 +1,4 @@
-"""How fast may a queue pair send? The hooks of congestion control.
+"""The hooks of congestion control: how fast a queue pair may send.
 
 Each queue pair has a control of its own, or none: then it sends whenever the port takes its packets, and
 only pauses slow it down. A control says two things, which the port obeys: `rate_bps`, at which packets

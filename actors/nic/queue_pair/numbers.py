@@ -1,4 +1,4 @@
-"""Which numbers do queue pairs and flows get?
+"""Numbers of queue pairs, UDP source ports, first PSNs and hash seeds, drawn from the scenario's seed.
 
 Real drivers hand out QPNs and UDP source ports in ways that look random to a switch's hash, and a
 fabric's luck depends on them. Here they are drawn from the scenario's seed, so that every worker can

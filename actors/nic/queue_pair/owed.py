@@ -1,8 +1,8 @@
-"""What does a responder still owe the requester, and in which order?
+"""What a responder owes the requester, in the order of PSNs.
 
-Responses of READs, and acknowledgements of what came after them. They leave in the order of their PSNs, since
-whoever hears of a PSN may take everything before it for answered. A request that is repeated is answered
-anew; where that covers what is owed already, nothing is sent twice.
+It owes responses of READs, and acknowledgements of what came after them. They leave in the order of their
+PSNs, since whoever hears of a PSN may take everything before it for answered. A request that is repeated is
+answered anew; where that covers what is owed already, nothing is sent twice.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.4.4 and 9.7.5.1.
 """

@@ -1,8 +1,13 @@
-"""What are the packets of a reliable connection made of?
+"""Work requests, and the packets that a reliable connection makes of them.
 
 Both ends are fixed before time begins: addresses, queue pair numbers, the UDP source port that switches hash,
 priority and MTU. A work request's packets differ in opcode, PSN, payload and what they ask for; whether they
 are sent the first time or again makes no difference.
+
+A work request holds the poster's number, how many bytes, what is to be done with them (`flags`, POST_* of
+`actors.wire.message`), and which PSNs it takes: a packet each, for a READ those of the responses, and at
+least one. Where payload is real, `data` is what it reads from memory: packets that are sent again are cut
+from it anew.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.2 to 9.4.
 """
@@ -13,7 +18,6 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.nic.queue_pair.work_request import WorkRequest
 from actors.wire.frame import (
     ACKNOWLEDGE,
     ECN_NOT_CAPABLE,
@@ -29,6 +33,27 @@ from actors.wire.frame import (
     wire_size,
 )
 from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
+
+REQUEST_FIELDS: Final = ("number", "size_bytes", "flags", "immediate", "first_psn", "packets", "data")
+
+
+class WorkRequest:
+    """One that was posted, with a number of the poster's own."""
+
+    __slots__ = ("data", "first_psn", "flags", "following", "immediate", "number", "packets", "size_bytes")
+
+    def __init__(
+        self, number: i64, size_bytes: i64, flags: i64, immediate: i64, first_psn: i64, packets: i64
+    ) -> None:
+        self.number: i64 = number
+        self.size_bytes: i64 = size_bytes
+        self.flags: i64 = flags
+        self.immediate: i64 = immediate
+        self.first_psn: i64 = first_psn
+        self.packets: i64 = packets
+        self.data: bytes | None = None
+        self.following: WorkRequest | None = None
+
 
 ACK_WIRE_BYTES: Final[i64] = 86
 """Headers 62 B, AETH 4 B, preamble and gap 20 B."""

@@ -1,4 +1,4 @@
-"""What does one reliable connection know, and what is its next packet?
+"""One reliable connection: what it has sent, what it expects, its next packet, and its states.
 
 A queue pair is a requester (work requests, segmented into packets with consecutive PSNs, kept until they
 are acknowledged) and a responder (the PSN it expects, the message it is receiving, what it holds beyond a
@@ -12,9 +12,36 @@ A READ takes a PSN for each packet of its response (at least one), and its reque
 request sent again may ask for a part. At most `max_reads` READs are outstanding. No more than 2^23 PSNs are,
 whatever they belong to: beyond that a PSN on the wire would have two meanings.
 
-Source: InfiniBand Architecture Specification volume 1, sections 9.7 and 11.5.
+States. Which may follow which is the table of `ibv_modify_qp` for reliable connections:
 
-Not modelled: atomics, and the states before RTS: connections exist when time begins.
+    from    to RESET  INIT  RTR  RTS  SQD  ERR
+    RESET      x       x
+    INIT       x       x     x              x
+    RTR        x                  x         x
+    RTS        x                  x    x    x
+    SQD        x                  x    x    x
+    SQE        x                  x         x
+    ERR        x                            x
+
+Anything else is refused (status EINVAL of MODIFIED) and changes nothing. SQE is in the standard for other
+transports; a reliable connection never enters it.
+
+    state   work requests posted           packets that arrive
+    RESET   refused (LOC_QP_OP_ERR)        dropped, silently
+    INIT    refused                        dropped; receives may be posted
+    RTR     refused                        requests are answered
+    RTS     sent                           answered; acknowledgements and responses are taken
+    SQD     wait, once those begun are done  as in RTS
+    ERR     flushed                        dropped
+
+Connections exist when time begins, in RTS; a host that wants another state asks for it (MODIFY), with the PSN
+that its packets begin with (RTS) or that it expects first (RTR). On the way into ERR what is posted comes
+back flushed, in order, work requests first and then receives; on the way into RESET it is forgotten.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.7, 10.3.1 and 11.5; `qp_state_table` of the
+Linux kernel (`drivers/infiniband/core/verbs.c`).
+
+Not modelled: atomics, the attributes that each transition must name, the event of a drained queue, migration.
 """
 
 from __future__ import annotations
@@ -29,9 +56,8 @@ from actors.kernel.state import as_bytes, as_list, load_fields, load_integers, s
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.queue_pair.owed import Owed, load_owed, save_owed
-from actors.nic.queue_pair.packets import Connection
+from actors.nic.queue_pair.packets import REQUEST_FIELDS, Connection, WorkRequest
 from actors.nic.queue_pair.reorder_buffer import HeldPackets
-from actors.nic.queue_pair.work_request import REQUEST_FIELDS, WorkRequest
 from actors.wire.frame import PSN_HALF, PSN_MASK, Frame
 from actors.wire.message import POST_READ
 
@@ -44,6 +70,17 @@ SEND_QUEUE_DRAINED: Final[i64] = 4
 SEND_ERROR: Final[i64] = 5
 ERROR: Final[i64] = 6
 """In error: everything posted is flushed."""
+STATE_NAMES: Final = ("RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR")
+TRANSITIONS: Final[dict[int, tuple[int, ...]]] = {
+    int(RESET): (int(RESET), int(INITIALISED)),
+    int(INITIALISED): (int(RESET), int(INITIALISED), int(READY_TO_RECEIVE), int(ERROR)),
+    int(READY_TO_RECEIVE): (int(RESET), int(READY), int(ERROR)),
+    int(READY): (int(RESET), int(READY), int(SEND_QUEUE_DRAINED), int(ERROR)),
+    int(SEND_QUEUE_DRAINED): (int(RESET), int(READY), int(SEND_QUEUE_DRAINED), int(ERROR)),
+    int(SEND_ERROR): (int(RESET), int(READY), int(ERROR)),
+    int(ERROR): (int(RESET), int(ERROR)),
+}
+"""State to the states that may follow."""
 NO_PSN: Final[i64] = -1
 UNLIMITED_PSN: Final[i64] = NEVER_PS
 """A limit that no PSN reaches."""

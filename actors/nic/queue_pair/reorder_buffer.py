@@ -1,6 +1,6 @@
-"""Where does a responder keep packets that arrived before one they follow?
+"""The reorder buffer: packets that arrived before one they follow.
 
-In a ring with a slot for each PSN of the window, as a NIC's reorder bitmap has a bit. The payload itself
+It is a ring with a slot for each PSN of the window, as a NIC's reorder bitmap has a bit. The payload itself
 is in memory already (a WRITE says where it goes); what the ring remembers is what becomes due once the
 gap is filled: the end of a message, its immediate, whether an acknowledgement was asked for.
 

@@ -1,111 +1,261 @@
-"""What does the responder do with a request packet?
+"""The responder: what a NIC does with request packets, and how it answers them.
 
 Packets are taken in order. The last of a message makes it *delivered*; the host hears of a SEND and of a
 WRITE with immediate; a packet that asks for it is acknowledged. What is out of order is the recovery
-scheme's, a READ's request that comes again is answered again, and a message that needs a receive waits for
-one (`actors.nic.queue_pair.readiness`).
+scheme's.
 
-Source: InfiniBand Architecture Specification volume 1, section 9.7.4.
+READs. A request is answered with the data, in packets whose PSNs begin with that of the request; whatever
+else the responder has to say waits behind the responses it owes (`actors.nic.queue_pair.owed`). A request
+that comes again is answered again, from its own PSN and to its own length.
+
+Receives. A SEND takes a receive with its first packet, a WRITE with immediate with its last. If none is
+posted, the responder answers that packet with an RNR NAK (receiver not ready) that carries a timer code,
+counts `out_of_buffer`, and takes nothing until the packet comes again. Receives are posted by the host; every
+completion of a receive makes it post another (`actors.host.host`). With a depth of 0 there is always one.
+
+Access. A WRITE or a READ that the queue pair's access flags forbid is answered with a fatal NAK (remote
+access error), and both ends are in error.
+
+Congestion (notification point). A packet that a switch marked brings forth a CNP to the sender's queue pair,
+at most one per queue pair and interval, in a class of its own. An acknowledgement takes back the telemetry
+(INT) that the packet collected which it answers.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.7.3, 9.7.4, 9.7.5.1, 9.7.5.2.4 and
+9.7.5.2.8, and annex A17 (CNP); DCQCN (SIGCOMM'15), section 3.
+
+Not modelled: limits of the responder on READs in progress (it has as many resources as a requester may use),
+remote keys, shared receive queues, end-to-end credits in acknowledgements (which would keep a requester from
+sending what nobody waits for), receives that are too small for a message.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Final
 
 from mypy_extensions import i64
 
 from actors.kernel.event import Message
+from actors.kernel.vectors import vec
+from actors.nic.egress_port import NicPort
+from actors.nic.queue_pair.endpoint import Endpoint
+from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
 from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
-from actors.nic.queue_pair.read import asked, log
-from actors.nic.queue_pair.readiness import refused
+from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import (
+    CNP,
     LAST_OPCODES,
     PSN_MASK,
     READ_REQUEST,
+    SEND_ONLY_IMM,
     SYNDROME_ACK,
+    SYNDROME_NAK_ACCESS,
+    SYNDROME_RNR,
     TOLD_OPCODES,
+    WRITE_FIRST,
     WRITE_MIDDLE,
     Frame,
+    wire_size,
 )
-from actors.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_SUCCESS
+from actors.wire.message import COMPLETED_RECEIVE, COMPLETION, STATUS_FLUSHED, STATUS_SUCCESS
 
-if TYPE_CHECKING:
-    from actors.nic.egress_port import NicPort
-    from actors.nic.nic import Nic
+ACCESS_WRITE: Final[i64] = 1
+ACCESS_READ: Final[i64] = 2
+_TAKES: Final[i64] = 0xA31
+"""A bit for each opcode that takes a receive: SEND_FIRST, SEND_ONLY with and without immediate,
+WRITE_LAST_IMM and WRITE_ONLY_IMM."""
 
 
-def respond(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
-    """A request packet: take it if it is the one expected, with what is held behind it, and answer."""
-    expected: i64 = pair.expected_psn
-    if frame.psn != expected & PSN_MASK:
-        strayed(nic, pair, frame, port, now)
-        return
-    asks: bool = frame.ack_request != 0
-    while not (nic.guarded and refused(nic, pair, frame, port, now)):
-        pair.expected_psn = expected + 1
-        pair.nak_sent = False
-        payload: i64 = frame.payload_bytes
-        data = frame.data
-        if data is not None:
-            placed(pair, data)
-        pair.message_bytes += payload
-        if not nic.whole_messages:
-            nic.delivered_bytes += payload
-            nic.progress += payload
-        opcode: i64 = frame.opcode
-        if opcode != WRITE_MIDDLE:
-            if opcode == READ_REQUEST:
-                pair.expected_psn = asked(nic, pair, frame, expected, now)
-                pair.message_psn = pair.expected_psn
-            elif (LAST_OPCODES >> opcode) & 1:
-                delivered(nic, pair, frame, now)
-        held = pair.held
-        following: Frame | None = None
-        if held is not None and held.count > 0:
-            asks = True
-            following = held.take(pair.expected_psn)
-        if following is None:
-            if asks:
-                nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+class Responder:
+    """The responder's half of all queue pairs of one NIC."""
+
+    def __init__(self, nic: Endpoint, recovery: Recovery, ack_priority: int) -> None:
+        self.nic: Endpoint = nic
+        self.recovery: Recovery = recovery
+        self.ack_priority: i64 = ack_priority
+        self.ports: vec[NicPort] = vec[NicPort]()
+        """The NIC's ports: an answer leaves where the request came in."""
+        self.guarded: bool = False
+        """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
+        self.counted: bool = False
+        """Whether receives are counted."""
+        self.access: i64 = ACCESS_WRITE | ACCESS_READ
+        """What peers may do here: ACCESS_*."""
+        self.rnr_timer: i64 = 0
+        """The timer code of RNR NAKs."""
+        self.cnp_interval_ps: i64 = 0
+        self.cnp_priority: i64 = 0
+        self.telemetry_bytes: i64 = -1
+        """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
+        self._telemetry: bytes | None = None
+        """What the packet that is answered now has collected."""
+
+    # ---- requests
+
+    def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
+        """A request packet: take it if it is the one expected, with what is held behind it, and answer."""
+        if self.telemetry_bytes >= 0:
+            self._telemetry = frame.tail
+        expected: i64 = pair.expected_psn
+        if frame.psn != expected & PSN_MASK:
+            self._out_of_order(pair, frame, port, now)
             return
-        frame = following
-        expected = pair.expected_psn
+        nic = self.nic
+        asks: bool = frame.ack_request != 0
+        while not (self.guarded and self._refused(pair, frame, port, now)):
+            pair.expected_psn = expected + 1
+            pair.nak_sent = False
+            payload: i64 = frame.payload_bytes
+            data = frame.data
+            if data is not None:
+                _place(pair, data)
+            pair.message_bytes += payload
+            if not nic.whole_messages:
+                nic.delivered_bytes += payload
+                nic.progress += payload
+            opcode: i64 = frame.opcode
+            if opcode != WRITE_MIDDLE:
+                if opcode == READ_REQUEST:
+                    pair.expected_psn = self._asked(pair, frame, expected, now)
+                    pair.message_psn = pair.expected_psn
+                elif (LAST_OPCODES >> opcode) & 1:
+                    self._whole(pair, frame, now)
+            held = pair.held
+            following: Frame | None = None
+            if held is not None and held.count > 0:
+                asks = True
+                following = held.take(pair.expected_psn)
+            if following is None:
+                if asks:
+                    self.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
+                return
+            frame = following
+            expected = pair.expected_psn
+
+    def _out_of_order(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
+        """A request packet that is not the one expected: beyond it, or one that came before."""
+        nic = self.nic
+        expected: i64 = pair.expected_psn
+        psn: i64 = unwrap(frame.psn, expected)
+        if psn > expected:
+            nic.out_of_sequence += 1
+            self.recovery.on_gap(nic, pair, frame, psn, port, now)
+        elif frame.opcode == READ_REQUEST:
+            nic.duplicate_request += 1
+            self._asked(pair, frame, psn, now)
+        else:
+            self.recovery.on_duplicate(nic, pair, frame, psn, port, now)
+
+    def _asked(self, pair: QueuePair, frame: Frame, psn: i64, now: i64) -> i64:
+        """A READ's request came, new or again: the responses are owed. Returns the PSN behind them."""
+        size: i64 = frame.message_bytes
+        packets: i64 = (size + pair.mtu_bytes - 1) // pair.mtu_bytes
+        if packets == 0:
+            packets = 1
+        pair.owed = owe_response(pair.owed, psn, psn + packets, size, pair.mtu_bytes)
+        self.nic.activate(pair, now)
+        return psn + packets
+
+    def _whole(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """The last packet of a message was taken."""
+        nic = self.nic
+        size: i64 = pair.message_bytes
+        if nic.whole_messages:
+            nic.delivered_bytes += size
+            nic.progress += size
+        nic.delivered(pair, size, now)
+        pair.message_bytes = 0
+        pair.receive_taken = False
+        pair.message_psn = pair.expected_psn
+        if (TOLD_OPCODES >> frame.opcode) & 1:
+            done = Message(
+                COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
+            )
+            if frame.data is not None:
+                done.data = b"".join(pair.pieces)
+                pair.pieces = []
+            nic.host.send(done, now)
+
+    def _refused(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> bool:
+        """Whether the packet that is expected is not taken; else it has taken a receive if it needs one."""
+        nic = self.nic
+        opcode: i64 = frame.opcode
+        if opcode >= WRITE_FIRST:
+            needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
+            if self.access & needed == 0:
+                nic.transmit_naks += 1
+                nak = pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS, self.ack_priority)
+                self.ports[port].send_frame(nak, now)
+                nic.flush(pair, STATUS_FLUSHED)
+                return True
+        if not self.counted:
+            return False
+        if (_TAKES >> opcode) & 1 == 0 or pair.receive_taken:
+            return False
+        if pair.receives > 0:
+            pair.receives -= 1
+            pair.receive_taken = opcode <= SEND_ONLY_IMM
+            return False
+        nic.out_of_buffer += 1
+        if nic.whole_messages:
+            pair.expected_psn = pair.message_psn
+            pair.message_bytes = 0
+        pair.nak_sent = True  # what follows is out of order, and needs no NAK
+        self.answer(pair, pair.expected_psn, SYNDROME_RNR | self.rnr_timer, 0, port, now)
+        return True
+
+    # ---- answers
+
+    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
+        """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
+        if pair.owed is not None and self._waits(pair, psn, syndrome):
+            return
+        self._count(syndrome)
+        answer = pair.acknowledgement(psn, syndrome, self.ack_priority)
+        answer.immediate = selective
+        if self.telemetry_bytes >= 0 and self._telemetry is not None:
+            answer.tail = self._telemetry
+            answer.wire_bytes += self.telemetry_bytes
+        self.ports[port].send_frame(answer, now)
+
+    def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
+        """A marked packet came: tell its sender, unless it was told within the interval."""
+        nic = self.nic
+        nic.np_ecn_marked_roce_packets += 1
+        if now < pair.cnp_from_ps:
+            return
+        pair.cnp_from_ps = now + self.cnp_interval_ps
+        nic.np_cnp_sent += 1
+        cnp = Frame(
+            CNP,
+            self.cnp_priority,
+            pair.address,
+            pair.remote_address,
+            pair.udp_source,
+            pair.remote_qpn,
+            0,
+            0,
+            wire_size(CNP, 0),
+        )
+        port.send_frame(cnp, now)
+
+    def _waits(self, pair: QueuePair, psn: i64, syndrome: i64) -> bool:
+        """Whether an answer waits behind responses; a selective NAK, whose PSN is its own, does not."""
+        owed = pair.owed
+        if owed is None or (syndrome != SYNDROME_ACK and self.recovery.selective):
+            return False
+        if owe_acknowledgement(owed, psn, syndrome):
+            self._count(syndrome)
+        return True
+
+    def _count(self, syndrome: i64) -> None:
+        if syndrome == SYNDROME_ACK:
+            self.nic.transmit_acks += 1
+        else:
+            self.nic.transmit_naks += 1
 
 
-def strayed(nic: Nic, pair: QueuePair, frame: Frame, port: NicPort, now: i64) -> None:
-    """A request packet that is not the one expected: beyond it, or one that came before."""
-    expected: i64 = pair.expected_psn
-    psn: i64 = unwrap(frame.psn, expected)
-    if psn > expected:
-        nic.out_of_sequence += 1
-        nic.recovery.on_gap(nic, pair, frame, psn, port, now)
-    elif frame.opcode == READ_REQUEST:
-        nic.duplicate_request += 1
-        asked(nic, pair, frame, psn, now)
-    else:
-        nic.recovery.on_duplicate(nic, pair, frame, psn, port, now)
-
-
-def placed(pair: QueuePair, data: bytes) -> None:
+def _place(pair: QueuePair, data: bytes) -> None:
     """The next bytes of a message are here; the first of one that begins anew take the place of what was."""
     if pair.message_bytes == 0:
         pair.pieces = []
     pair.pieces.append(data)
-
-
-def delivered(nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
-    """The last packet of a message was taken."""
-    size: i64 = pair.message_bytes
-    if nic.whole_messages:
-        nic.delivered_bytes += size
-        nic.progress += size
-    log(nic, pair, size, now)
-    pair.message_bytes = 0
-    pair.receive_taken = False
-    pair.message_psn = pair.expected_psn
-    if (TOLD_OPCODES >> frame.opcode) & 1:
-        done = Message(COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0)
-        if frame.data is not None:
-            done.data = b"".join(pair.pieces)
-            pair.pieces = []
-        nic.host.send(done, now)

@@ -11,18 +11,12 @@ Source: Guo et al., RDMA over Commodity Ethernet at Scale (SIGCOMM'16), section 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64
 
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import QueuePair
-from actors.nic.queue_pair.responder import respond
 from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
-
-if TYPE_CHECKING:
-    from actors.nic.egress_port import NicPort
-    from actors.nic.nic import Nic
 
 NEVER_PACKETS = 1 << 40
 
@@ -38,7 +32,7 @@ class GoBack0(Recovery):
         super().prepare(pair)
         pair.ack_every = NEVER_PACKETS
 
-    def on_gap(self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64) -> None:
+    def on_gap(self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64) -> None:
         if pair.nak_sent:
             return
         pair.nak_sent = True
@@ -47,7 +41,7 @@ class GoBack0(Recovery):
         nic.answer(pair, pair.message_psn, SYNDROME_NAK_SEQUENCE, 0, port, now)
 
     def on_duplicate(
-        self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64
+        self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64
     ) -> None:
         nic.duplicate_request += 1
         if psn < pair.message_psn:
@@ -58,11 +52,11 @@ class GoBack0(Recovery):
         pair.message_bytes = 0
         pair.nak_sent = False
         if psn == pair.message_psn:
-            respond(nic, pair, frame, port, now)
+            nic.respond(pair, frame, port, now)
         else:
             self.on_gap(nic, pair, frame, psn, port, now)
 
-    def on_nak(self, nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+    def on_nak(self, nic: Endpoint, pair: QueuePair, frame: Frame, now: i64) -> None:
         pair.retries = 0
         pair.deadline_ps = now + nic.timeout_ps
         pair.go_back(pair.una_psn)

@@ -17,18 +17,13 @@ Source: InfiniBand Architecture Specification volume 1, section 9.7.5.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.vectors import vec
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
 from actors.nic.queue_pair.reorder_buffer import HeldPackets
 from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
-
-if TYPE_CHECKING:
-    from actors.nic.egress_port import NicPort
-    from actors.nic.nic import Nic
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -65,7 +60,7 @@ class Recovery:
         if self.window_packets > 0:
             pair.limit_psn = pair.una_psn + self.window_packets
 
-    def on_gap(self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64) -> None:
+    def on_gap(self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64) -> None:
         """The responder received `psn`, which is beyond the expected one: keep it if there is room for
         it, and say what is missing, once, when it counts as lost.
         """
@@ -79,7 +74,7 @@ class Recovery:
             nic.answer(pair, expected, SYNDROME_NAK_SEQUENCE, 0, port, now)
 
     def on_duplicate(
-        self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64
+        self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64
     ) -> None:
         """The responder received `psn`, which it has: acknowledge again, the first time may have been
         lost.
@@ -87,16 +82,16 @@ class Recovery:
         nic.duplicate_request += 1
         nic.answer(pair, pair.expected_psn - 1, SYNDROME_ACK, 0, port, now)
 
-    def on_progress(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+    def on_progress(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         """The requester's `una_psn` moved: with a window, more may be sent."""
         if self.window_packets > 0:
             pair.limit_psn = pair.una_psn + self.window_packets
 
-    def on_nak(self, nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+    def on_nak(self, nic: Endpoint, pair: QueuePair, frame: Frame, now: i64) -> None:
         """The responder asks for `una_psn` again."""
         pair.go_back(pair.una_psn)
 
-    def on_response_gap(self, nic: Nic, pair: QueuePair, psn: i64, now: i64) -> None:
+    def on_response_gap(self, nic: Endpoint, pair: QueuePair, psn: i64, now: i64) -> None:
         """The requester has a response with `psn`, and some before it have not come: ask for those again,
         once, when they count as lost. What came is noted in `came`, where there is room for it.
         """
@@ -105,7 +100,7 @@ class Recovery:
             nic.packet_seq_err += 1
             pair.go_back(pair.una_psn)
 
-    def on_timeout(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+    def on_timeout(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         """Nothing was heard of `una_psn` for a timeout."""
         pair.go_back(pair.una_psn)
 

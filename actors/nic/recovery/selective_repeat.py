@@ -16,17 +16,12 @@ Not modelled: IRN's two timeouts (short while few packets are in flight); adapti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mypy_extensions import i64
 
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair, unwrap
 from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import PSN_MASK, SYNDROME_NAK_SEQUENCE, Frame
-
-if TYPE_CHECKING:
-    from actors.nic.egress_port import NicPort
-    from actors.nic.nic import Nic
 
 
 class SelectiveRepeat(Recovery):
@@ -43,7 +38,7 @@ class SelectiveRepeat(Recovery):
         pair.resent_psn = pair.una_psn
         pair.sacked_psn = pair.una_psn
 
-    def on_gap(self, nic: Nic, pair: QueuePair, frame: Frame, psn: i64, port: NicPort, now: i64) -> None:
+    def on_gap(self, nic: Endpoint, pair: QueuePair, frame: Frame, psn: i64, port: i64, now: i64) -> None:
         expected: i64 = pair.expected_psn
         held = pair.held
         assert held is not None and psn - expected < held.window, (psn, expected)
@@ -51,12 +46,12 @@ class SelectiveRepeat(Recovery):
             nic.duplicate_request += 1
         nic.answer(pair, expected, SYNDROME_NAK_SEQUENCE, psn & PSN_MASK, port, now)
 
-    def on_progress(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+    def on_progress(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         pair.limit_psn = pair.una_psn + self.window_packets
         if pair.sacked_psn > pair.una_psn or pair.resend_psn >= 0:
             self._look(pair)
 
-    def on_nak(self, nic: Nic, pair: QueuePair, frame: Frame, now: i64) -> None:
+    def on_nak(self, nic: Endpoint, pair: QueuePair, frame: Frame, now: i64) -> None:
         psn: i64 = unwrap(frame.immediate, pair.una_psn)
         if psn < pair.una_psn or psn >= pair.next_psn:
             return
@@ -65,7 +60,7 @@ class SelectiveRepeat(Recovery):
             pair.sacked_psn = psn + 1
         self._look(pair)
 
-    def on_response_gap(self, nic: Nic, pair: QueuePair, psn: i64, now: i64) -> None:
+    def on_response_gap(self, nic: Endpoint, pair: QueuePair, psn: i64, now: i64) -> None:
         if psn >= pair.sacked_psn:
             pair.sacked_psn = psn + 1
         # A request that the responder held was executed before a later response came: it says no more.
@@ -78,7 +73,7 @@ class SelectiveRepeat(Recovery):
         if pair.resend_psn >= 0:
             nic.packet_seq_err += 1
 
-    def on_timeout(self, nic: Nic, pair: QueuePair, now: i64) -> None:
+    def on_timeout(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         pair.resent_psn = pair.una_psn
         pair.resend_psn = pair.una_psn
 

@@ -1,38 +1,45 @@
-"""What if the NIC's way to memory is slower than its link?
+"""The way between a NIC and memory, where that is slower than its links.
 
-Packets that carry requests wait in a buffer of the NIC, in order of arrival, until PCIe (or the memory
-behind it) has taken their payload, one at a time at `rate`; only then does the queue pair see them. So a
-slow server acknowledges late, and its buffer fills. Each port and priority has a buffer of its own: above
-`xoff` a lossless class's sender, which is the leaf, is told to stop, at `xon` or below to go on. A packet
-that does not fit is dropped and counted (`receive_overrun`): a congestion loss, and for a lossless class a
-sign of too little room above `xoff`. To everyone else it looks like a slow network.
+What arrives. Packets that carry requests wait in a buffer of the NIC, in order of arrival, until PCIe (or the
+memory behind it) has taken their payload, one at a time at `rate`; only then does the queue pair see them. So
+a slow server acknowledges late, and its buffer fills. Each port and priority has a buffer of its own: above
+`xoff` a lossless class's sender, which is the leaf, is paused, at `xon` or below resumed. A packet that does
+not fit is dropped and counted (`receive_overrun`): a congestion loss, and for a lossless class a sign of too
+little room above `xoff`. To everyone else it looks like a slow network. Acknowledgements and CNPs end in the
+NIC and do not wait.
 
-Acknowledgements and CNPs end in the NIC and do not wait.
+What leaves. With GPUDirect a NIC reads what it sends out of GPU memory, over PCIe, as it sends it: payload
+after payload at `rate`, for all its ports together. A packet occupies its port until its payload has been
+read, so nothing else leaves there meanwhile, acknowledgements neither. Where PCIe is as fast as the links a
+packet leaves never waits, since it is longer on the wire than in memory.
 
 Source: Guo et al., RDMA over Commodity Ethernet at Scale (SIGCOMM'16), section 5.2, the slow-receiver
-symptom. Thresholds per port and priority are mlx5's (`mlnx_qos --buffer_size`, xoff and xon).
+symptom. Thresholds per port and priority are mlx5's (`mlnx_qos --buffer_size`, xoff and xon). GPUDirect RDMA
+(NVIDIA): a NIC that reads and writes GPU memory through the PCIe switch that both hang on.
 
-Not modelled: the overhead of PCIe packets, reads and address translation that compete with the writes.
+Not modelled: the overhead of PCIe packets, latency of a read (it is part of what a NIC has), its requests and
+headers, reads and address translation that compete with the writes, the GPU's own link, which several NICs of
+one GPU would share.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Plain
+from actors.kernel.device import Device, Plain
 from actors.kernel.event import COPY_DONE
 from actors.kernel.state import as_int, as_list, load_fields, load_frame, save_event, save_fields
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
+from actors.port.port import Port
 from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
-if TYPE_CHECKING:
-    from actors.nic.nic import Nic
-
 OVERRUN_DROP: Final[i64] = 9
+_FETCH_FIELDS: Final = ("free_ps", "wait_ps")
 _GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
 
 
@@ -53,8 +60,9 @@ class ReceiveGroup:
 class ReceiveBuffer:
     """The receive buffer of one NIC and what empties it. Group number = port x 8 + priority."""
 
-    def __init__(self, nic: Nic, rate_bps: int) -> None:
-        self.nic: Nic = nic
+    def __init__(self, nic: Device, ports: Sequence[Port], rate_bps: int) -> None:
+        self.nic: Device = nic
+        self._ports: vec[Port] = vec[Port](list(ports))
         self.rate_bps: i64 = rate_bps
         self.built_rate_bps: i64 = rate_bps
         self.groups: vec[ReceiveGroup] = vec[ReceiveGroup]()
@@ -81,14 +89,16 @@ class ReceiveBuffer:
             group.stopped = True
             self._tell(number, now, stop=True)
         frame.ingress = number
-        lanes = self.nic.ports()[port_number].credits
+        lanes = self._ports[port_number].credits
         if lanes is not None:
             lanes.hold(frame.priority, frame.wire_bytes)
         if self._append(frame):
             self._begin(frame, now)
 
-    def taken(self, now: i64) -> None:
-        """Memory has the first packet: the queue pair sees it, and the next one begins."""
+    def taken(self, now: i64) -> Frame:
+        """Memory has the first packet, and the next one begins. Returns the first, for its queue pair;
+        `ingress` says where it came in.
+        """
         frame = self._head
         assert frame is not None, self.nic.number
         following = frame.queue_next
@@ -104,11 +114,10 @@ class ReceiveBuffer:
         if group.stopped and group.held_bytes <= group.xon_bytes:
             group.stopped = False
             self._tell(number, now, stop=False)
-        port = self.nic.ports()[number >> 3]
-        lanes = port.credits
+        lanes = self._ports[number >> 3].credits
         if lanes is not None:
             lanes.free(frame.priority, frame.wire_bytes, now)
-        self.nic.arrived(frame, port, now)
+        return frame
 
     def dropped_at(self, port_number: int) -> int:
         """Packets of one port that did not fit."""
@@ -124,7 +133,7 @@ class ReceiveBuffer:
         return self.groups[port_number * PRIORITIES + priority].peak_bytes
 
     def _tell(self, number: i64, now: i64, *, stop: bool) -> None:
-        pfc = self.nic.ports()[number >> 3].pfc
+        pfc = self._ports[number >> 3].pfc
         if pfc is None:
             return
         if stop:
@@ -171,3 +180,36 @@ class ReceiveBuffer:
             self._append(frame)
         for group, fields in zip(self.groups, as_list(groups), strict=True):
             load_fields(group, _GROUP_FIELDS, fields)
+
+
+class Fetch:
+    """The way from memory to one NIC."""
+
+    def __init__(self, rate_bps: int) -> None:
+        self.rate_bps: i64 = rate_bps
+        self.free_ps: i64 = 0
+        """When the last payload that was asked for has been read."""
+        self.wait_ps: i64 = 0
+        """How long ports had nothing to put on the wire because of it."""
+
+    def take(self, payload_bytes: i64, now: i64, sent_ps: i64) -> i64:
+        """Read the payload of a packet that leaves now and has left the wire free by `sent_ps`; when the port
+        is free again.
+        """
+        start: i64 = self.free_ps
+        if now > start:
+            start = now
+        end: i64 = start + serialisation_ps(payload_bytes, self.rate_bps)
+        self.free_ps = end
+        if end <= sent_ps:
+            return sent_ps
+        self.wait_ps += end - sent_ps
+        return end
+
+    def save(self) -> list[Plain]:
+        """When it is free, and what it has counted."""
+        return save_fields(self, _FETCH_FIELDS)
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        load_fields(self, _FETCH_FIELDS, state)

@@ -1,0 +1,101 @@
+"""What the parts of a NIC's transport share: queue pairs, counters, and the way to the host.
+
+A NIC's requester, responder, bond and recovery scheme are objects of their own. Each knows its NIC as an
+`Endpoint`: it counts there, lets queue pairs wait for their turn, and reports to the host; it knows nothing
+of the other parts.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.kernel.device import Device
+from actors.kernel.event import Message
+from actors.kernel.queue import EventQueue
+from actors.nic.queue_pair.queue_pair import ERROR, NO_PSN, QueuePair
+from actors.port.host_link import MessagePort
+from actors.wire.fault import PAIR_ERROR
+from actors.wire.frame import Frame
+from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
+
+
+class Endpoint(Device):
+    """A device with queue pairs and a host behind it; `Nic` is the one there is."""
+
+    def __init__(
+        self, number: int, queue: EventQueue, host: MessagePort, timeout_ps: int, whole_messages: bool
+    ) -> None:
+        super().__init__(number, queue)
+        self.host: MessagePort = host
+        self.pairs: list[QueuePair] = []
+        self.timeout_ps: i64 = timeout_ps
+        """How long a queue pair waits for an acknowledgement; 0 for ever."""
+        self.whole_messages: bool = whole_messages
+        """Whether what came of a message counts for nothing before all of it is there."""
+        self.deliveries: list[list[int]] = []
+        """Messages that are here whole: queue pair, number of the message, time, size."""
+        self.out_of_sequence: i64 = 0
+        self.packet_seq_err: i64 = 0
+        self.local_ack_timeout_err: i64 = 0
+        self.duplicate_request: i64 = 0
+        self.transmit_acks: i64 = 0
+        self.transmit_naks: i64 = 0
+        self.delivered_bytes: i64 = 0
+        self.np_cnp_sent: i64 = 0
+        self.np_ecn_marked_roce_packets: i64 = 0
+        self.rp_cnp_handled: i64 = 0
+        self.roce_adp_retrans: i64 = 0
+        self.rnr_nak_retry_err: i64 = 0
+        self.out_of_buffer: i64 = 0
+        self.bond_failovers: i64 = 0
+        """Queue pairs that went on through another port because theirs was down."""
+
+    def activate(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair has packets to send: it takes its turn at its port."""
+        raise NotImplementedError
+
+    def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
+        """Take a request packet that came through a port, and answer it."""
+        raise NotImplementedError
+
+    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
+        """Send an acknowledgement or a NAK for `psn` through a port; what is selective travels in AETH's
+        24 bits.
+        """
+        raise NotImplementedError
+
+    def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
+        """Tell the host that a work request ended."""
+        self.tell(pair, number, size_bytes, COMPLETED_SEND, status)
+
+    def tell(self, pair: QueuePair, number: i64, size_bytes: i64, kind: i64, status: i64) -> None:
+        """Tell the host that a work request or a receive ended."""
+        done = Message(COMPLETION, pair.index, number, size_bytes, kind, status, 0)
+        self.host.send(done, self.queue.now_ps)
+
+    def delivered(self, pair: QueuePair, size_bytes: i64, now: i64) -> None:
+        """A message is here whole."""
+        if pair.log_deliveries:
+            self.deliveries.append([pair.index, pair.messages, now, size_bytes])
+            if len(self.deliveries) > pair.log_deliveries:
+                self.deliveries = self.deliveries[len(self.deliveries) // 2 :]
+        pair.messages += 1
+
+    def flush(self, pair: QueuePair, status: i64) -> None:
+        """Put a queue pair into error. Its oldest work request ends with this status; what else is posted is
+        flushed, in order, and after it the receives.
+        """
+        pair.state = ERROR
+        self.note(int(PAIR_ERROR), int(pair.index), [int(pair.qpn), int(status), 0])
+        pair.sending = None
+        pair.resend_psn = NO_PSN
+        pair.owed = None
+        pair.waits = 0
+        while pair.head is not None:
+            request = pair.drop_head()
+            pair.sending = None
+            self.complete(pair, request.number, request.size_bytes, status)
+            status = STATUS_FLUSHED
+        while pair.receives > 0:
+            pair.receives -= 1
+            self.tell(pair, 0, 0, COMPLETED_RECEIVE, STATUS_FLUSHED)

@@ -1,0 +1,368 @@
+"""The requester: what a NIC does about acknowledgements, timeouts, refusals and the responses of READs.
+
+Acknowledgements. One covers everything up to its PSN, a NAK everything before it, and asks for it again. Work
+requests complete in order. What is sent again is for the recovery scheme to say.
+
+Timeouts. The retransmission timer is one pending event per queue pair, pushed when a packet goes out and
+looked at again when it fires, so that an acknowledgement costs no timer operation. After `retry_count`
+timeouts without progress the queue pair is in error and everything posted is flushed. With adaptive
+retransmission the first timeout is short and each that follows twice as long, up to the configured one; only
+those of full length count as retries. A long timer that is pending when progress is made runs out first.
+
+Receiver not ready. An RNR NAK carries a timer code. The requester waits the time that the code stands for,
+and goes on from there; after `rnr_retry` such waits without progress (7: any number) the queue pair is in
+error.
+
+Congestion control. CNPs, acknowledgements, losses and timers are handed to a queue pair's control; the limit
+of what may be in flight follows its window. For controls that ask for it one packet at a time is timed, from
+its turn until an acknowledgement covers it. A packet that was sent again is not timed (Karn).
+
+READs. Responses are the acknowledgement: one with PSN p says that everything before p was done. So the
+requester takes nothing for acknowledged that lies beyond a response it misses. Missing responses show in
+three ways. A later response has come: `on_response_gap` of the recovery scheme. An acknowledgement beyond
+them has come, and acknowledgements have the priority of data, so that it cannot have overtaken them (an
+implied NAK). Or the timer runs out. Go-back-N asks again for everything from there on, go-back-0 for the
+whole message, selective repeat for what is missing. Schemes that keep what overtook keep responses within
+their window, too. Nothing acknowledges responses, so controls that live on acknowledgements (Swift) do not
+govern them.
+
+Source: InfiniBand Architecture Specification volume 1, sections 9.4.4, 9.7.3, 9.7.5.1, 9.7.5.2.8 and 9.7.6,
+and table 46 (RNR timer codes); adaptive retransmission as MegaScale (NSDI'24) describes its use; the doubling
+is a choice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from actors.kernel.event import RATE_TIMER, RETRANSMIT
+from actors.nic.congestion.control import CongestionControl
+from actors.nic.queue_pair.endpoint import Endpoint
+from actors.nic.queue_pair.packets import WorkRequest
+from actors.nic.queue_pair.queue_pair import (
+    ERROR,
+    NO_PSN,
+    READY,
+    UNLIMITED_PSN,
+    WAIT_RNR,
+    QueuePair,
+    unwrap,
+)
+from actors.nic.recovery.scheme import Recovery
+from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_INVALID, SYNDROME_NAK_SEQUENCE, Frame
+from actors.wire.message import (
+    POST_READ,
+    STATUS_REMOTE_INVALID,
+    STATUS_RETRY_EXCEEDED,
+    STATUS_RNR_RETRY_EXCEEDED,
+    STATUS_SUCCESS,
+)
+
+RNR_PORT: Final[i64] = 2047
+"""The port number of the timer that ends a wait for a receiver, which no port has."""
+FOR_EVER: Final[i64] = 7
+"""The value of `rnr_retry` that never gives up."""
+_UNITS: Final = (
+    *(65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192),
+    *(256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152),
+)
+"""Of 10 us, by timer code."""
+
+
+def rnr_wait_ps(code: i64) -> i64:
+    """How long a requester waits after an RNR NAK with this timer code."""
+    wait: i64 = _UNITS[code]
+    return wait * 10_000_000
+
+
+class Requester:
+    """The requester's half of all queue pairs of one NIC."""
+
+    def __init__(self, nic: Endpoint, recovery: Recovery, first_timeout_ps: int, retry_count: int) -> None:
+        self.nic: Endpoint = nic
+        self.recovery: Recovery = recovery
+        self.first_timeout_ps: i64 = first_timeout_ps
+        """The first timeout of adaptive retransmission; else the only one."""
+        self.retry_count: i64 = retry_count
+        self.rnr_retry: i64 = FOR_EVER
+
+    # ---- acknowledgements
+
+    def acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """An acknowledgement or a NAK came."""
+        psn: i64 = unwrap(frame.psn, pair.una_psn)
+        nak: bool = frame.syndrome != SYNDROME_ACK
+        una: i64 = psn if nak else psn + 1
+        if una > pair.high_psn or pair.state < READY or pair.state == ERROR:
+            return
+        if pair.reads > 0:
+            una = self._bounded(pair, una, frame, now)
+        if una > pair.una_psn:
+            self._advance(pair, una, frame, now)
+        if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
+            if frame.syndrome < SYNDROME_NAK_SEQUENCE:
+                self._refused(pair, frame.syndrome & 0x1F, now)
+            else:  # 0x61 to 0x63 are fatal, and in the order of the statuses
+                self.nic.flush(pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
+        elif nak and (una == pair.una_psn or self.recovery.selective):
+            self.nic.packet_seq_err += 1
+            self._lost(pair, now)
+            self.recovery.on_nak(self.nic, pair, frame, now)
+            if pair.has_packets():
+                self.nic.activate(pair, now)
+
+    def _advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
+        """Everything before `una` is acknowledged, by this frame."""
+        packets: i64 = una - pair.una_psn
+        pair.una_psn = una
+        pair.retries = 0
+        pair.rnr_retries = 0
+        pair.backoff = 0
+        pair.deadline_ps = now + self.first_timeout_ps
+        head = pair.head
+        while head is not None and head.first_psn + head.packets <= una:
+            pair.drop_head()
+            self.nic.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
+            head = pair.head
+        if pair.next_psn < una:
+            pair.go_back(una)
+        held_back: bool = pair.limit_psn != UNLIMITED_PSN or pair.waits != 0
+        if pair.waits != 0:
+            pair.hold()
+        if pair.limit_psn != UNLIMITED_PSN:
+            self.recovery.on_progress(self.nic, pair, now)
+        control = pair.control
+        if control is not None:
+            self._progressed(pair, control, packets, frame, now)
+        if held_back and pair.has_packets():
+            self.nic.activate(pair, now)
+
+    # ---- timeouts, and receivers that are not ready
+
+    def timed_out(self, pair: QueuePair, now: i64) -> bool:
+        """A queue pair's timer fired: nothing outstanding, or early, or the acknowledgement is overdue.
+        Returns whether it is."""
+        pair.timer_pending = False
+        if pair.una_psn == pair.high_psn or pair.state == ERROR:
+            return False
+        nic = self.nic
+        overdue: bool = now >= pair.deadline_ps
+        if overdue:
+            timeout_ps: i64 = nic.timeout_ps
+            if self.first_timeout_ps << pair.backoff < timeout_ps:
+                nic.roce_adp_retrans += 1
+                pair.backoff += 1
+                if self.first_timeout_ps << pair.backoff < timeout_ps:
+                    timeout_ps = self.first_timeout_ps << pair.backoff
+            else:
+                pair.retries += 1
+                nic.local_ack_timeout_err += 1
+            if pair.retries > self.retry_count:
+                nic.flush(pair, STATUS_RETRY_EXCEEDED)
+                return True
+            pair.deadline_ps = now + timeout_ps
+        pair.timer_pending = True
+        nic.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
+        if overdue:
+            self.send_again(pair, now)
+            nic.activate(pair, now)
+        return overdue
+
+    def send_again(self, pair: QueuePair, now: i64) -> None:
+        """What a queue pair has in flight is taken for lost."""
+        self._lost(pair, now)
+        self.recovery.on_timeout(self.nic, pair, now)
+
+    def _refused(self, pair: QueuePair, code: i64, now: i64) -> None:
+        """An RNR NAK for `una_psn` came: wait, or give up."""
+        if pair.waits & WAIT_RNR:
+            return
+        nic = self.nic
+        if self.rnr_retry < FOR_EVER and pair.rnr_retries >= self.rnr_retry:
+            nic.flush(pair, STATUS_RNR_RETRY_EXCEEDED)
+            return
+        nic.rnr_nak_retry_err += 1
+        pair.rnr_retries += 1
+        pair.waits |= WAIT_RNR
+        pair.resend_psn = NO_PSN
+        until_ps: i64 = now + rnr_wait_ps(code)
+        pair.deadline_ps = until_ps + nic.timeout_ps
+        nic.push_timer(until_ps, RETRANSMIT, RNR_PORT, pair.index)
+
+    def rnr_over(self, pair: QueuePair, now: i64) -> bool:
+        """The wait for a receiver is over: send again from what was refused. Returns whether the queue pair
+        still waited.
+        """
+        pair.waits &= ~WAIT_RNR
+        if pair.state == ERROR:
+            return False
+        if pair.una_psn < pair.high_psn:
+            self.recovery.on_timeout(self.nic, pair, now)
+        if pair.has_packets():
+            self.nic.activate(pair, now)
+        return True
+
+    # ---- congestion control
+
+    def notified(self, pair: QueuePair, now: i64) -> None:
+        """A CNP came."""
+        control = pair.control
+        if control is not None:
+            self.nic.rp_cnp_handled += 1
+            control.on_cnp(now)
+            self._set_timer(pair, control)
+
+    def rate_timer(self, pair: QueuePair, now: i64) -> bool:
+        """The timer of a queue pair's control fired; one that was set anew meanwhile is not due. Returns
+        whether it is."""
+        control = pair.control
+        assert control is not None, pair.qpn
+        pair.control_timer_ps = 0
+        due: bool = control.timer_ps > 0 and control.timer_ps <= now
+        if due:
+            control.timer_ps = 0
+            control.on_timer(now)
+        self._set_timer(pair, control)
+        return due
+
+    def _progressed(
+        self, pair: QueuePair, control: CongestionControl, packets: i64, frame: Frame, now: i64
+    ) -> None:
+        """So many packets more of a queue pair are acknowledged."""
+        rtt_ps: i64 = -1
+        if pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
+            rtt_ps = now - pair.timed_ps
+            pair.timed_psn = NO_PSN
+        hops = frame.tail
+        if hops is not None and control.wants_telemetry:
+            control.on_telemetry(hops, pair.una_psn, pair.next_psn, now)
+        control.on_ack(packets, rtt_ps, now)
+        window: i64 = control.window_packets
+        if window > 0:
+            bound: i64 = self.recovery.window_packets
+            if bound > 0 and bound < window:
+                window = bound
+            pair.limit_psn = pair.una_psn + window
+        self._set_timer(pair, control)
+
+    def _lost(self, pair: QueuePair, now: i64) -> None:
+        """The responder asked for packets again, or a timer ran out."""
+        pair.timed_psn = NO_PSN
+        control = pair.control
+        if control is not None:
+            control.on_loss(now)
+            self._set_timer(pair, control)
+
+    def _set_timer(self, pair: QueuePair, control: CongestionControl) -> None:
+        """Make the control's timer pending, unless one is; a later one is looked at when that fires."""
+        if control.timer_ps > 0 and pair.control_timer_ps == 0:
+            due: i64 = control.timer_ps
+            now: i64 = self.nic.queue.now_ps
+            if due <= now:
+                due = now + 1
+            pair.control_timer_ps = due
+            self.nic.push_timer(due, RATE_TIMER, 0, pair.index)
+
+    # ---- READs
+
+    def responded(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """A response came."""
+        request = _due(pair)
+        psn: i64 = unwrap(frame.psn, pair.una_psn)
+        if request is None or psn >= pair.asked_psn:
+            return
+        expected: i64 = max(pair.response_psn, request.first_psn)
+        if psn < expected:
+            return
+        frame.tail = None  # what it collected is about the way here, not about the way of requests
+        nic = self.nic
+        mask: i64 = len(pair.came) - 1
+        if psn > expected:
+            nic.out_of_sequence += 1
+            pair.response_psn = expected
+            before: i64 = request.first_psn if nic.whole_messages else expected
+            if before > pair.una_psn:
+                self._advance(pair, before, frame, now)
+            if mask >= 0 and psn - expected <= mask:
+                if pair.came[psn & mask] == psn + 1:
+                    return
+                pair.came[psn & mask] = psn + 1
+                self._arrived(frame.payload_bytes)
+            self._missing(pair, psn, now)
+            return
+        self._arrived(frame.payload_bytes)
+        pair.asked_again = False
+        una: i64 = self._taken(pair, request, psn + 1, now)
+        if una > pair.una_psn:
+            self._advance(pair, una, frame, now)
+        else:
+            pair.retries = 0
+            pair.deadline_ps = now + self.first_timeout_ps
+
+    def _bounded(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> i64:
+        """How far an acknowledgement of everything before `una` reaches: not beyond a missing response."""
+        request = _due(pair)
+        if request is None:
+            return una
+        expected: i64 = max(pair.response_psn, request.first_psn)
+        if una <= expected:
+            return una
+        if una > pair.acked_psn:
+            pair.acked_psn = una
+        if frame.priority == pair.priority and frame.syndrome == SYNDROME_ACK:
+            beyond: i64 = request.first_psn + request.packets + self.recovery.reorder_packets
+            self._missing(pair, beyond, now)
+        return request.first_psn if self.nic.whole_messages else expected
+
+    def _taken(self, pair: QueuePair, request: WorkRequest, psn: i64, now: i64) -> i64:
+        """All responses of a READ before `psn` are here: go on over what came before it was expected, to the
+        READs that follow too. Returns what is acknowledged by that.
+        """
+        nic = self.nic
+        mask: i64 = len(pair.came) - 1
+        whole: bool = nic.whole_messages
+        while True:
+            end: i64 = request.first_psn + request.packets
+            while mask >= 0 and psn < end and pair.came[psn & mask] == psn + 1:
+                psn += 1
+            pair.response_psn = psn
+            if psn < end:
+                return request.first_psn if whole else psn
+            if whole:
+                nic.delivered_bytes += request.size_bytes
+                nic.progress += request.size_bytes
+            nic.delivered(pair, request.size_bytes, now)
+            following = _due(pair)
+            if following is None:
+                return max(end, pair.acked_psn)
+            request = following
+            psn = max(pair.response_psn, request.first_psn)
+            if mask < 0 or pair.came[psn & mask] != psn + 1:
+                return max(end, min(psn, pair.acked_psn))
+
+    def _arrived(self, payload_bytes: i64) -> None:
+        """Bytes of a READ are here for good."""
+        if not self.nic.whole_messages:
+            self.nic.delivered_bytes += payload_bytes
+            self.nic.progress += payload_bytes
+
+    def _missing(self, pair: QueuePair, psn: i64, now: i64) -> None:
+        """Something at or beyond `psn` has come, and responses before it have not."""
+        self._lost(pair, now)
+        self.recovery.on_response_gap(self.nic, pair, psn, now)
+        if pair.has_packets():
+            self.nic.activate(pair, now)
+
+
+def _due(pair: QueuePair) -> WorkRequest | None:
+    """The first READ whose responses are not all here; None if none was asked for."""
+    request = pair.head
+    while request is not None:
+        if request.first_psn >= pair.asked_psn:
+            return None
+        if request.flags & POST_READ and request.first_psn + request.packets > pair.response_psn:
+            return request
+        request = request.following
+    return None
