@@ -4,6 +4,7 @@ import ast
 import re
 import tomllib
 from collections import Counter
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
@@ -73,6 +74,31 @@ def test_every_room_has_its_place_in_the_order_of_imports() -> None:
     rooms = {".".join(name.split("/")[:2]) for name in python_files(*PACKAGES) if name.count("/") > 1}
     assert rooms <= layered, "name the room in the layers of [tool.importlinter]"
     assert rooms - MAY_KNOW_THE_MACHINE <= clockless, "name the room in a 'forbidden' contract there too"
+
+
+def imports() -> dict[str, set[str]]:
+    """Module of the packages to the modules of theirs that it imports: anywhere, for types alone too."""
+    names = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name
+        for name in python_files(*PACKAGES)
+    }
+    found: dict[str, set[str]] = {module: set() for module in names}
+    for module, name in names.items():
+        for node in ast.walk(tree_of(name)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{name}:{node.lineno}: name the module in full"
+                whole = [f"{node.module}.{one.name}" for one in node.names]
+                found[module].update(one if one in names else str(node.module) for one in whole)
+            elif isinstance(node, ast.Import):
+                found[module].update(one.name for one in node.names)
+    return {module: (found[module] & names.keys()) - {module} for module in names}
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
+    try:
+        TopologicalSorter(imports()).prepare()
+    except CycleError as circle:
+        pytest.fail("merge them, or give what they share a module below both: " + " -> ".join(circle.args[1]))
 
 
 def test_every_room_is_a_package() -> None:
