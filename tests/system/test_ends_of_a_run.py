@@ -126,7 +126,7 @@ def test_a_head_that_is_killed_ends_the_run_at_once_with_the_way_on(doomed: dict
 @pytest.mark.usefixtures("kept_workers")
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-@pytest.mark.provokes("a worker raises what nobody expected")
+@pytest.mark.provokes("a worker raises an unexpected exception")
 def test_a_worker_that_raises_is_one_line_and_its_traceback_is_in_the_run_directory(tmp_path: Path) -> None:
     """It has no file descriptors left when it is to begin anew, since the other one was killed."""
 
@@ -221,7 +221,7 @@ def test_a_directory_that_holds_something_is_bad_input(
 
 def test_every_row_of_the_table_is_provoked_by_a_test() -> None:
     page = (ROOT / "docs" / "recovery.md").read_text("utf-8")
-    table = page.partition("| what happens |")[2].partition("\n\n")[0]
+    table = page.partition("| event |")[2].partition("\n\n")[0]
     rows = {line.split("|")[1].strip() for line in table.splitlines()[2:]}
     provoked = set()
     texts = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
