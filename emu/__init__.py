@@ -14,6 +14,11 @@ __all__ = ["__version__", "compiled_state", "is_compiled"]
 __version__ = "0.1.0"
 
 
+def __dir__() -> list[str]:
+    """The public names, those of the API too, and nothing that this module needs itself."""
+    return sorted({*__all__, *import_module("emu.api").__all__})
+
+
 def __getattr__(name: str) -> object:
     """Look up a name of the public API on first use. Raise AttributeError if it is none."""
     is_ours = not name.startswith("_") and find_spec(f"emu.{name}") is None

@@ -35,6 +35,7 @@ from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
+from emu.measure.tables.html import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped
@@ -96,6 +97,24 @@ class Result:
     def passed(self) -> bool:
         """Whether the run came to its end and every expectation holds."""
         return self.exit_status == 0
+
+    @property
+    def verdict(self) -> str:
+        """How it ended, in a few words."""
+        if self.passed:
+            return "passed"
+        failed = sum(not one.passed for one in self.summary.expectations)
+        if self.exit_status == 1 and failed:
+            return "1 expectation failed" if failed == 1 else f"{failed} expectations failed"
+        return self.outcome.message.partition("\n")[0] or f"exit status {self.exit_status}"
+
+    def __repr__(self) -> str:
+        name, digest = self.summary.scenario.name, self.summary.digest[:12]
+        return f"<Result of {name}: {self.verdict}, digest {digest or 'none'}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return summary_html(self.summary, self.verdict)
 
     @property
     def exit_status(self) -> int:

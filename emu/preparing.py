@@ -47,7 +47,8 @@ def load(
 ) -> Loaded:
     """Read a scenario, or a variant of it.
 
-    `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}.
+    `overrides` maps paths to values: {"jobs[0].ranks": 8, "topology.link": "200G"}. A text is read as
+    `--set` reads it, as YAML: "8" is a number, "[1MiB, 8MiB]" a list.
 
     Raises ScenarioError with every problem found.
     """

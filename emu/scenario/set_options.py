@@ -41,19 +41,26 @@ def parse_override(text: str, option: str = "--set") -> Override:
     path = _path(key.strip(), origin, "key=value, like jobs[0].ranks=8")
     if not value.strip():
         return Override(path, Node(None, Place(origin, 0)), origin)
+    return Override(path, _read(value, origin), origin)
+
+
+def _read(text: str, origin: str) -> Node:
+    """A value in YAML. Raises ScenarioError."""
     try:
-        node, problems = read_document(value, origin)
+        node, problems = read_document(text, origin)
     except ScenarioError as error:
         raise ScenarioError(_without_lines(error.problems)) from error
     if problems:
         raise ScenarioError(_without_lines(problems))
     _place_everywhere(node, Place(origin, 0))
-    return Override(path, node, origin)
+    return node
 
 
 def override_with(key: str, value: object, option: str = "override") -> Override:
-    """The assignment of a Python value. Raises ScenarioError."""
+    """The assignment of a Python value; a text is read as `--set` reads it. Raises ScenarioError."""
     origin = f"{option} {key}"
+    if isinstance(value, str) and value.strip():
+        return Override(_path(key, origin, "a key like jobs[0].ranks"), _read(value, origin), origin)
     try:
         return Override(
             _path(key, origin, "a key like jobs[0].ranks"), from_plain(value, Place(origin, 0)), origin

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -12,6 +13,8 @@ import emu
 from emu import api
 from emu.errors import ScenarioError, UsageError
 from emu.measure.collected import Sample
+from emu.measure.tables.html import summary_html
+from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL
 
@@ -23,6 +26,40 @@ def test_every_public_name_is_reached_from_emu() -> None:
     assert sorted(api.__all__) == api.__all__
     with pytest.raises(AttributeError, match="no attribute 'rnu'"):
         emu.rnu  # noqa: B018 - the look-up is the test
+
+
+def test_dir_shows_the_public_names_and_nothing_that_imports_need() -> None:
+    shown = dir(emu)
+    assert {"run", "load", "session", "Program", "is_compiled"} <= set(shown)
+    assert not {"import_module", "find_spec", "actors"} & set(shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2", 2), ("[4KiB, 8KiB]", ["4KiB", "8KiB"]), ("{kind: none}", {"kind": "none"}), ("true", True)],
+)
+def test_a_text_as_an_override_is_read_as_set_reads_it(text: str, value: object) -> None:
+    assert override_with("a.b", text).value.plain() == parse_override(f"a.b={text}").value.plain()
+    assert override_with("a.b", text).value.plain() == override_with("a.b", value).value.plain()
+
+
+def test_a_result_shows_itself_in_a_notebook_with_texts_escaped() -> None:
+    expect = [{"value": "drops.total", "at_least": 1}]
+    result = api.run(TINY, overrides={"expect": expect, "jobs[0].workload.iterations": "1"}, local=True)
+    assert repr(result) == (
+        f"<Result of tiny_all_reduce: 1 expectation failed, digest {result.summary.digest[:12]}>"
+    )
+    shown = result._repr_html_()
+    page = ET.fromstring(shown)
+    cells = [[cell.text for cell in row] for row in page.iter("tr")]
+    assert cells[0] == ["job", "operation", "size", "iteration", "time", "algbw", "busbw", "status"]
+    assert cells[1][:4] == ["ring", "all_reduce (ring)", "256KiB", "0"]
+    assert "FAIL drops.total at_least 1: 0 is less than 1" in "".join(page.itertext())
+    assert result.summary.digest in shown
+    renamed = result.summary.scenario.model_copy(update={"name": "<b>&"})
+    page = ET.fromstring(summary_html(result.summary.model_copy(update={"scenario": renamed}), "<i>"))
+    assert page[0].text == "<b>&"
+    assert str(page[0].tail).startswith(": <i>, ")
 
 
 def test_a_run_gives_its_summary_and_its_verdict() -> None:
