@@ -15,6 +15,7 @@ from emu.measure.summary import summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
+from tests.tidy import map_of_modules
 from tests.workload import chakra_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,6 +48,7 @@ def main() -> None:
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
     for name, made in (("docs/scenario.md", scenario_page), ("docs/metrics.md", metrics_page)):
         rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
+    rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
     rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())
     for rank in range(4):

@@ -8,6 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
+from tests.tidy import map_of_modules
 from tests.tidy.tracked import PACKAGES, python_files, text_of, tracked_files, tree_of
 
 TOP_LEVEL = {
@@ -113,6 +114,10 @@ def test_no_folder_holds_more_than_a_reader_can_keep_in_mind() -> None:
 
 def test_every_module_says_what_it_answers() -> None:
     assert [name for name in python_files() if not ast.get_docstring(tree_of(name))] == []
+
+
+def test_a_first_line_of_the_tool_is_a_statement_that_an_index_can_use() -> None:
+    assert [name for name in python_files("emu") if "?" in map_of_modules.first_paragraph(name)] == []
 
 
 def test_names_say_what_a_thing_does() -> None:
