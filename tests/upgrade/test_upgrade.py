@@ -291,3 +291,15 @@ def test_every_row_of_the_table_leads_to_a_name_of_today() -> None:
     fields = {f"fabric.{name}" for name in Fabric.model_fields}
     assert set(renames.FIELDS.values()) <= fields
     assert not set(renames.FIELDS) & fields
+
+
+def test_a_plug_in_that_imports_what_has_moved_is_refused_with_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "policy_of_the_release.py").write_text(PLUGIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (told,) = refused(NEW.replace("seed: 3", 'routing: {policy: "policy_of_the_release:Mine"}'))
+    assert (
+        "'actors.switch.policy' of emu 0.1.0 is 'actors.switch.routing.policy' now; `emu upgrade FILE`"
+        in told
+    )
