@@ -116,6 +116,10 @@ def test_every_module_says_what_it_answers() -> None:
     assert [name for name in python_files() if not ast.get_docstring(tree_of(name))] == []
 
 
+def test_the_map_of_the_modules_is_what_make_golden_writes() -> None:
+    assert text_of(map_of_modules.PAGE) == map_of_modules.page(), "run `make golden`"
+
+
 def test_a_first_line_of_the_tool_is_a_statement_that_an_index_can_use() -> None:
     assert [name for name in python_files("emu") if "?" in map_of_modules.first_paragraph(name)] == []
 
