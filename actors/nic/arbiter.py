@@ -1,8 +1,8 @@
 """Arbiters of queue pairs at a NIC's port: the seam, and one that weighs classes.
 
 A port without an arbiter is strict between classes and takes the queue pairs of a class in turn, one packet
-each (`actors.nic.egress_port`). An arbiter is asked twice for each packet: which class, then which of its
-queue pairs. It sees the queue pairs that wait, what was sent, the time, and nothing else.
+each (`actors.nic.egress_port`). An arbiter is a scheduler (`actors.port.scheduling`) that is asked twice for
+each packet: which class, then which of its queue pairs.
 
 To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
 `emu.scenario.sections.nic.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
@@ -10,8 +10,9 @@ To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a s
 subclass works in a compiled install.
 
 `WeightedClasses` shares the port by weight (surplus round robin, since a packet is built when its turn comes
-and its size is known only then): when its turn comes a class gets its weight times the largest frame, and
-sends while what it has is above zero; what it sent too much it waits for the next time.
+and its size is known only then): when its turn comes a class gets the largest frame times its weight over the
+least weight that shares, and sends while what it has is above zero; what it sent too much it waits for the
+next time.
 
 Source: IEEE 802.1Qaz, enhanced transmission selection, as NICs have it (`mlnx_qos --tsa ets`); Adiseshu et
 al. (SIGCOMM'96) for surplus round robin.
@@ -25,27 +26,19 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.errors import RuntimeFailure
-from actors.kernel.state import as_int, as_list, load_integers, save_integers
+from actors.kernel.state import as_int, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Wire
+from actors.port.scheduling import Scheduler, highest, quanta_bytes
+from actors.wire.frame import Frame
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Arbiter:
+class Arbiter(Scheduler):
     """Base of arbiters: strict between classes, queue pairs in turn. One for each port."""
-
-    def __init__(self, largest_frame_bytes: int, knobs: object = None) -> None:
-        self.largest_frame_bytes: i64 = largest_frame_bytes
-
-    def choose_class(self, ready: i64, now: i64) -> i64:
-        """The class that sends next; bit p of `ready`, which is not 0, is set if class p could."""
-        priority: i64 = 7
-        while (ready >> priority) & 1 == 0:
-            priority -= 1
-        return priority
 
     def choose_pair(self, first: QueuePair, now: i64) -> QueuePair:
         """The queue pair of the class that sends next: `first`, or one that follows by `active_next`.
@@ -54,35 +47,21 @@ class Arbiter:
         """
         return first
 
-    def on_sent(self, priority: i64, wire_bytes: i64, now: i64) -> None:
-        """A frame of this class left: a packet, or an acknowledgement, which no queue pair is asked for."""
-
-    def save(self) -> list[Plain]:
-        """The arbiter's state."""
-        return []
-
-    def load(self, state: list[Plain]) -> None:
-        """Take the state that `save` of an equally built arbiter returned."""
-
 
 class WeightedClasses(Arbiter):
     """Strict classes first, the others by weight; queue pairs in turn."""
 
     def __init__(self, largest_frame_bytes: int, strict: int, weights: list[int]) -> None:
         super().__init__(largest_frame_bytes)
-        assert len(weights) == PRIORITIES and min(weights) > 0, weights
         self.strict: i64 = strict
-        self.quantum_bytes: vec[i64] = vec[i64]([weight * largest_frame_bytes for weight in weights])
+        self.quantum_bytes: vec[i64] = vec[i64](quanta_bytes(largest_frame_bytes, strict, weights))
         self.credit_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.turn: i64 = 0
 
     def choose_class(self, ready: i64, now: i64) -> i64:
         first: i64 = ready & self.strict
         if first != 0:
-            priority: i64 = 7
-            while (first >> priority) & 1 == 0:
-                priority -= 1
-            return priority
+            return highest(first)
         while True:
             turn: i64 = self.turn
             if (ready >> turn) & 1:
@@ -122,34 +101,18 @@ class ArbitratedPort(NicPort):
     ) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps, timeout_ps, recovery)
         self.arbiter: Arbiter = arbiter
+        self.set_scheduler(arbiter)
 
-    def serve(self, now: i64) -> None:
-        """Send what the arbiter chooses; the wire is free."""
-        self._serving = True
-        if self.control_pending:
-            self.send_control(now)
-        else:
-            ready: i64 = self.waiting & ~self.blocked
-            while ready != 0:
-                priority: i64 = self.arbiter.choose_class(ready, now)
-                if priority < 0 or priority > 7 or (ready >> priority) & 1 == 0:
-                    raise RuntimeFailure(f"{self._said()} class {priority}, of {ready:#04x} that are ready")
-                if self._frames[priority] is None:
-                    first = self._round[priority]
-                    assert first is not None, (self.number, priority)
-                    self._bring_forward(priority, self.arbiter.choose_pair(first, now))
-                frame = self.take(priority, now)
-                if frame is not None:
-                    self.transmit(frame, now)
-                    self.arbiter.on_sent(priority, frame.wire_bytes, now)
-                    break
-                ready = self.waiting & ~self.blocked
-        self._serving = False
-        if (self.waiting & ~self.blocked) != 0 or self.control_pending:
-            self.arm()
+    def take(self, priority: i64, now: i64) -> Frame | None:
+        """The next frame of a class; of its queue pairs the arbiter chooses."""
+        if self._frames[priority] is None:
+            first = self._round[priority]
+            assert first is not None, (self.number, priority)
+            self._bring_forward(priority, self.arbiter.choose_pair(first, now))
+        return super().take(priority, now)
 
-    def _said(self) -> str:
-        return f"arbiter {type(self.arbiter).__name__} of NIC {self.owner.number} chose"
+    def place(self) -> str:
+        return f"NIC {self.owner.number}"
 
     def _bring_forward(self, priority: i64, chosen: QueuePair) -> None:
         """Make the chosen queue pair the first of its round."""
@@ -160,7 +123,8 @@ class ArbitratedPort(NicPort):
         following = before.active_next
         while following is not chosen:
             if following is None:
-                raise RuntimeFailure(f"{self._said()} queue pair {chosen.index}, which does not wait")
+                who = f"{type(self.arbiter).__name__} of {self.place()}"
+                raise RuntimeFailure(f"{who} chose queue pair {chosen.index}, which does not wait")
             before = following
             following = before.active_next
         before.active_next = chosen.active_next
@@ -168,11 +132,3 @@ class ArbitratedPort(NicPort):
             self._round_tails[priority] = before
         chosen.active_next = self._round[priority]
         self._round[priority] = chosen
-
-    def save(self) -> list[Plain]:
-        return [super().save(), self.arbiter.save()]
-
-    def load_round(self, state: Plain, pairs: list[QueuePair]) -> None:
-        base, arbiter = as_list(state)
-        super().load_round(base, pairs)
-        self.arbiter.load(as_list(arbiter))

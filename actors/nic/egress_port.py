@@ -55,15 +55,7 @@ class NicPort(Port):
 
     def send_frame(self, frame: Frame, now: i64) -> None:
         """Send an acknowledgement now if nothing goes before it, else let it wait."""
-        priority: i64 = frame.priority
-        if (
-            (self.waiting & ~self.blocked) == 0
-            and self.free_ps <= now
-            and (self.blocked >> priority) & 1 == 0
-            and self.up
-            and not self.control_pending
-        ):
-            self.transmit(frame, now)
+        if self.send_at_once(frame, now):
             return
         if not self.up:
             self.lose(frame)

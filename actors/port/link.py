@@ -32,6 +32,7 @@ from actors.kernel.event import NEVER_PS, PAUSE, Message, pack_key
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.impairments import AddedDelay
+from actors.port.scheduling import Backlog
 from actors.wire.frame import HEAD_WIRE_BYTES, Frame
 
 PRIORITIES: Final = 8
@@ -99,13 +100,14 @@ class Wire:
 
 
 @mypyc_attr(allow_interpreted_subclasses=False)
-class LinkEnd:
+class LinkEnd(Backlog):
     """One end of a link: when the wire is free, what flow control forbids, when the link was down.
 
     Bit p of `blocked` is set while flow control forbids class p.
     """
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
+        super().__init__()
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
         self.uneven: bool = False
         """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or

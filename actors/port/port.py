@@ -3,6 +3,10 @@
 A port sends one frame at a time. It knows when its wire is free, so an uncongested hop costs one event, the
 arrival; a *serve* event exists only while something waits.
 
+There is one way to leave: `send_at_once` where nothing goes before a frame, else `serve`, which asks the
+port's scheduler (`actors.port.scheduling`) for the next class; without one the port is strict, the highest
+priority number first.
+
 A class that flow control blocks is not served. Flow control is a hook: whoever implements it (PFC or credits)
 keeps the `blocked` mask and is told when frames wait to be sent on its behalf. Down clears its state.
 
@@ -23,6 +27,7 @@ from actors.port.credits import Credits
 from actors.port.impairments import BitErrors
 from actors.port.link import LinkEnd, Wire
 from actors.port.pfc import Pfc
+from actors.port.scheduling import Scheduler, highest, next_class
 from actors.wire.frame import Frame
 
 LINK_DOWN_DROP: Final[i64] = 7
@@ -68,7 +73,7 @@ class Tap:
 class Port(LinkEnd):
     """One end of a fabric link with the frames that wait there.
 
-    Bit p of `waiting` is set while a frame of priority p could be taken. A higher priority number goes first.
+    Bit p of `waiting` is set while a frame of priority p could be taken.
     """
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
@@ -87,7 +92,8 @@ class Port(LinkEnd):
         self._serving: bool = False
         self.received_frames: i64 = 0
         self.received_bytes: i64 = 0
-        self.waiting: i64 = 0
+        self.discarding: i64 = 0
+        """The priorities that a watchdog lets nobody wait for; none at a NIC."""
         self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
         self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
         self.sent_frames: i64 = 0
@@ -105,6 +111,29 @@ class Port(LinkEnd):
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.tap: Tap | None = None
+        self.scheduler: Scheduler | None = None
+        """Chooses the next class, where that is not the highest."""
+
+    def set_scheduler(self, scheduler: Scheduler) -> None:
+        """Let a scheduler choose the next class."""
+        self.scheduler = scheduler
+        scheduler.backlog = self
+
+    def place(self) -> str:
+        return f"port {self.number} of device {self.owner.number}"
+
+    def send_at_once(self, frame: Frame, now: i64) -> bool:
+        """Send a frame now if nothing goes before it and nothing forbids it; whether it left."""
+        if (
+            (self.waiting & ~self.blocked) == 0
+            and self.free_ps <= now
+            and ((self.blocked | self.discarding) >> frame.priority) & 1 == 0
+            and self.up
+            and not self.control_pending
+        ):
+            self.transmit(frame, now)
+            return True
+        return False
 
     def transmit(self, frame: Frame, now: i64) -> None:
         """Send a frame now; the port is free and the class is not blocked."""
@@ -174,19 +203,20 @@ class Port(LinkEnd):
         self.kick(now)
 
     def serve(self, now: i64) -> None:
-        """Send the first frame by strict priority; the wire is free."""
+        """Send the next frame, or what flow control has pending; the wire is free."""
         self._serving = True
         if self.control_pending:
             self.send_control(now)
         else:
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:
-                priority: i64 = 7
-                while (ready >> priority) & 1 == 0:
-                    priority -= 1
+                scheduler = self.scheduler
+                priority: i64 = highest(ready) if scheduler is None else next_class(scheduler, ready, now)
                 frame = self.take(priority, now)
                 if frame is not None:
                     self.transmit(frame, now)
+                    if scheduler is not None:
+                        scheduler.on_sent(priority, frame.wire_bytes, now)
                     break
                 ready = self.waiting & ~self.blocked
         self._serving = False
@@ -282,11 +312,12 @@ class Port(LinkEnd):
             None if self.errors is None else self.errors.stream.counter,
             None if self.credits is None else self.credits.save(),
             None if self.added_delay is None else self.added_delay.save(),
+            None if self.scheduler is None else self.scheduler.save(),
         ]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc, drawn, lanes, added_delay = as_list(state)[:7]
+        fields, starts, ends, pfc, drawn, lanes, added_delay, scheduler = as_list(state)
         load_fields(self, _FIELDS, fields)
         self.set_rate(self.rate_bps)
         self.down_starts = load_integers(starts)
@@ -300,3 +331,5 @@ class Port(LinkEnd):
             self.errors.stream.counter = as_int(drawn)
         if added_delay is not None:
             self.delayed().load(added_delay)
+        if self.scheduler is not None:
+            self.scheduler.load(as_list(scheduler))

@@ -10,9 +10,9 @@ of every switch.
 Credit is bytes on the wire:
 
 * the VOQ *reports* what has joined it, one report under way at a time; a report takes the credit delay;
-* the egress *grants* what was reported, at the rate of its link, classes by strict priority (the highest
-  number first) and the VOQs of a class in turn; a grant takes the credit delay too. A class that the peer
-  has stopped is granted nothing;
+* the egress *grants* what was reported, at the rate of its link: classes as the port's scheduler has it (by
+  strict priority without one), the VOQs of a class in turn. A grant takes the credit delay too. A class that
+  the peer has stopped is granted nothing. With a scheduler a grant is a few frames at most;
 * granted and not yet used may be no more than the VOQ's *window*. It begins at the initial credit, grows by
   a factor each time a window's worth has crossed, up to a limit, and falls back when the VOQ is empty.
 
@@ -55,6 +55,7 @@ from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
 from actors.port.pfc import ALL_CLASSES
 from actors.port.port import LINK_DOWN_DROP
+from actors.port.scheduling import Backlog, Scheduler, highest, next_class
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
 from actors.switch.egress import WATCHDOG_DROP, SwitchPort
 from actors.switch.routing.groups import Routes
@@ -124,9 +125,16 @@ class Voq:
         self.queued_bytes -= frame.wire_bytes
         return frame
 
-    def grantable(self) -> i64:
-        """How much the egress may grant now: all that is wanted, or half a window at least; else 0."""
+    def grantable(self, most_bytes: i64) -> i64:
+        """How much the egress may grant now: all that is wanted, or half a window at least; else 0. Where a
+        grant has an upper limit (0: none), all that is wanted up to that."""
         room: i64 = self.window_bytes - self.unused_bytes
+        if most_bytes > 0:
+            if 2 * most_bytes > self.window_bytes:
+                most_bytes = self.window_bytes >> 1
+            if most_bytes > self.wanted_bytes:
+                most_bytes = self.wanted_bytes
+            return most_bytes if room >= most_bytes else 0
         if room >= self.wanted_bytes:
             return self.wanted_bytes
         if 2 * room >= self.window_bytes:
@@ -176,6 +184,8 @@ class Voq:
         self.grants = [as_int(amount) for amount in as_list(state[3])]
 
 
+FRAMES_A_GRANT: Final[i64] = 16
+"""So many of the largest frames are granted at a time where classes share by a scheduler."""
 _OPERATION_SHIFT: Final[i64] = 14
 _PLACE_MASK: Final[i64] = 0x3FFF
 _REPORT: Final[i64] = 0
@@ -227,6 +237,105 @@ class DeepBuffer(Buffer):
             part.load(saved)
 
 
+class Granter(Backlog):
+    """One egress as it grants credit: who stands in line, by class, and whose turn it is.
+
+    It schedules by the discipline of the port's egress queues, with a scheduler of its own. A class is
+    backlogged (`waiting`) while anything of it is reported and has not crossed; it could be granted something
+    (`ready`) while a VOQ of it stands in line. So a class whose windows are full keeps its deficit.
+    """
+
+    def __init__(self, egress: i64) -> None:
+        super().__init__()
+        self.egress: i64 = egress
+        self.ready: i64 = 0
+        self.lines: list[list[Voq]] = [[] for _ in range(PRIORITIES)]
+        self.uncrossed_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
+        """Reported and not crossed, by class."""
+        self.next_grant_ps: i64 = 0
+        self.pacing: bool = False
+        """Whether an event will say that the next grant may go out."""
+        self.grants: i64 = 0
+        self.scheduler: Scheduler | None = None
+        self.most_grant_bytes: i64 = 0
+        """The largest grant; 0 for a whole window."""
+
+    def set_scheduler(self, scheduler: Scheduler) -> None:
+        """Let a scheduler choose the next class. Classes then share in steps of a grant, which is a few
+        frames and not a window of up to a megabyte."""
+        self.scheduler = scheduler
+        self.most_grant_bytes = FRAMES_A_GRANT * scheduler.largest_frame_bytes
+        scheduler.backlog = self
+
+    def head_bytes(self, priority: i64) -> i64:
+        """What the first in line of a class would be granted."""
+        return self.lines[priority][0].grantable(self.most_grant_bytes)
+
+    def place(self) -> str:
+        return f"the credit of port {self.egress}"
+
+    def line_up(self, voq: Voq) -> None:
+        """A queue that can be granted something stands in line, once."""
+        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable(self.most_grant_bytes) > 0:
+            self._stand(voq)
+
+    def _stand(self, voq: Voq) -> None:
+        voq.standing = True
+        self.lines[voq.priority].append(voq)
+        self.ready |= 1 << voq.priority
+
+    def next_voq(self, priority: i64) -> Voq:
+        """Who is first in the line of a class; it steps out."""
+        line = self.lines[priority]
+        voq = line.pop(0)
+        voq.standing = False
+        if len(line) == 0:
+            self.ready &= ~(1 << priority)
+        return voq
+
+    def owe(self, priority: i64, size_bytes: i64) -> None:
+        """So much more of a class was reported and has not crossed; less than 0: crossed."""
+        left: i64 = self.uncrossed_bytes[priority] + size_bytes
+        self.uncrossed_bytes[priority] = left
+        if left > 0:
+            self.waiting |= 1 << priority
+        else:
+            self.waiting &= ~(1 << priority)
+
+    def forget(self, priority: i64) -> None:
+        """Nothing of a class waits any more."""
+        self.lines[priority] = []
+        self.ready &= ~(1 << priority)
+        self.owe(priority, -self.uncrossed_bytes[priority])
+
+    def save(self) -> list[Plain]:
+        """Who stands in line, and the state of scheduler and pace."""
+        lines: list[Plain] = []
+        for line in self.lines:
+            places: list[Plain] = [voq.place for voq in line]
+            lines.append(places)
+        scheduler = self.scheduler
+        return [
+            lines,
+            self.next_grant_ps,
+            self.pacing,
+            self.grants,
+            None if scheduler is None else scheduler.save(),
+        ]
+
+    def load(self, state: list[Plain], voqs: dict[int, Voq]) -> None:
+        """Take what `save` returned; the VOQs, by place, are loaded."""
+        lines, next_grant_ps, pacing, grants, scheduler = state
+        self.next_grant_ps, self.pacing, self.grants = as_int(next_grant_ps), bool(pacing), as_int(grants)
+        for voq in voqs.values():
+            self.owe(voq.priority, voq.wanted_bytes + voq.unused_bytes)
+        for places in as_list(lines):
+            for place in as_list(places):
+                self._stand(voqs[as_int(place)])
+        if self.scheduler is not None:
+            self.scheduler.load(as_list(scheduler))
+
+
 class DeepSwitch(Switch):
     """One modular switch."""
 
@@ -251,22 +360,15 @@ class DeepSwitch(Switch):
         self.most_credit_bytes: i64 = most_credit_bytes
         self.voqs: dict[int, Voq] = {}
         """By egress and place, in the order in which they were first used."""
-        self._lines: list[list[Voq]] = []
-        """Who waits for credit: by egress and priority, in turn."""
-        self._next_grant_ps: vec[i64] = vec[i64]()
-        self._pacing: vec[i64] = vec[i64]()
-        self.granted: vec[i64] = vec[i64]()
+        self.granters: vec[Granter] = vec[Granter]()
+        """By egress."""
         self.voq_peak_bytes: vec[i64] = vec[i64]()
 
     def add_port(self, port: SwitchPort) -> None:
         super().add_port(port)
         port.apart = True
         port.behind_voqs = True
-        for _ in range(PRIORITIES):
-            self._lines.append([])
-        self._next_grant_ps = append(self._next_grant_ps, 0)
-        self._pacing = append(self._pacing, 0)
-        self.granted = append(self.granted, 0)
+        self.granters = append(self.granters, Granter(port.number))
         self.voq_peak_bytes = append(self.voq_peak_bytes, 0)
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
@@ -332,18 +434,20 @@ class DeepSwitch(Switch):
         """A report or a grant has come over the backplane; whether it says anything. Or time for a grant."""
         now: i64 = self.queue.now_ps
         if operation == _PACE:
-            self._pacing[egress] = 0
+            self.granters[egress].pacing = False
             self._grant(egress, now)
             return False
         voq = self.voqs[(egress << _OPERATION_SHIFT) | place]
         if operation == _REPORT:
             told_bytes: i64 = voq.reporting_bytes
+            granter = self.granters[egress]
             voq.wanted_bytes += told_bytes
+            granter.owe(voq.priority, told_bytes)
             voq.reporting_bytes = 0
             voq.report_pending = False
             if voq.unreported_bytes > 0:
                 self._report(voq, now)
-            self._line_up(voq)
+            granter.line_up(voq)
             self._grant(egress, now)
         else:
             told_bytes = voq.grants.pop(0)
@@ -351,41 +455,35 @@ class DeepSwitch(Switch):
             self._cross(voq, now)
         return told_bytes > 0
 
-    def _line_up(self, voq: Voq) -> None:
-        """A queue that can be granted something stands in line, once."""
-        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable() > 0:
-            voq.standing = True
-            self._lines[(voq.egress << 3) | voq.priority].append(voq)
-
     def _grant(self, egress: i64, now: i64) -> None:
         """The egress grants credit to who stands in line, at the rate of its link."""
-        if self._pacing[egress] != 0:
-            return
+        granter = self.granters[egress]
         out = self.ports[egress]
-        priority: i64 = 7
-        while priority >= 0:
-            line = self._lines[(egress << 3) | priority]
-            if len(line) > 0 and out.up and (out.blocked >> priority) & 1 == 0:
-                if self._next_grant_ps[egress] > now:
-                    self._pacing[egress] = 1
-                    subject: i64 = 1 + (_PACE << _OPERATION_SHIFT)
-                    self.push_timer(self._next_grant_ps[egress], SERVE, egress, subject)
-                    return
-                voq = line.pop(0)
-                voq.standing = False
-                amount: i64 = voq.grantable()
-                if amount > 0:
-                    voq.wanted_bytes -= amount
-                    voq.unused_bytes += amount
-                    voq.grants.append(amount)
-                    self.granted[egress] += 1
-                    self._next_grant_ps[egress] = now + out.serialisation(amount)
-                    grant: i64 = 1 + ((_GRANT << _OPERATION_SHIFT) | voq.place)
-                    self.push_timer(now + self.credit_delay_ps, SERVE, egress, grant)
-                    self._line_up(voq)
-                priority = 7
-            else:
-                priority -= 1
+        if granter.pacing or not out.up:
+            return
+        while True:
+            ready: i64 = granter.ready & ~out.blocked
+            if ready == 0:
+                return
+            if granter.next_grant_ps > now:
+                granter.pacing = True
+                self.push_timer(granter.next_grant_ps, SERVE, egress, 1 + (_PACE << _OPERATION_SHIFT))
+                return
+            scheduler = granter.scheduler
+            priority: i64 = highest(ready) if scheduler is None else next_class(scheduler, ready, now)
+            voq = granter.next_voq(priority)
+            amount: i64 = voq.grantable(granter.most_grant_bytes)
+            if amount > 0:
+                voq.wanted_bytes -= amount
+                voq.unused_bytes += amount
+                voq.grants.append(amount)
+                granter.grants += 1
+                granter.next_grant_ps = now + out.serialisation(amount)
+                grant: i64 = 1 + ((_GRANT << _OPERATION_SHIFT) | voq.place)
+                self.push_timer(now + self.credit_delay_ps, SERVE, egress, grant)
+                if scheduler is not None:
+                    scheduler.on_sent(priority, amount, now)
+                granter.line_up(voq)
 
     def _cross(self, voq: Voq, now: i64) -> None:
         """Frames go over to the egress queue as far as credit reaches."""
@@ -411,7 +509,9 @@ class DeepSwitch(Switch):
             voq.crossed_bytes = 0
         else:
             voq.grow(crossed, self.credit_growth, self.most_credit_bytes)
-        self._line_up(voq)
+        granter = self.granters[voq.egress]
+        granter.owe(voq.priority, -crossed)
+        granter.line_up(voq)
         self._grant(voq.egress, now)
         if not out.serve_pending:
             out.kick(now)
@@ -432,7 +532,7 @@ class DeepSwitch(Switch):
                 voq.standing = False
         for priority in range(PRIORITIES):
             if (classes >> priority) & 1:
-                self._lines[(egress << 3) | priority] = []
+                self.granters[egress].forget(priority)
                 out.voq_bytes[priority] = 0
 
     def afflict(self, op: int, place: int, values: list[int] | None) -> None:
@@ -456,37 +556,27 @@ class DeepSwitch(Switch):
     def count(self, into: Tally) -> None:
         super().count(into)
         for port in self.ports:
-            into.add(self.granted[port.number])
+            into.add(self.granters[port.number].grants)
             into.add(sum([int(held) for held in port.voq_bytes]))
             into.add(self.voq_peak_bytes[port.number])
 
     def save(self) -> list[Plain]:
         voqs: list[Plain] = [voq.save() for voq in self.voqs.values()]
-        lines: list[Plain] = []
-        for line in self._lines:
-            places: list[Plain] = [voq.place for voq in line]
-            lines.append(places)
-        tables: list[Plain] = [
-            save_integers(table)
-            for table in (self._next_grant_ps, self._pacing, self.granted, self.voq_peak_bytes)
-        ]
-        return [super().save(), voqs, lines, tables]
+        granters: list[Plain] = [granter.save() for granter in self.granters]
+        return [super().save(), voqs, granters, save_integers(self.voq_peak_bytes)]
 
     def load(self, state: list[Plain]) -> None:
-        base, voqs, lines, tables = state
+        base, voqs, granters, peaks = state
         super().load(as_list(base))
         self.voqs = {}
+        of_egress: list[dict[int, Voq]] = [{} for _ in self.ports]
         for saved in as_list(voqs):
             values = as_list(saved)
             place, egress = as_int(values[0]), as_int(values[1])
             voq = self._voq(egress, place)
             voq.load(values)
+            of_egress[egress][place] = voq
             self.ports[egress].voq_bytes[voq.priority] += voq.queued_bytes
-        for at, places in enumerate(as_list(lines)):
-            line = [self.voqs[((at >> 3) << 14) | as_int(place)] for place in as_list(places)]
-            for voq in line:
-                voq.standing = True
-            self._lines[at] = line
-        table = as_list(tables)
-        self._next_grant_ps, self._pacing = load_integers(table[0]), load_integers(table[1])
-        self.granted, self.voq_peak_bytes = load_integers(table[2]), load_integers(table[3])
+        for at, saved in enumerate(as_list(granters)):
+            self.granters[at].load(as_list(saved), of_egress[at])
+        self.voq_peak_bytes = load_integers(peaks)

@@ -1,8 +1,7 @@
 """The port of a switch: its egress queues.
 
-One first-in first-out queue per priority, threaded through the frames themselves. The port serves the highest
-priority that flow control allows (strict priority, `Port.serve`). Taking a frame releases its share of the
-buffer.
+One first-in first-out queue per priority, threaded through the frames themselves. Taking a frame releases its
+share of the buffer.
 """
 
 from __future__ import annotations
@@ -37,8 +36,6 @@ class SwitchPort(Port):
         self.queue_peak_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
-        self.discarding: i64 = 0
-        """The priorities that a watchdog lets nobody wait for."""
         self.limited: bool = False
         """Whether lossy queues have limits of their own."""
         self.egress_limit_bytes: i64 = 0
@@ -55,16 +52,6 @@ class SwitchPort(Port):
         """What waits there, by priority, on the wire."""
         self._heads: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
         self._tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
-
-    def idle_for(self, priority: i64, now: i64) -> bool:
-        """Whether a frame of a priority could leave at once."""
-        return (
-            (self.waiting & ~self.blocked) == 0
-            and self.free_ps <= now
-            and ((self.blocked | self.discarding) >> priority) & 1 == 0
-            and self.up
-            and not self.control_pending
-        )
 
     def set_limits(self, limit_bytes: int, alpha_fixed: int) -> None:
         """Limits of lossy queues: so many bytes, and a share of the free pool; 0 for none."""
@@ -161,7 +148,6 @@ class SwitchPort(Port):
         self.owner.mix_drop(self.number, reason, frame)
 
     def head_bytes(self, priority: i64) -> i64:
-        """The size on the wire of the first frame of a priority that has one."""
         frame = self._heads[priority]
         assert frame is not None, (self.number, priority)
         return frame.wire_bytes

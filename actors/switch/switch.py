@@ -176,25 +176,15 @@ class Switch(Device):
             port.drop(frame, NO_ROUTE)
             return
         out = ports[exit_number]
-        priority: i64 = frame.priority
-        place: i64 = (port_number << 3) | priority
+        place: i64 = (port_number << 3) | frame.priority
         classes = self.classes
         if classes is not None:
             place = (port_number << 3) | self._classify(classes, frame)
-            priority = frame.priority
         if port.apart:
             self.forward_apart(frame, port, out, place, now)
             return
-        if (
-            (out.waiting & ~out.blocked) == 0
-            and out.free_ps <= now
-            and ((out.blocked | out.discarding) >> priority) & 1 == 0
-            and out.up
-            and not out.control_pending
-        ):
-            out.transmit(frame, now)
-            return
-        self._hold(frame, port, out, place, now)
+        if not out.send_at_once(frame, now):
+            self._hold(frame, port, out, place, now)
 
     def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         """The port that a policy chooses; it may hash by which port the frame came."""
@@ -239,10 +229,9 @@ class Switch(Device):
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """Cut-through: the head of a frame is here. It leaves at once, or when its tail has come."""
-        if out.rate_bps <= port.rate_bps and out.idle_for(frame.priority, now):
-            frame.ingress = place
+        frame.ingress = place
+        if out.rate_bps <= port.rate_bps and out.send_at_once(frame, now):
             self.cut_frames += 1
-            out.transmit(frame, now)
             return
         head_ps: i64 = serialisation_ps(HEAD_WIRE_BYTES, port.rate_bps)
         frame.ingress = -1 - ((out.number << PLACE_BITS) | place)
@@ -257,9 +246,7 @@ class Switch(Device):
         if port.suspect and port.tail_spoilt(frame, now):
             return
         out = self.ports[kept >> PLACE_BITS]
-        if out.idle_for(frame.priority, now):
-            out.transmit(frame, now)
-        else:
+        if not out.send_at_once(frame, now):
             self._hold(frame, port, out, place, now)
 
     def on_pause(self, message: Message, port: i64) -> None:

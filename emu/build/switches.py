@@ -28,6 +28,7 @@ from actors.port.impairments import RATE_BITS, BitErrors
 from actors.port.link import PRIORITIES, Outbox, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.port import Port
+from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Buffer, PriorityGroup
 from actors.switch.classes import Classes
 from actors.switch.credit_switch import CreditBuffer, CreditSwitch
@@ -36,7 +37,6 @@ from actors.switch.ecn import ONE, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.routing.groups import VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import E_ECMP, POLICIES
-from actors.switch.scheduling import WeightedPort
 from actors.switch.switch import Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
@@ -187,15 +187,22 @@ def build_switch(
         give_errors(port, scenario, topology, end)
         switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
         switch.add_port(port)
-    management: MessagePort | None = None
-    if scenario.routing.controlled:
-        delay_ps, to = scenario.control.management_delay_ps, topology.controller
-        management = MessagePort(
-            queue, MANAGEMENT_RATE_BPS, delay_ps, to, MANAGEMENT_PORT, number, outbox_for(to)
-        )
+        if isinstance(switch, DeepSwitch) and (scheduler := make_scheduler(scenario)) is not None:
+            switch.granters[index].set_scheduler(scheduler)
+    management = _management_of(scenario, topology, number, queue, outbox_for)
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
     switch.compute_groups()
     return switch
+
+
+def _management_of(
+    scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
+) -> MessagePort | None:
+    """The way from a switch to the controller, where routing has one."""
+    if not scenario.routing.controlled:
+        return None
+    delay_ps, to = scenario.control.management_delay_ps, topology.controller
+    return MessagePort(queue, MANAGEMENT_RATE_BPS, delay_ps, to, MANAGEMENT_PORT, number, outbox_for(to))
 
 
 def _switch_port(
@@ -204,12 +211,9 @@ def _switch_port(
     """A port with its scheduler, its egress limits and what it marks."""
     section = scenario.switch
     port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
-    if section.scheduling.weighted:
-        weighted = WeightedPort(switch, index, wire, section.latency_ps, buffer)
-        quantum = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
-        strict = sum(1 << priority for priority in section.scheduling.strict)
-        weighted.set_weights(strict, [weight * quantum for weight in section.scheduling.weights])
-        port = weighted
+    scheduler = make_scheduler(scenario)
+    if scheduler is not None:
+        port.set_scheduler(scheduler)
     port.measuring = scenario.transport.congestion_control.collects
     port.set_limits(section.buffer.egress_limit_bytes, fixed_alpha(section.buffer.egress_alpha))
     ecn = section.ecn
@@ -221,6 +225,16 @@ def _switch_port(
             port.reds.append(Red(kmin, kmax, int((profile or ecn).pmax * ONE), stream))
             port.marking |= (profile is not None) << priority
     return port
+
+
+def make_scheduler(scenario: Scenario) -> Scheduler | None:
+    """A scheduler for one egress; None where all classes are strict."""
+    section = scenario.switch.scheduling
+    if not section.weighted:
+        return None
+    strict = sum(1 << priority for priority in section.strict)
+    largest = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
+    return DeficitRoundRobin(largest, strict, list(section.weights))
 
 
 def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:

@@ -167,7 +167,7 @@ def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, nam
             [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:33 in choose"],
         ),
         (POLICY, "PortNine", [r"routing policy PortNine chose port 9 of switch \d+, of 4"]),
-        (ARBITER, "WrongClass", [r"arbiter WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),
+        (ARBITER, "WrongClass", [r"WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),
     ],
 )
 def test_a_class_that_fails_in_the_run_is_told_with_its_place(

@@ -1,10 +1,12 @@
-"""Do classes share a port as their weights say, and do strict ones go first?"""
+"""Shares of classes by weight, and strict classes, at shared and modular switches."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from actors.switch.scheduling import WeightedPort
+import pytest
+
+from actors.port.scheduling import DeficitRoundRobin
 from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
@@ -81,11 +83,10 @@ def test_deficits_survive_a_snapshot() -> None:
     one.run(400_000)
     port = one.switch("switch").ports[2]
     again = other.switch("switch").ports[2]
-    assert isinstance(port, WeightedPort)
-    assert isinstance(again, WeightedPort)
     again.load(port.save())
     assert again.save() == port.save()
-    assert max(port.deficit_bytes) > 0
+    assert isinstance(port.scheduler, DeficitRoundRobin)
+    assert max(port.scheduler.deficit_bytes) > 0
 
 
 def test_a_lossy_queue_drops_at_its_limit_and_a_lossless_one_does_not() -> None:
@@ -101,10 +102,8 @@ def test_a_lossy_queue_drops_at_its_limit_and_a_lossless_one_does_not() -> None:
 def test_a_class_sends_its_weight_in_frames_of_its_quantum_in_each_turn() -> None:
     one = fabric(strict=[], weights=[1, 1, 2, 3, 1, 1, 1, 1])
     port = one.switch("switch").ports[2]
-    assert isinstance(port, WeightedPort)
     frames = backlog(one, [2, 3], 12)
-    each = frames[0].wire_bytes
-    port.set_weights(0, [weight * each for weight in (1, 1, 2, 3, 1, 1, 1, 1)])
+    port.set_scheduler(DeficitRoundRobin(frames[0].wire_bytes, 0, [1, 1, 2, 3, 1, 1, 1, 1]))
     one.run()
     order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
     assert order[:15] == [2, 2, 3, 3, 3] * 3
@@ -125,3 +124,45 @@ def test_a_class_that_ran_empty_saves_nothing_up() -> None:
         longest = max(longest, run)
     assert 8 <= longest <= 9
     assert max(frame.sent_ps for frame in alone) < times[0]
+
+
+def heavy_part(one: Fabric, per_class: int) -> float:
+    """The part of class 3 in what leaves one egress while class 1 waits too: each comes in at so many ports,
+    at the rate of their links."""
+    ends = [(port, 3 if port < per_class else 1) for port in range(2 * per_class)]
+    frames: list[tuple[int, Frame]] = []
+    for turn in range(1000):
+        for port, priority in ends:
+            at_ps = turn * FULL_PS + port
+            frames.append((at_ps, frame_arrives(one, at_ps, port, 2 * per_class, priority)))
+    one.run(1000 * FULL_PS)
+    # Not before the windows of credit have grown; what has not left still says when it left its sender.
+    left = [frame for at_ps, frame in frames if frame.sent_ps >= max(at_ps, 300 * FULL_PS)]
+    assert len(left) >= 697  # the wire is never idle
+    return sum(frame.priority == 3 for frame in left) / len(left)
+
+
+@pytest.mark.parametrize("per_class", [1, 2])
+@pytest.mark.parametrize("credit_delay", ["1us", "3800ns"])
+def test_a_modular_switch_shares_by_the_weights_of_its_ports(credit_delay: str, per_class: int) -> None:
+    weights = {"strict": [6, 7], "weights": [1, 1, 1, 3, 1, 1, 1, 1]}
+    deep = {"where": "listed", "switches": ["switch"], "credit_delay": credit_delay}
+    fabrics = [
+        Fabric(scenario(star(2 * per_class + 1), switch={"scheduling": weights, **more}))
+        for more in ({}, {"deep_buffer": deep})
+    ]
+    shared, modular = [heavy_part(one, per_class) for one in fabrics]
+    assert abs(shared - 0.75) <= 0.03 * 0.75
+    assert abs(modular - 0.75) <= 0.03 * 0.75
+
+
+@pytest.mark.parametrize("weight", [1, 256])
+def test_a_burst_beside_a_class_of_equal_weight_takes_twice_its_size_whatever_the_weight(weight: int) -> None:
+    one = fabric(strict=[0, 2, 4, 5, 6, 7], weights=[1, weight, 1, weight, 1, 1, 1, 1])
+    backlog(one, [1], 100)
+    start = 20 * FULL_PS
+    burst = [frame_arrives(one, start + turn, 1, 2, 3) for turn in range(16)]
+    one.run()
+    # 64 KiB are 16 frames; the other class sends one for each. A turn is one frame; one may be on the wire.
+    took = int(max(frame.sent_ps for frame in burst) - start)
+    assert abs(took - 2 * 15 * FULL_PS) <= 3 * FULL_PS

@@ -61,7 +61,7 @@ class Weighted(ArbiterSection):
     strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (6,)
     """Priorities that go before all others, the highest number first."""
     weights: Annotated[tuple[Weight, ...], Field(min_length=8, max_length=8)] = (1, 1, 1, 1, 1, 1, 1, 1)
-    """Share of each priority in what the strict ones leave, in largest frames a turn."""
+    """Share of each priority in what the strict ones leave (surplus round robin)."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a priority listed twice."""
