@@ -1,7 +1,7 @@
 """Checks before a run: plug-ins can be made, and senders can reach their receivers.
 
-A plug-in is a class of the user's own: a routing policy, a congestion control, an arbiter. One that cannot be
-made is refused before the run, by key, with Python's own reason. One that fails in the run
+A plug-in is a class of the user's own: a routing policy, a congestion control, an arbiter, a scheduler. One
+that cannot be made is refused before the run, by key, with Python's own reason. One that fails in the run
 ends it as a failure of the runtime, and what is reported is where in the user's file that was, not where in
 ours.
 
@@ -26,7 +26,7 @@ from actors.ncclx.plan import Plan
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
 from emu.build.nics import arbiter_of
-from emu.build.switches import build_switch
+from emu.build.switches import build_switch, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
 from emu.scenario.schema import Scenario
@@ -41,6 +41,7 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
         "routing.policy": scenario.routing.policy,
         "transport.congestion_control.algorithm": scenario.transport.congestion_control.algorithm,
         "nic.arbiter.policy": scenario.nic.arbiter.policy,
+        "switch.scheduling.policy": scenario.switch.scheduling.policy,
     }
     return {key: name for key, name in named.items() if SEPARATOR in name}
 
@@ -60,6 +61,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             scenario.transport.congestion_control, rate_bps, scenario.transport.mtu_bytes
         ),
         "nic.arbiter.policy": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
+        "switch.scheduling.policy": lambda: scheduler_of(scenario),
     }
     problems = []
     for key, name in own_classes(scenario).items():

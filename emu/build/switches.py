@@ -52,9 +52,10 @@ from emu.build.buffer_sizes import (
     shares_of,
 )
 from emu.build.routing_policies import give_policy
+from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
-from emu.scenario.sections.switch import StaticRoute
+from emu.scenario.sections.switch import StaticRoute, WeightedScheduling
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues that mark: this, plus the queue's number."""
@@ -187,7 +188,7 @@ def build_switch(
         give_errors(port, scenario, topology, end)
         switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
         switch.add_port(port)
-        if isinstance(switch, DeepSwitch) and (scheduler := make_scheduler(scenario)) is not None:
+        if isinstance(switch, DeepSwitch) and (scheduler := scheduler_of(scenario)) is not None:
             switch.granters[index].set_scheduler(scheduler)
     management = _management_of(scenario, topology, number, queue, outbox_for)
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
@@ -211,7 +212,7 @@ def _switch_port(
     """A port with its scheduler, its egress limits and what it marks."""
     section = scenario.switch
     port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
-    scheduler = make_scheduler(scenario)
+    scheduler = scheduler_of(scenario)
     if scheduler is not None:
         port.set_scheduler(scheduler)
     port.measuring = scenario.transport.congestion_control.collects
@@ -227,13 +228,16 @@ def _switch_port(
     return port
 
 
-def make_scheduler(scenario: Scenario) -> Scheduler | None:
+def scheduler_of(scenario: Scenario) -> Scheduler | None:
     """A scheduler for one egress; None where all classes are strict."""
     section = scenario.switch.scheduling
+    largest = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
+    if not isinstance(section, WeightedScheduling):
+        made: Scheduler = load_plugin(section.policy)(largest, section)
+        return made
     if not section.weighted:
         return None
     strict = sum(1 << priority for priority in section.strict)
-    largest = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
     return DeficitRoundRobin(largest, strict, list(section.weights))
 
 

@@ -129,7 +129,7 @@ def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> It
     lines = [
         f"### `{path}`",
         "",
-        f"One of {len(kinds)} kinds.",
+        "One kind." if len(kinds) == 1 else f"One of {len(kinds)} kinds.",
         "",
         "| | what it is | keys |",
         "|---|---|---|",

@@ -172,7 +172,11 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "priorities": ([6], {}),
         "switches": (["ctsw-1"], {}),
     },
-    "switch.scheduling": {"strict": ([3], {}), "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {})},
+    "switch.scheduling (policy: weighted)": {
+        "policy": ("", {}),
+        "strict": ([3], {}),
+        "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
+    },
     "switch.qos": _MAPS,
     "switch.qos.exceptions[]": {
         **_MAPS,

@@ -171,7 +171,7 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         "switch.ecn.profiles": [{"priorities": [3], "kmin": "8KB", "kmax": "30KB"}],
         "transport.congestion_control.algorithm": "dcqcn",
     },
-    "switch.scheduling": {"switch.scheduling.strict": [7]},
+    "switch.scheduling (policy: weighted)": {"switch.scheduling.strict": [7]},
     "switch.qos": {},
     "switch.qos.exceptions[]": _RULE,
     "switch.static_routes[]": {

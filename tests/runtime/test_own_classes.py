@@ -87,6 +87,7 @@ FLOWS: dict[str, Any] = {
 MINE = """
 from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
+from actors.port.scheduling import Scheduler
 from actors.switch.routing.policy import RoutingPolicy
 from emu.errors import EmuError
 
@@ -127,8 +128,14 @@ class PortNine(RoutingPolicy):
 class WrongClass(Arbiter):
     def choose_class(self, ready, now):
         return 5
+
+
+class NoClass(Scheduler):
+    def choose_class(self, ready, now):
+        return 5
 """
 POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algorithm", "nic.arbiter.policy"
+SCHEDULER = "switch.scheduling.policy"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +152,7 @@ POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algor
             "does not load: it is no subclass of actors.nic.congestion.control.CongestionControl",
         ),
         (ARBITER, "Stranger", "does not load: it is no subclass of actors.nic.arbiter.Arbiter"),
+        (SCHEDULER, "Stranger", "does not load: it is no subclass of actors.port.scheduling.Scheduler"),
         (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),
         (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),
         (CONTROL, "TwoArguments", "cannot be made: TypeError: "),
@@ -164,7 +172,7 @@ def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, nam
         (
             POLICY,
             "Fails",
-            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:33 in choose"],
+            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:34 in choose"],
         ),
         (POLICY, "PortNine", [r"routing policy PortNine chose port 9 of switch \d+, of 4"]),
         (ARBITER, "WrongClass", [r"WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),

@@ -101,6 +101,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "HashDrift",
         "RecoverySection",
         "ArbiterSection",
+        "SchedulingSection",
         "CongestionSection",
         "QosMaps",
         "BufferProfile",

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from actors.port.scheduling import DeficitRoundRobin
+from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
@@ -166,3 +166,23 @@ def test_a_burst_beside_a_class_of_equal_weight_takes_twice_its_size_whatever_th
     # 64 KiB are 16 frames; the other class sends one for each. A turn is one frame; one may be on the wire.
     took = int(max(frame.sent_ps for frame in burst) - start)
     assert abs(took - 2 * 15 * FULL_PS) <= 3 * FULL_PS
+
+
+class LowestFirst(Scheduler):
+    """One's own: strict, the lowest number first."""
+
+    def choose_class(self, ready: int, now: int) -> int:
+        return (ready & -ready).bit_length() - 1
+
+
+@pytest.mark.parametrize("modular", [False, True])
+def test_a_scheduler_of_ones_own_is_loaded_by_name(modular: bool) -> None:
+    deep = {"where": "listed", "switches": ["switch"]} if modular else {"where": "none"}
+    own = {"policy": f"{__name__}:LowestFirst"}
+    one = Fabric(scenario(star(3), switch={"scheduling": own, "deep_buffer": deep}))
+    frames = backlog(one, [1, 3], 40)
+    one.run()
+    order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
+    # A modular switch grants the first frame of each class, reported alone, before it knows of others.
+    alone = [1, 3] if modular else []
+    assert order == alone + [1] * (40 - modular) + [3] * (40 - modular)

@@ -90,7 +90,11 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "priorities": [3],
             "profiles": [],
         },
-        "scheduling": {"strict": [0, 1, 2, 3, 4, 5, 6, 7], "weights": [1, 1, 1, 1, 1, 1, 1, 1]},
+        "scheduling": {
+            "policy": "weighted",
+            "strict": [0, 1, 2, 3, 4, 5, 6, 7],
+            "weights": [1, 1, 1, 1, 1, 1, 1, 1],
+        },
         "qos": {
             "dscp_to_tc": {},
             "tc_to_queue": {},

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.kernel.units import serialisation_ps
+from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFiles
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.buffer import MOST_THRESHOLD_BYTES, BufferSection
@@ -187,8 +188,17 @@ class EcnSection(MarkingProfile):
 
 
 class SchedulingSection(Section):
-    """Which priority an egress port serves next."""
+    """What every scheduler shares."""
 
+    policy: str
+    """Which scheduler."""
+
+
+class WeightedScheduling(SchedulingSection):
+    """Strict priorities first, the rest by weight."""
+
+    policy: Literal["weighted"] = "weighted"
+    """Strict priorities first, the rest by weight."""
     strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (0, 1, 2, 3, 4, 5, 6, 7)
     """Priorities that go before all others, the highest number first. The rest share by weight."""
     weights: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(min_length=8, max_length=8)] = (
@@ -212,6 +222,16 @@ class SchedulingSection(Section):
     def weighted(self) -> bool:
         """Whether any priority shares by weight."""
         return len(self.strict) < 8
+
+
+SCHEDULERS: Final = OneOfOrPlugin(
+    "policy",
+    {"weighted": WeightedScheduling},
+    default="weighted",
+    base=SchedulingSection,
+    methods=("choose_class", "on_sent"),
+    parent="actors.port.scheduling.Scheduler",
+)
 
 
 class StaticRoute(Section):
@@ -283,7 +303,7 @@ class SwitchSection(Section):
     """Which priorities are lossless, and how they are paused."""
     ecn: EcnSection = EcnSection()
     """Which frames are marked."""
-    scheduling: SchedulingSection = SchedulingSection()
+    scheduling: Annotated[SchedulingSection, SCHEDULERS] = WeightedScheduling()
     """Which priority goes next."""
     qos: QosSection = QosSection()
     """Which queue and priority group a DSCP gets."""
