@@ -18,7 +18,7 @@ from emu import api
 # child that is to end by SIGINT would never end. A signal that has a handler here has none in children.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-for ignorable in (signal.SIGTERM, signal.SIGQUIT):
+for ignorable in (signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
     if signal.getsignal(ignorable) == signal.SIG_IGN:
         signal.signal(ignorable, signal.SIG_DFL)
 

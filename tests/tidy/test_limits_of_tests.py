@@ -43,7 +43,7 @@ def ended(place: Path, text: str, *options: str) -> tuple[int, str]:
     """The status and the output of pytest, started with signals ignored and with this project's settings."""
     file = place / "test_alone.py"
     file.write_text(text, encoding="utf-8")
-    shell = 'trap "" INT TERM QUIT; exec "$@"'
+    shell = 'trap "" HUP INT TERM QUIT; exec "$@"'
     pytest_words = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-s"]
     done = subprocess.run(
         ["sh", "-c", shell, "sh", *pytest_words, "-p", "no:cacheprovider", *options, str(file)],
