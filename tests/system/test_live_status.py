@@ -38,9 +38,9 @@ def seen(out: Path, scenario: str, *options: str, columns: int = 200) -> str:
 @pytest.mark.parametrize(
     ("scenario", "told"),
     [
-        ("tiny_all_reduce.yaml", r"ring: [0-9]+ done, all_reduce 256KiB [0-9.]+Gbps"),
-        ("training_step.yaml", r"train: step [0-9]+ done, [0-9.]+[mu]s"),
-        ("tiny_flap.yaml", r"delivering .*faults [0-9] active of 3"),
+        ("tiny_all_reduce", r"ring: [0-9]+ done, all_reduce 256KiB [0-9.]+Gbps"),
+        ("training_step", r"train: step [0-9]+ done, [0-9.]+[mu]s"),
+        ("tiny_flap", r"delivering .*faults [0-9] active of 3"),
     ],
 )
 def test_the_status_line_says_how_far_each_kind_of_job_is(scenario: str, told: str, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_the_status_line_says_how_far_each_kind_of_job_is(scenario: str, told: s
 def test_the_status_line_goes_on_below_where_the_terminal_is_narrow(tmp_path: Path) -> None:
     text = seen(
         tmp_path / "run",
-        "tiny_flap.yaml",
+        "tiny_flap",
         *("--pace", "2ms/s", "--for", "2ms", "--set", "expect=[]"),
         columns=60,
     )
@@ -63,7 +63,5 @@ def test_the_status_line_goes_on_below_where_the_terminal_is_narrow(tmp_path: Pa
 
 
 def test_what_a_fault_on_the_busiest_hits_is_told_as_it_strikes(tmp_path: Path) -> None:
-    text = seen(
-        tmp_path / "run", "busiest_uplink.yaml", "--pace", "max", "--for", "2ms", "--set", "expect=[]"
-    )
+    text = seen(tmp_path / "run", "busiest_uplink", "--pace", "max", "--for", "2ms", "--set", "expect=[]")
     assert re.search(r"fault 0 hits [a-z]+-[0-9]+[:>][a-z]+-[0-9]+ at ", text), text
