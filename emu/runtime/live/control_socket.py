@@ -188,7 +188,7 @@ def ask(directory: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         except OSError:
             raise UsageError(f"{directory}: {OVER_OR_NOT_LIVE}") from None
         try:
-            with contextlib.suppress(BrokenPipeError):  # who refuses a client at once closes; why stands in the answer
+            with contextlib.suppress(BrokenPipeError):  # who refuses at once closes; the answer says why
                 connection.sendall(json.dumps(request).encode() + b"\n")
             answer: dict[str, Any] = json.loads(_read_line(connection, TIMEOUT_S + MADE_S))
         except (OSError, ValueError) as error:
