@@ -1,4 +1,4 @@
-"""How is the packet path compiled, and what happens where it cannot be?
+"""Compiling the packet path with mypyc, and what happens where that cannot be.
 
     python -m actors.compiled.build
 

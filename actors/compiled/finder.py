@@ -1,4 +1,4 @@
-"""When does an import get the compiled packet path, and when the source?
+"""The import finder that serves the compiled packet path, or leaves the source.
 
 `actors.compiled.build` puts what mypyc made of the hot modules into a directory of its own, never beside the
 sources:

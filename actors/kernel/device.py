@@ -1,4 +1,4 @@
-"""What does every device have in common?
+"""The base of every device: ports, keys of its events, digest, faults, snapshots.
 
 A device is a machine without a clock or a socket. The kernel hands it a frame, a message or a timer; it
 answers through its ports and by pushing timers of its own. It never calls another device: what one device

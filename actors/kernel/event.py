@@ -1,4 +1,4 @@
-"""What is an event, and in which order do events happen?
+"""Events, and their total order: time, device, kind, port, subject.
 
 An event is a record with a time and a *key*. The key packs the device that executes the event, the event's
 kind, the port it concerns and its subject (the number of a queue pair, priority, flow or copy) into one

@@ -1,4 +1,4 @@
-"""Which event is next, where the interpreter runs?
+"""The event queue where the interpreter runs.
 
 The wheel of `actors.kernel.queue` is made of operations that cost a nanosecond compiled and a hundred
 interpreted. Here the standard library's heap of (time, key, event) does the same, in C: an interpreted run is

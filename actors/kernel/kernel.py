@@ -1,4 +1,4 @@
-"""How does a partition execute its events?
+"""The kernel: executes the events of a partition in order.
 
 `run` takes events in order until a time or until a budget of events is used up, whichever comes first. The
 budget is what makes slices: compiled code neither sees signals nor hands over the interpreter lock, so the

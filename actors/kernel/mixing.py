@@ -1,4 +1,4 @@
-"""How are integers mixed, for digests, random streams and hashes, with the same result in every build?
+"""Mixing of integers for digests, random streams and hashes, alike in every build.
 
 The digest. Each port of each device keeps a 62-bit mix of what the model did there, in order, and each device
 one of what concerns no port. Of every entry the time comes first, with a *tag* in its upper bits:

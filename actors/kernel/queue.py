@@ -1,4 +1,4 @@
-"""Which event is next?
+"""The event queue of compiled runs: a wheel, and a heap beyond it.
 
 Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in one chain,
 in their order. Events of the next 32,767 slots (about 17 us) hang in chains on a wheel, as they came: putting

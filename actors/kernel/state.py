@@ -1,4 +1,4 @@
-"""How does a device's state become plain lists, and lists a state again?
+"""Device state as plain lists, and lists as state again.
 
 A snapshot holds integers, strings, bytes, booleans, None and lists of these, so that msgpack carries it and
 another build, placement or number of workers reads it. Frames and messages become lists of integers. Each

@@ -1,4 +1,4 @@
-"""Where do devices write what they count, when somebody asks?
+"""Tallies: where devices write what they count, when somebody asks.
 
 A fabric of 512 hosts has 200,000 counters, and a run may be scraped twice a second. So they go one after the
 other into one table of native integers: compiled, a few ns each, and no object is made for any of them.

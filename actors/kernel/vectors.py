@@ -1,4 +1,4 @@
-"""Which tables does the packet path keep its records in?
+"""Tables in which the packet path keeps its records.
 
 Compiled, `vec` is a native array: integers unboxed, records without a type check. Interpreted, the same name
 is a list, whose subscripts the interpreter has its own instructions for. Both have value semantics as used

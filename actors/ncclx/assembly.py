@@ -1,4 +1,4 @@
-"""How do a scenario's numbers become hosts, GPUs and NVSwitches?
+"""From a scenario's numbers to hosts, GPUs and NVSwitches.
 
 One function per kind of device, each reading the frozen scenario, the topology and the plan and nothing
 else, so that a device is the same in whatever worker it is built. A host takes its programs in job by job,

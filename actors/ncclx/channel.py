@@ -1,4 +1,4 @@
-"""What is one channel of a rank while an operation runs?
+"""One channel of a rank while an operation runs.
 
 A channel takes its share of every operation. It walks the rank's part of the algorithm and gives the GPU each
 slice whose data is here and whose send slot is free; how slices then travel is the business of the ends of

@@ -1,4 +1,4 @@
-"""Is a set of send/receive graphs the collective it says it is?
+"""Proof that a set of send/receive graphs is the collective it says it is.
 
 The graphs of all ranks and channels are carried out with symbols in place of bytes, as the executor carries
 them out: a step begins when what it waits for is over and it is the next of its connections; a connection

@@ -1,4 +1,4 @@
-"""Which collectives are there, and which algorithm can do which? An algorithm is one line in `ALGORITHMS`."""
+"""The collectives, and which algorithm can do which: one line each in `ALGORITHMS`."""
 
 from __future__ import annotations
 

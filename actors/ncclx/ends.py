@@ -1,4 +1,4 @@
-"""How does one end of a connection move slices: buffer slots, clear-to-sends, WRITEs?
+"""Ends of a connection: buffer slots, clear-to-sends, WRITEs.
 
 A connection carries slices from one rank to another on one channel. Each end has a *channel buffer* of a few
 *slots* of one slice. All counts below are running counts of slices since the job began; a slot is a count

@@ -1,5 +1,4 @@
-"""How long is a message from one host's proxy to another's under way if nothing is in its way, and how far is
-it?
+"""Unloaded flight time of a message between the proxies of two hosts.
 
 Every term is configuration: the doorbell over the host link (and the proxy's cost), serialisation of the
 packet on every link of a shortest path, propagation, the fixed latency of each device that it passes, the

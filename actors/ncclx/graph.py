@@ -1,4 +1,4 @@
-"""What is a send/receive graph, and what do an algorithm's steps wait for?
+"""Send/receive graphs, and what the steps of an algorithm wait for.
 
 An operation of one rank on one channel is a list of *steps*. A step takes data, from another rank or from the
 rank's own buffers, and puts it into the buffers, to other ranks, or both:

@@ -1,4 +1,4 @@
-"""How does a channel carry out a send/receive graph?
+"""A channel that carries out a send/receive graph.
 
 It does every step of the rank's graph as soon as it may: what it waits for is given to the GPU, it is the
 next on its connections, data is there and a send slot is free. A step moves slice by slice, as a ring does:

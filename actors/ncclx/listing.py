@@ -1,4 +1,4 @@
-"""Which rows of the results are about what? The plan in the words of `emu.measure`."""
+"""Which rows of the results are about what, in the words of `emu.measure`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which operations does a job run, one after the other, and when is one of them over?
+"""The operations of a job, one after the other, and when one of them is over.
 
 A collective benchmark runs, for each size, its warm-up iterations and then the timed ones. A job of flows
 is one operation. An operation is over when everybody who takes part has reported; the next one begins after

@@ -1,4 +1,4 @@
-"""What does a rank tell its GPU to do with each slice, where payload is real?
+"""Instructions of a rank to its GPU for each slice, where payload is real.
 
 The walkers of rings and graphs know what a slice is of; here it becomes an order (`actors.gpu.instruction`).
 Rings name a place in the rank's buffer, graphs a step, whose stretches are worked out when the operation

@@ -1,4 +1,4 @@
-"""Which queue pairs does each NIC have, and with which numbers?
+"""The queue pairs of each NIC, and their numbers.
 
 Connections are noted in the order in which the plan walks the scenario; a queue pair's *index* is its place
 at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are known, so

@@ -1,4 +1,4 @@
-"""What do the collectives of a job work on, where payload is real?
+"""Real payload of the collectives of a job.
 
 Each communicator of a rank has buffers of its own: its memory goes by the group's number and the rank's place
 in it, and its turns are the calls of that group. Data is drawn and compared as `actors.ncclx.verifying` says,

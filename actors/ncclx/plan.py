@@ -1,4 +1,4 @@
-"""What do the jobs of a scenario run, and with which connections?
+"""What the jobs of a scenario run, and with which connections.
 
 The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in order.
 A benchmark, a training step, a trace and a program are scripts (`actors.ncclx.script`), whose groups are

@@ -1,4 +1,4 @@
-"""Which queue pair of a connection carries which bytes, and when is a slice wholly there?
+"""Queue-pair policies: which queue pair carries which bytes, and when a slice is there.
 
 A connection is a few queue pairs from one rank to another. `Sender` is its end that writes, `Receiver` the
 other. Both count slices; where a slice's bytes are copied from and to is the channel's business.

@@ -1,4 +1,4 @@
-"""How does a rank carry out a script: streams of computing, collectives and transfers, and events?
+"""A rank that carries out a script: streams of computing, collectives, transfers, events.
 
 See `actors.ncclx.script` for the instructions. An operation of the job is one run through the script, or
 of a benchmark (`single`) the instruction at its place. A stream goes on as far as it can; it then computes (a

@@ -1,4 +1,4 @@
-"""What does a rank remember of its last calls, and of what went wrong?
+"""Flight recorder: what a rank remembers of its last calls, and of what went wrong.
 
 A *call* is one collective, send or receive on one of the rank's groups (communicators); a group's calls are
 counted from 0. It is over when the GPU has done its last copy and all that it sent was acknowledged; the time

@@ -1,4 +1,4 @@
-"""What does a rank of a ring do, slice by slice?
+"""The ring algorithm of one rank, slice by slice.
 
 A ring algorithm is a fixed sequence of *primitives* per rank: send, receive-and-send, .., receive. At
 primitive p rank r handles chunk (r + shift - p) modulo n, so that what a rank sends at p is what its

@@ -1,4 +1,4 @@
-"""How does a channel walk a ring, slice by slice?
+"""A channel that walks a ring, slice by slice.
 
 It has one connection to the next rank and one from the previous. The GPU's operations are done in the order
 of `actors.ncclx.ring`: what is received is copied or reduced straight into the next send slot where the ring

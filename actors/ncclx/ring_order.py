@@ -1,4 +1,4 @@
-"""In which order does a ring of a channel go through the GPUs of each server?
+"""The order of a channel's ring through the GPUs of each server.
 
 A ring that had the ranks' order on every channel would leave each server by the NIC of its last GPU, and
 enter it by that of its first, however many channels there are. NCCL looks for rings with other NICs on every

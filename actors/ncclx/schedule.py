@@ -1,4 +1,4 @@
-"""What does each rank of a communicator do in each of its calls, and whom must it be connected to?
+"""What each rank of a communicator does in each call, and whom it is connected to.
 
 A schedule asks the algorithm of a call for one rank's steps on one channel when that rank begins it, and not
 before: the graphs of all ranks together are never in memory. Connections are found by asking every rank once

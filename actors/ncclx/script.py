@@ -1,4 +1,4 @@
-"""What does one GPU do in a training step? A script: streams of instructions, and the groups it calls.
+"""The script of one GPU: streams of instructions, and the groups it calls.
 
 A stream carries its instructions out one after the other; streams run side by side. An instruction is four
 integers:

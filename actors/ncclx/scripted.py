@@ -1,4 +1,4 @@
-"""How do the scripts of a job become programs of its ranks?
+"""From the scripts of a job to the programs of its ranks.
 
 A rank has for each of its groups, on each channel, the ends of its connections (`actors.ncclx.wiring`) and a
 walker: of rings, of graphs, or one of each that work with the same ends, as the group's calls need.

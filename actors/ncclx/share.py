@@ -1,4 +1,4 @@
-"""How long does computing take while channels hold SMs?
+"""Share of SMs: how long computing takes while channels hold SMs.
 
 A call holds SMs from its beginning to its end (`ncclx.sms_per_channel` for each channel), and meanwhile
 computing goes on with the rest: d ps of it are d x SMs of work, done at (SMs - taken) a ps. Whenever a call

@@ -1,4 +1,4 @@
-"""What data does a collective with real payload work on, and what must come out?
+"""Data of a collective with real payload, and what must come out.
 
 Every rank's input is drawn from the scenario's seed, the job, the operation and the rank, so that whoever
 compares works out what all ranks had without asking them, as nccl-tests' verifiable data is made. What must

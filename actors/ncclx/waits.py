@@ -1,4 +1,4 @@
-"""How long does a clear-to-send wait on its way?
+"""How long a clear-to-send waits on its way.
 
 A CTS carries the time at which it was posted, as a profiler with synchronised clocks would put it into the
 FIFO's entry: in units of 1,024 ps, modulo 2**32 of them (4.4 s). The rank that it admits takes from its

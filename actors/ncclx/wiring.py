@@ -1,4 +1,4 @@
-"""Whom must the ranks of a job be connected to?
+"""Connections of the ranks of a job.
 
 Every group has connections of its own, as a communicator of its own has: on each channel, from each member to
 those that its calls send to, whatever their algorithms (see `actors.ncclx.schedule`). A connection has the

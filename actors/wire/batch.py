@@ -1,4 +1,4 @@
-"""How do the packets of a window cross from one worker to another?
+"""Batches: how the packets of a window cross from one worker to another.
 
 As one flat run of signed 64-bit little-endian integers and one blob. First every frame, `FRAME_INTEGERS`
 each; then every message, `MESSAGE_INTEGERS` each; then, for each frame that carries bytes, its place among

@@ -1,4 +1,4 @@
-"""What does a frame between two workers say of itself, and what is refused before anyone looks inside?
+"""Frames between two workers: their header, and what is refused before it is read.
 
 The body of every frame on a socket is one msgpack map: `version`, `kind`, and the fields that its kind has,
 in this order, no more and no fewer, each of its declared type. Integers travel packed, eight bytes each, in

@@ -1,4 +1,4 @@
-"""What does the journal tell a device that breaks, or is mended?
+"""Faults as the journal tells them to a device that breaks, or is mended.
 
 A *fault event* is a message of kind FAULT, at its exact virtual time, to one device:
 

@@ -1,4 +1,4 @@
-"""What is in a frame, and how long is it on the wire?
+"""Frames: headers, sizes on the wire, opcodes.
 
 A RoCEv2 packet in an Ethernet frame: preamble and inter-frame gap 20 B, Ethernet 14 + 4, IPv4 20, UDP 8
 (port 4791), BTH 12, then by opcode RETH 16 (first and only packet of a WRITE, request of a READ), ImmDt 4

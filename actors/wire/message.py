@@ -1,4 +1,4 @@
-"""Which messages pass between the devices of a server, and to and from the control plane?
+"""Messages between the devices of a server, and to and from the control plane.
 
 GPU, host and NIC have no call into one another: verbs are messages over host links, completions are messages
 back. A message is an operation and up to six integers; this page says what each integer means.

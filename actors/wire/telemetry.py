@@ -1,4 +1,4 @@
-"""What do switches write into a packet about the way it took (INT)?
+"""In-band telemetry: what switches write into a packet about its way (INT).
 
 A record for each hop, in the order of the hops, in the frame's tail: where (device and port), when the frame
 began to leave, how many bytes waited behind it, how many the port had sent before it, and the port's rate.

@@ -121,7 +121,7 @@ def test_the_map_of_the_modules_is_what_make_golden_writes() -> None:
 
 
 def test_a_first_line_of_the_tool_is_a_statement_that_an_index_can_use() -> None:
-    assert [name for name in python_files("emu") if "?" in map_of_modules.first_paragraph(name)] == []
+    assert [name for name in python_files(*PACKAGES) if "?" in map_of_modules.first_paragraph(name)] == []
 
 
 def test_names_say_what_a_thing_does() -> None:

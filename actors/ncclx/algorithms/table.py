@@ -1,4 +1,4 @@
-"""Which algorithms are there? The names are those of `actors.ncclx.collectives.ALGORITHMS`."""
+"""The table of algorithms, by the names of `actors.ncclx.collectives.ALGORITHMS`."""
 
 from __future__ import annotations
 
