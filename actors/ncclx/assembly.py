@@ -20,11 +20,11 @@ from actors.host.perftest import Flow, FlowProgram
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of, group_orders
 from actors.ncclx.plan import JobWork, Plan
-from actors.ncclx.posting import NicLoads
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.scripted import ScriptBuilder
-from actors.ncclx.share import GpuSms
+from actors.ncclx.sm_share import GpuSms
+from actors.ncclx.transport.posting import NicLoads
 from actors.port.host_link import MANAGEMENT_PORT, MessagePort
 from actors.port.link import Outbox
 from emu.scenario.schema import Scenario

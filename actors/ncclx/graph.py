@@ -16,8 +16,8 @@ a step waits for the earlier steps that write what it reads or writes, and for t
 (`waits`), and for those it names in `after`. What is sent from one rank to another on a *lane* arrives in the
 order of both lists, so both must agree. Lanes are connections of their own between the same two ranks.
 
-Shares. A channel has its share of every block (or of the whole), cut as `actors.ncclx.ring` says. A step over
-no bytes is left out at both ends, except where `empty` says that it is the message that counts.
+Shares. A channel has its share of every block (or of the whole), cut as `actors.ncclx.algorithms.ring` says.
+A step over no bytes is left out at both ends, except where `empty` says that it is the message that counts.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from actors.ncclx.algorithms.ring_order import ring_order
 from actors.ncclx.collectives import BARRIER_BYTES
-from actors.ncclx.ring_order import ring_order
 
 NOBODY: Final = -1
 DATA: Final = 0

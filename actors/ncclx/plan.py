@@ -2,7 +2,7 @@
 
 The plan follows from scenario and topology alone and is the same in every worker. It walks the jobs in order.
 A benchmark, a training step, a trace and a program are scripts (`actors.ncclx.script`), whose groups are
-connected as `actors.ncclx.wiring` says.
+connected as `actors.ncclx.transport.wiring` says.
 
 For flows it makes as many queue pairs as a flow asks for, which belong to no other flow, and keeps what is
 needed to find out when a flow was delivered: the last message of each of its queue pairs at the receiving
@@ -18,10 +18,10 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
-from actors.ncclx.pairs import ConnectionBook, NvlinkPlan, QpPlan
 from actors.ncclx.schedule import Schedule
 from actors.ncclx.script import UNLABELLED, ScriptPlan
-from actors.ncclx.wiring import Side, connect_groups, own_faults, schedules_of
+from actors.ncclx.transport.queue_pair_plan import ConnectionBook, NvlinkPlan, QpPlan
+from actors.ncclx.transport.wiring import Side, connect_groups, own_faults, schedules_of
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.errors import Problem, ScenarioError
 from emu.measure.collected import TrainingFacts

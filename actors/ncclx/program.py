@@ -20,7 +20,7 @@ The watchdog is over each call, from when its stream comes to it until what it s
 covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
 
 Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`). Where channels
-take SMs, computing is `actors.ncclx.share`'s, and a call begins when it has its SMs.
+take SMs, computing is `actors.ncclx.sm_share`'s, and a call begins when it has its SMs.
 
 A call over no bytes, or among one rank, ends the moment it begins.
 
@@ -37,8 +37,18 @@ from actors.host.host import Host, Program
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
-from actors.ncclx.channel import Channel
-from actors.ncclx.ends import (
+from actors.ncclx.flight_records import (
+    FAILED,
+    WAITS_ACKNOWLEDGEMENT,
+    WAITS_CTS,
+    WAITS_DATA,
+    WAITS_NOTHING,
+    Recorder,
+)
+from actors.ncclx.orders import Orders
+from actors.ncclx.sm_share import Share
+from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
     RECEIVE_DATA,
     ROLES,
@@ -47,17 +57,7 @@ from actors.ncclx.ends import (
     ReceiveEnd,
     SendEnd,
 )
-from actors.ncclx.orders import Orders
-from actors.ncclx.recorder import (
-    FAILED,
-    WAITS_ACKNOWLEDGEMENT,
-    WAITS_CTS,
-    WAITS_DATA,
-    WAITS_NOTHING,
-    Recorder,
-)
-from actors.ncclx.share import Share
-from actors.ncclx.waits import Waits
+from actors.ncclx.transport.clear_to_send_waits import Waits
 from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 # As in actors.ncclx.script.

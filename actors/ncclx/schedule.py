@@ -4,8 +4,8 @@ A schedule asks the algorithm of a call for one rank's steps on one channel when
 before: the graphs of all ranks together are never in memory. Connections are found by asking every rank once
 for each kind of call, with 64 B for each rank and channel, so an algorithm may not choose peers by size.
 
-The operations of `actors.ncclx.ring` have no graph: there a rank sends to the next one in the order of the
-channel's ring. A transfer is the direct algorithm's between two.
+The operations of `actors.ncclx.algorithms.ring` have no graph: there a rank sends to the next one in the
+order of the channel's ring. A transfer is the direct algorithm's between two.
 
 Ranks are known by their places in the communicator.
 """
@@ -17,13 +17,13 @@ from copy import copy
 from typing import Final
 
 from actors.ncclx.algorithms.given import Given
+from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.algorithms.table import LIBRARY
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
-from actors.ncclx.graph_channel import TaskPlan
 from actors.ncclx.operations import POINT_TO_POINT, Operation, payload_bytes
-from actors.ncclx.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.script import TRANSFER, GroupCall
+from actors.ncclx.transport.graph_channel import TaskPlan
 from emu.scenario.plugins import load_plugin
 from emu.scenario.sections.graph import GraphSection
 from emu.scenario.sections.ncclx import NcclxSection
@@ -35,7 +35,7 @@ Edge = tuple[int, int]
 
 
 def is_ring(operation: Operation) -> bool:
-    """Whether an operation is one of `actors.ncclx.ring`."""
+    """Whether an operation is one of `actors.ncclx.algorithms.ring`."""
     return operation.algorithm == "ring" and operation.op in OPERATION_CODES
 
 

@@ -1,7 +1,8 @@
 """From the scripts of a job to the programs of its ranks.
 
-A rank has for each of its groups, on each channel, the ends of its connections (`actors.ncclx.wiring`) and a
-walker: of rings, of graphs, or one of each that work with the same ends, as the group's calls need.
+A rank has for each of its groups, on each channel, the ends of its connections
+(`actors.ncclx.transport.wiring`) and a walker: of rings, of graphs, or one of each that work with the same
+ends, as the group's calls need.
 """
 
 from __future__ import annotations
@@ -12,8 +13,16 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.host.host import Host
-from actors.ncclx.channel import Channel
-from actors.ncclx.ends import (
+from actors.ncclx.algorithms.ring import OPERATION_CODES
+from actors.ncclx.flight_records import Recorder
+from actors.ncclx.operations import Announcement
+from actors.ncclx.orders import GroupOrders, Orders
+from actors.ncclx.program import ScriptProgram
+from actors.ncclx.schedule import Schedule, is_ring, operations_of
+from actors.ncclx.script import LINE, GroupCall, ScriptPlan
+from actors.ncclx.sm_share import GpuSms, Share
+from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
     RECEIVE_CONTROL,
     RECEIVE_DATA,
@@ -24,20 +33,12 @@ from actors.ncclx.ends import (
     ReceiveEnd,
     SendEnd,
 )
-from actors.ncclx.flight import switches_between, unloaded_ps
-from actors.ncclx.graph_channel import GraphChannel
-from actors.ncclx.operations import Announcement
-from actors.ncclx.orders import GroupOrders, Orders
-from actors.ncclx.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
-from actors.ncclx.program import ScriptProgram
-from actors.ncclx.recorder import Recorder
-from actors.ncclx.ring import OPERATION_CODES
-from actors.ncclx.ring_channel import RingChannel
-from actors.ncclx.schedule import Schedule, is_ring, operations_of
-from actors.ncclx.script import LINE, GroupCall, ScriptPlan
-from actors.ncclx.share import GpuSms, Share
-from actors.ncclx.waits import Waits
-from actors.ncclx.wiring import Side
+from actors.ncclx.transport.clear_to_send_waits import Waits
+from actors.ncclx.transport.flight import switches_between, unloaded_ps
+from actors.ncclx.transport.graph_channel import GraphChannel
+from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
+from actors.ncclx.transport.ring_channel import RingChannel
+from actors.ncclx.transport.wiring import Side
 from emu.scenario.schema import Scenario
 
 OrdersOf = Callable[[int, int, int], Orders | None]

@@ -19,7 +19,7 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
-from emu.measure.figures import about_rate, about_size, about_time, shown_time
+from emu.measure.formatting import about_rate, about_size, about_time, shown_time
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
 from emu.runtime.outcome import Progress
 from emu.runtime.steering import Steering

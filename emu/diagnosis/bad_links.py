@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import SPEED
-from emu.measure.figures import about_rate, about_time, shown_time
+from emu.measure.formatting import about_rate, about_time, shown_time
 
 
 def found(view: View) -> Iterator[Finding]:

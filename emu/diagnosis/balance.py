@@ -13,7 +13,7 @@ from typing import Final
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.figures import about_size
+from emu.measure.formatting import about_size
 from emu.measure.summary.summary import GroupLoad, Reference
 
 WORSE_PERMILLE: Final = 1250

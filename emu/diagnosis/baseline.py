@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from emu.measure.collected import JobPlan
-from emu.measure.figures import about_time
+from emu.measure.formatting import about_time
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Reference
 

@@ -13,7 +13,7 @@ from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import ROUTE
-from emu.measure.figures import shown_time
+from emu.measure.formatting import shown_time
 
 CROWDED_PERMILLE: Final = 1250
 

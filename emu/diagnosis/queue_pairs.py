@@ -14,7 +14,7 @@ from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import PAIR_ERROR
-from emu.measure.figures import shown_time
+from emu.measure.formatting import shown_time
 from emu.measure.summary.jobs import status_name
 
 

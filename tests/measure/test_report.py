@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.measure.figures import about_rate, about_size, about_time, aligned
+from emu.measure.formatting import about_rate, about_size, about_time, aligned
 from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
 from emu.measure.tables.report import (
     balance_lines,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.ends import CTS_BYTES
+from actors.ncclx.algorithms.ring import OPERATION_CODES, RECEIVES, RingCursor
 from actors.ncclx.program import ScriptProgram
-from actors.ncclx.ring import OPERATION_CODES, RECEIVES, RingCursor
-from actors.ncclx.wiring import Side
+from actors.ncclx.transport.clear_to_send import CTS_BYTES
+from actors.ncclx.transport.wiring import Side
 from actors.wire.message import STATUS_RETRY_EXCEEDED
 from tests.ncclx.toy import US, Toy, collective, scenario
 
@@ -28,7 +28,9 @@ KNOBS: list[dict[str, Any]] = [
 
 
 def check_bounds(toy: Toy) -> None:
-    """The invariants at the top of `actors.ncclx.ends`, and those between the two ends of a connection."""
+    """The invariants at the top of `actors.ncclx.transport.clear_to_send`, and those between the two ends of
+    a connection.
+    """
     ranks = toy.ranks()
     sides = toy.plan.jobs[0].sides
     for program in ranks:

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.algorithms.table import LIBRARY
 from actors.ncclx.algorithms.trees import double_tree
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.collectives import ALGORITHMS, ROOTED
 from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
-from actors.ncclx.ring import OPERATION_CODES
 from actors.ncclx.schedule import byte_counts
 from tests.ncclx.test_channel import check_bounds
 from tests.ncclx.toy import Toy, scenario

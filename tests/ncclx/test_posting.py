@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.posting import DQPLB, POLICIES, NicLoads, Receiver
+from actors.ncclx.transport.posting import DQPLB, POLICIES, NicLoads, Receiver
 from tests.ncclx.toy import US, Toy, collective, scenario
 
 

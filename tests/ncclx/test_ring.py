@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors.ncclx.ring import (
+from actors.ncclx.algorithms.ring import (
     ALL_GATHER,
     ALL_REDUCE,
     OPERATION_CODES,

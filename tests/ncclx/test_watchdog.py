@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.recorder import Recorder
+from actors.ncclx.flight_records import Recorder
 from emu import api
 from emu.errors import ScenarioError
 from tests.ncclx.toy import US, Toy, collective, scenario

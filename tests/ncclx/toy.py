@@ -16,10 +16,10 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
-from actors.ncclx.pairs import QpPlan
 from actors.ncclx.plan import Plan, make_plan
 from actors.ncclx.program import ScriptProgram
-from actors.ncclx.wiring import Side
+from actors.ncclx.transport.queue_pair_plan import QpPlan
+from actors.ncclx.transport.wiring import Side
 from actors.port.host_link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,

@@ -1,6 +1,7 @@
 """Does what was written for the last release go on, with nothing but names changed?"""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -303,3 +304,7 @@ def test_a_plug_in_that_imports_what_has_moved_is_refused_with_where_it_is(
         "'actors.switch.policy' of emu 0.1.0 is 'actors.switch.routing.policy' now; `emu upgrade FILE`"
         in told
     )
+
+
+def test_every_module_that_has_moved_is_told_a_place_that_exists() -> None:
+    assert {old: new for old, new in renames.MODULES.items() if find_spec(new) is None} == {}

@@ -1,7 +1,7 @@
 """Broadcast and reduce along a ring: from the root on, or towards it, chunk after chunk.
 
-The three collectives of a ring that close the circle are in `actors.ncclx.ring`; here it is open. Source:
-NCCL 2.30, `src/device/broadcast.h`, `reduce.h` (runRing).
+The three collectives of a ring that close the circle are in `actors.ncclx.algorithms.ring`; here it is open.
+Source: NCCL 2.30, `src/device/broadcast.h`, `reduce.h` (runRing).
 """
 
 from __future__ import annotations

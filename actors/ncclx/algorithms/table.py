@@ -22,4 +22,4 @@ LIBRARY: Final[dict[str, Algorithm]] = {
     "hierarchical": Hierarchical(),
     "pxn": Pxn(),
 }
-"""By name. The three collectives of `actors.ncclx.ring` are not graphs and not here."""
+"""By name. The three collectives of `actors.ncclx.algorithms.ring` are not graphs and not here."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from emu.measure.figures import aligned
+from emu.measure.formatting import aligned
 from emu.measure.run_directory.comparison import (
     check_comparable,
     load_run,

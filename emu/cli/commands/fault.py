@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from emu.errors import UsageError
-from emu.measure.figures import aligned, shown_time
+from emu.measure.formatting import aligned, shown_time
 from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
 from emu.spelling import did_you_mean

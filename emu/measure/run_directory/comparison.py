@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from emu.errors import UsageError
 from emu.measure.digest import KIND
-from emu.measure.figures import about_rate, about_size, about_time
+from emu.measure.formatting import about_rate, about_size, about_time
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.measure.summary.summary import Job, Summary
 from emu.upgrade.renames import FIELDS, RELEASE

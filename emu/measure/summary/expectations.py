@@ -20,7 +20,7 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
-from emu.measure.figures import about_rate, about_size, about_time, shown_time
+from emu.measure.formatting import about_rate, about_size, about_time, shown_time
 from emu.measure.summary.readings import (
     ALL,
     Follower,

@@ -1,4 +1,4 @@
-"""What the jobs did: begin and end of each operation and flow, and bandwidths.
+"""What the jobs did: begin and end of each operation and flow, algbw and busbw.
 
 The controller reports operations, hosts report flows (posted, completed), NICs log deliveries. All of them
 are rows of integers that refer to the plan by number; here they meet it. Two times are kept apart:

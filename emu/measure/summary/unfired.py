@@ -23,7 +23,7 @@ from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
-from emu.measure.figures import about_time
+from emu.measure.formatting import about_time
 from emu.measure.summary.summary import Fabric, FaultEffect, Unfired
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload

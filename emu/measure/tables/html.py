@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from emu.measure.figures import about_rate, about_time, shown_time
+from emu.measure.formatting import about_rate, about_time, shown_time
 from emu.measure.summary.summary import Collective, Summary
 from emu.measure.tables.report import diagnosis_lines, expectation_line, flow_lines
 from emu.units import format_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from emu.measure.figures import about_rate, about_size, about_time, aligned, percent, shown_time
+from emu.measure.formatting import about_rate, about_size, about_time, aligned, percent, shown_time
 from emu.measure.summary.summary import (
     Collective,
     Diagnosed,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from emu.measure.figures import about_size, about_time, aligned
+from emu.measure.formatting import about_size, about_time, aligned
 from emu.measure.summary.summary import Summary
 
 MOST_LINKS = 12

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from emu.measure.figures import about_rate, about_size, about_time, aligned
+from emu.measure.formatting import about_rate, about_size, about_time, aligned
 from emu.measure.summary.verdict import unit_at
 from emu.scenario.expect.expect import Bound
 

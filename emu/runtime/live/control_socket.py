@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.figures import shown_time
+from emu.measure.formatting import shown_time
 from emu.measure.run_directory.run_directory import SOCKET
 
 if TYPE_CHECKING:

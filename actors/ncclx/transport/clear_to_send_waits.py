@@ -2,8 +2,9 @@
 
 A CTS carries the time at which it was posted, as a profiler with synchronised clocks would put it into the
 FIFO's entry: in units of 1,024 ps, modulo 2**32 of them (4.4 s). The rank that it admits takes from its
-flight the *unloaded flight*, which follows from configuration alone (see `actors.ncclx.flight`): what is left
-it waited for other traffic, in its class's queues, for a frame in progress, or because the class was paused.
+flight the *unloaded flight*, which follows from configuration alone (see `actors.ncclx.transport.flight`):
+what is left it waited for other traffic, in its class's queues, for a frame in progress, or because the class
+was paused.
 
 Waits are counted in buckets: exact below 64 units, above that 32 buckets per doubling, so a bucket is at
 most 3 % wide and its lower end is what is reported; the largest wait is kept as it is.

@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.ncclx.operations import Operation
-from actors.ncclx.pairs import ConnectionBook, connect_inside, rails_between, share_domain
 from actors.ncclx.schedule import Schedule, operations_of
 from actors.ncclx.script import Group, GroupCall, ScriptPlan
+from actors.ncclx.transport.queue_pair_plan import ConnectionBook, connect_inside, rails_between, share_domain
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import NcclxSection
 

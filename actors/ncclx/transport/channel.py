@@ -2,10 +2,10 @@
 
 A channel takes its share of every operation. It walks the rank's part of the algorithm and gives the GPU each
 slice whose data is here and whose send slot is free; how slices then travel is the business of the ends of
-its connections (`actors.ncclx.ends`). There are two walkers: one that computes a ring's sequence as it goes
-(`actors.ncclx.ring_channel`), and one that follows a send/receive graph (`actors.ncclx.graph_channel`). Where
-a communicator calls both, they work with the same ends, and which of them serves is chosen for each call; an
-end knows who works with it now (`channel`).
+its connections (`actors.ncclx.transport.clear_to_send`). There are two walkers: one that computes a ring's
+sequence as it goes (`actors.ncclx.transport.ring_channel`), and one that follows a send/receive graph
+(`actors.ncclx.transport.graph_channel`). Where a communicator calls both, they work with the same ends, and
+which of them serves is chosen for each call; an end knows who works with it now (`channel`).
 
 Zero-copy. Buffers of the user are registered, and NICs read and write them: the CTS carries the address of
 the receiver's, into which the WRITE goes. What is only moved needs no GPU then: it is sent from where it is,
@@ -31,7 +31,7 @@ from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.state import as_bytes, as_int, as_list
-from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_PLAIN
 
 BY_GPU: Final[i64] = -1

@@ -1,4 +1,4 @@
-"""Ends of a connection: buffer slots, clear-to-sends, WRITEs.
+"""Ends of a connection: buffer slots, clear-to-send, WRITEs.
 
 A connection carries slices from one rank to another on one channel. Each end has a *channel buffer* of a few
 *slots* of one slice. All counts below are running counts of slices since the job began; a slot is a count
@@ -24,8 +24,8 @@ send slot where the algorithm goes on; recycle; next CTS. So one connection carr
 bytes per round of data one way + completion + copy + CTS one way. CTS are sent for every free slot that this
 operation will still need, ahead of the data, so that with free slots nobody waits for one.
 
-Which queue pair carries what is in `actors.ncclx.posting`; how long a clear-to-send waits on its way in
-`actors.ncclx.waits`.
+Which queue pair carries what is in `actors.ncclx.transport.posting`; how long a clear-to-send waits on its
+way in `actors.ncclx.transport.clear_to_send_waits`.
 
 With admission `none` a slice is sent as soon as it is in its slot: the receiver is taken to have room for
 all of it, and only the sender's own slots (freed by acknowledgements) bound what is in flight.
@@ -46,8 +46,8 @@ from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_bytes, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.kernel.vectors import vec
-from actors.ncclx.posting import Receiver, Sender
-from actors.ncclx.waits import Waits, stamp, waited_ps
+from actors.ncclx.transport.clear_to_send_waits import Waits, stamp, waited_ps
+from actors.ncclx.transport.posting import Receiver, Sender
 from actors.wire.message import POST_WITH_IMMEDIATE
 
 CTS_BYTES: Final[i64] = 64

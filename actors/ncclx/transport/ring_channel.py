@@ -1,8 +1,8 @@
 """A channel that walks a ring, slice by slice.
 
 It has one connection to the next rank and one from the previous. The GPU's operations are done in the order
-of `actors.ncclx.ring`: what is received is copied or reduced straight into the next send slot where the ring
-goes on.
+of `actors.ncclx.algorithms.ring`: what is received is copied or reduced straight into the next send slot
+where the ring goes on.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_list
-from actors.ncclx.channel import Channel
-from actors.ncclx.ends import ReceiveEnd, SendEnd
+from actors.ncclx.algorithms.ring import RECEIVES, REDUCES, SENDS, RingCursor
 from actors.ncclx.orders import Orders
-from actors.ncclx.ring import RECEIVES, REDUCES, SENDS, RingCursor
+from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_PLAIN, COPY_REDUCE
 
 
