@@ -19,7 +19,7 @@ from tests.fabric.random_fabric import random_fabric
 from tests.fabric.rig import Fabric
 
 NOT_STATE = frozenset(
-    {"queue", "owner", "outbox", "routes", "wire", "chain", "_serve_event", "_base", "telemetry"}
+    {"queue", "owner", "outbox", "routes", "wire", "chain", "_serve_event", "_base", "_telemetry"}
 )
 """What a device is built from (the names of random streams too, which a fault gives anew when it begins), or
 belongs to the queue (the serve event, the wheel's chains), or to the event under way (what INT wrote into the

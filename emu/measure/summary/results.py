@@ -52,14 +52,19 @@ def engine_of(records: Iterable[DeviceRecord], facts: EngineFacts) -> Engine:
     )
 
 
-def fault_plans(scenario: Scenario, topology: Topology, aims: Aims = MappingProxyType({})) -> list[FaultPlan]:
-    """The scenario's faults, with what became of each: all occurrences together."""
+def fault_plans(scenario: Scenario, topology: Topology, aims: Aims, virtual_ps: int) -> list[FaultPlan]:
+    """The scenario's faults, with what became of each until the run's end: all occurrences together.
+
+    A target that was looked for, and not hit before the run ended, is not named: whether it was still looked
+    for depends on where the workers stood when the end was asked for.
+    """
     occurred: list[list[Fault]] = [[] for _ in scenario.faults]
     for one in scripted(scenario, topology, aims):
         occurred[one.entry].append(one)
     plans: list[FaultPlan] = []
     for entry, (section, found) in enumerate(zip(scenario.faults, occurred, strict=True)):
-        hit = [name for (of, _), name in sorted(aims.items()) if of == entry]
+        begun = sum(one.begin_ps < virtual_ps for one in found)
+        hit = [name for (of, place), name in sorted(aims.items()) if of == entry and place < begun]
         if section.drawn:
             hit = [f"{one.kind} {one.target}" for one in sorted(found, key=lambda one: one.begin_ps)]
         begins_ps = tuple(sorted(one.begin_ps for one in found))
@@ -112,7 +117,7 @@ def summarise(
     counts = Counts(records)
     fabric = fabric_of(topology, counts, virtual_ps)
     effects = fault_rows(
-        fault_plans(scenario, topology, aims), LinkLosses(topology, records, samples), virtual_ps
+        fault_plans(scenario, topology, aims, virtual_ps), LinkLosses(topology, records, samples), virtual_ps
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
     names = [node.name for node in topology.nodes]
