@@ -126,8 +126,6 @@ class Nic(Endpoint):
     ) -> None:
         super().__init__(number, queue, host, timeout_ps, recovery.whole_messages)
         self.recovery: Recovery = recovery
-        self.requester: Requester = Requester(self, recovery, first_timeout_ps, retry_count)
-        self.responder: Responder = Responder(self, recovery, ack_priority)
         self.corrupt_every: i64 = corrupt_every
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
@@ -146,6 +144,8 @@ class Nic(Endpoint):
         self._ports: vec[NicPort] = vec[NicPort]()
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
+        self.requester: Requester = Requester(self, recovery, first_timeout_ps, retry_count)
+        self.responder: Responder = Responder(self, recovery, ack_priority)
 
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""

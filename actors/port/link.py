@@ -99,6 +99,17 @@ class Wire:
         self.outbox: Outbox | None = outbox
 
 
+def ps_per_byte(rate_bps: int) -> int:
+    """The time of a byte on a link, where that is a whole number; else 0."""
+    exact = 8 * 10**12
+    return exact // rate_bps if exact % rate_bps == 0 else 0
+
+
+def head_ps(wire: Wire, rate_bps: int) -> int:
+    """The time of a frame's head on a link whose peer cuts through; else 0."""
+    return serialisation_ps(HEAD_WIRE_BYTES, rate_bps) if wire.cut_through else 0
+
+
 @mypyc_attr(allow_interpreted_subclasses=False)
 class LinkEnd(Backlog):
     """One end of a link: when the wire is free, what flow control forbids, when the link was down.
@@ -109,7 +120,7 @@ class LinkEnd(Backlog):
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         super().__init__()
         # What a frame on its way through reads and writes comes first, and so shares few cache lines.
-        self.uneven: bool = False
+        self.uneven: bool = wire.cut_through
         """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
         something holds them up."""
         self.ever_down: bool = False
@@ -118,8 +129,8 @@ class LinkEnd(Backlog):
         """Flow control has a frame of its own to send, ahead of everything."""
         self.blocked: i64 = 0
         self.free_ps: i64 = 0
-        self.ps_per_byte: i64 = 0
-        self.head_ps: i64 = 0
+        self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
+        self.head_ps: i64 = head_ps(wire, wire.rate_bps)
         """Serialisation of a frame's head, where the peer cuts through; else 0."""
         self.outbox: Outbox | None = wire.outbox
         self.queue = owner.queue
@@ -135,16 +146,12 @@ class LinkEnd(Backlog):
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
         """The last times it was down, `KEPT_DOWNS` of them or more: see `was_down`."""
-        self.set_rate(wire.rate_bps)
 
     def set_rate(self, rate_bps: int) -> None:
         """A new rate, which takes the next frame."""
         self.rate_bps = rate_bps
-        exact = 8 * 10**12
-        self.ps_per_byte = exact // rate_bps if exact % rate_bps == 0 else 0
-        if self.wire.cut_through:
-            self.head_ps = serialisation_ps(HEAD_WIRE_BYTES, rate_bps)
-            self.uneven = True
+        self.ps_per_byte = ps_per_byte(rate_bps)
+        self.head_ps = head_ps(self.wire, rate_bps)
 
     def serialisation(self, wire_bytes: i64) -> i64:
         """How long a frame of this size occupies the link, ps."""

@@ -111,12 +111,14 @@ class Port(LinkEnd):
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.tap: Tap | None = None
+        self.shares: bool = False
+        """Whether a scheduler chooses the next class, and not the highest goes first."""
         self.scheduler: Scheduler | None = None
-        """Chooses the next class, where that is not the highest."""
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
         """Let a scheduler choose the next class."""
         self.scheduler = scheduler
+        self.shares = True
         scheduler.backlog = self
 
     def place(self) -> str:
@@ -210,18 +212,27 @@ class Port(LinkEnd):
         else:
             ready: i64 = self.waiting & ~self.blocked
             while ready != 0:
-                scheduler = self.scheduler
-                priority: i64 = highest(ready) if scheduler is None else next_class(scheduler, ready, now)
+                priority: i64 = self._scheduled(ready, now) if self.shares else highest(ready)
                 frame = self.take(priority, now)
                 if frame is not None:
                     self.transmit(frame, now)
-                    if scheduler is not None:
-                        scheduler.on_sent(priority, frame.wire_bytes, now)
+                    if self.shares:
+                        self._sent(priority, frame.wire_bytes, now)
                     break
                 ready = self.waiting & ~self.blocked
         self._serving = False
         if (self.waiting & ~self.blocked) != 0 or self.control_pending:
             self.arm()
+
+    def _scheduled(self, ready: i64, now: i64) -> i64:
+        scheduler = self.scheduler
+        assert scheduler is not None, self.place()
+        return next_class(scheduler, ready, now)
+
+    def _sent(self, priority: i64, wire_bytes: i64, now: i64) -> None:
+        scheduler = self.scheduler
+        assert scheduler is not None, self.place()
+        scheduler.on_sent(priority, wire_bytes, now)
 
     def spoilt(self, frame: Frame, now: i64) -> bool:
         """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any

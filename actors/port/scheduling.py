@@ -120,10 +120,14 @@ class DeficitRoundRobin(Scheduler):
 
 def highest(classes: i64) -> i64:
     """The highest class of a mask that is not 0."""
-    priority: i64 = 7
-    while (classes >> priority) & 1 == 0:
-        priority -= 1
-    return priority
+    priority: i64 = 0
+    if classes >= 16:
+        priority = 4
+        classes >>= 4
+    if classes >= 4:
+        priority += 2
+        classes >>= 2
+    return priority + (classes >> 1)
 
 
 def quanta_bytes(largest_frame_bytes: int, strict: int, weights: list[int]) -> list[int]:

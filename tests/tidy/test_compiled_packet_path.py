@@ -4,6 +4,7 @@ The copy has this project's finder and compile step, and its own list of hot mod
 takes seconds. Without a compiler the same tests check that the copy runs interpreted and says why.
 """
 
+import ast
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from actors.compiled.build import DURATION, INTERPRETED, CannotCompileError, lighten, refuse_unless_possible
+from actors.compiled.finder import present_hot_modules, source_path
 from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
 
@@ -230,3 +232,38 @@ def test_failed_compile_is_one_line_and_a_log(tmp_path: Path) -> None:
     assert said == f"compile: the compile failed (see {log}); continuing interpreted, with the same answers"
     assert "actors/walk.py:5: error: Incompatible return value type" in log.read_text()
     assert [path.name for path in log.parent.iterdir() if path.is_dir()] == []
+
+
+def leaks(constructor: ast.FunctionDef) -> list[int]:
+    """The lines where `self` leaves a constructor, whole or by a method, before the last field that needs it
+    not."""
+    parents = {child: node for node in ast.walk(constructor) for child in ast.iter_child_nodes(node)}
+    fields, left = [0], []
+    for node in ast.walk(constructor):
+        if isinstance(node, ast.Name) and node.id == "self":
+            used = parents[node]
+            user = parents[used]
+            if not isinstance(used, ast.Attribute):
+                left.append(node.lineno)
+            elif isinstance(used.ctx, ast.Store):
+                fields.append(node.lineno)
+            elif isinstance(user, ast.Call) and used is user.func:
+                left.append(node.lineno)
+    last = max(line for line in fields if line not in left)
+    return [line for line in left if line < last]
+
+
+def test_no_constructor_of_the_packet_path_lets_go_of_self_before_all_fields_are_set() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in (source_path(ROOT, module) for module in present_hot_modules(ROOT))
+        if path is not None
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+        for line in leaks(node)
+    ]
+    assert found == []
+    early = "def __init__(self):\n    self.set_rate(1)\n    self.up = True\n"
+    (constructor,) = ast.parse(early).body
+    assert isinstance(constructor, ast.FunctionDef)
+    assert leaks(constructor) == [2]

@@ -57,6 +57,12 @@ EXTRA_MINIMA: Final = 4
 TOTALS: Final = 4
 
 
+def next_after(times_ps: list[int], now_ps: int) -> int:
+    """The first of sorted times that is later than `now_ps`; NEVER_PS if none is."""
+    at = bisect_right(times_ps, now_ps)
+    return times_ps[at] if at < len(times_ps) else NEVER_PS
+
+
 class WindowMachine:
     """One worker's side of the protocol.
 
@@ -83,7 +89,7 @@ class WindowMachine:
         self._max_time_ps = grid.max_time_ps
         self._next_sample_ps, self._next_stall_check_ps = grid.first()
         self._aims_ps = list(grid.aims_ps)
-        self._next_sample_ps = min(self._next_sample_ps, self.aim_ps)
+        self._next_sample_ps = min(self._next_sample_ps, next_after(self._aims_ps, 0))
         self._last_progress = 0
         self._wish_ps: int = NEVER_PS
         self._request_ps: int = NEVER_PS
@@ -137,10 +143,7 @@ class WindowMachine:
     @property
     def aim_ps(self) -> int:
         """When the next fault hits what is busiest then."""
-        if not self._aims_ps:
-            return NEVER_PS
-        at = bisect_right(self._aims_ps, self.sync_ps)
-        return self._aims_ps[at] if at < len(self._aims_ps) else NEVER_PS
+        return next_after(self._aims_ps, self.sync_ps)
 
     @property
     def _grid_ps(self) -> int:
