@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from actors.ncclx.graph import Algorithm
+
 CALLS: Final = (
     "all_reduce",
     "all_gather",
@@ -69,8 +71,8 @@ class Operation(NamedTuple):
     """Of broadcast, reduce, gather and scatter."""
     weights: tuple[tuple[int, ...], ...] = ()
     """Of all_to_allv: how much each rank has for each, in proportion."""
-    graph: object = None
-    """What the algorithm `graph` is, as the scenario has it."""
+    own: Algorithm | None = None
+    """The algorithm, where it is not one of the library's."""
 
 
 class JobOutline(NamedTuple):

@@ -16,16 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Final
 
-from actors.ncclx.algorithms.given import Given
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.algorithms.table import LIBRARY
 from actors.ncclx.checking import GraphError, check
-from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
+from actors.ncclx.graph import NOBODY, Call, Step, waits
 from actors.ncclx.operations import POINT_TO_POINT, Operation, payload_bytes
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.transport.graph_channel import TaskPlan
-from emu.scenario.plugins import load_plugin
-from emu.scenario.sections.graph import GraphSection
 from emu.scenario.sections.ncclx import NcclxSection
 
 _NOMINAL_BYTES: Final = 64
@@ -56,7 +53,7 @@ def operations_of(calls: Iterable[GroupCall]) -> list[Operation]:
             warmup=False,
             root=call.root,
             weights=call.weights,
-            graph=call.graph,
+            own=call.own,
         )
         for call in calls
     ]
@@ -67,8 +64,6 @@ class Schedule:
 
     def __init__(self, ncclx: NcclxSection, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
         self.ncclx = ncclx
-        self._own: dict[str, Algorithm] = {}
-        self._given: list[Given] = []
         self._rings: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         """By channel: the ring, and where in it each rank is."""
         self.operations = tuple(operations)
@@ -185,30 +180,17 @@ class Schedule:
         return self._steps(self.operations[number], channel, rank)
 
     def _steps(self, operation: Operation, channel: int, rank: int) -> list[Step]:
-        return self._algorithm(operation).steps(self.call(operation, channel), rank)
-
-    def _algorithm(self, operation: Operation) -> Algorithm:
-        """Of the library, handed in as a graph, or a class of the user's."""
-        name, graph = operation.algorithm, operation.graph
-        if name in LIBRARY:
-            return LIBRARY[name]
-        if isinstance(graph, GraphSection):
-            for given in self._given:
-                if given.graph is graph:
-                    return given
-            self._given.append(Given(graph))
-            return self._given[-1]
-        if name not in self._own:
-            self._own[name] = load_plugin(name)()
-        return self._own[name]
+        own = operation.own
+        algorithm = LIBRARY[operation.algorithm] if own is None else own
+        return algorithm.steps(self.call(operation, channel), rank)
 
     def faults(self) -> Iterator[tuple[Operation, str]]:
         """Operations of which an algorithm of the user's is no correct collective, and why."""
         ncclx = self.ncclx
         for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
-            if operation.algorithm in LIBRARY:
+            own = operation.own
+            if own is None:
                 continue
-            own = self._algorithm(operation)
             calls = [self.call(operation, channel) for channel in range(ncclx.channels)]
             try:
                 graphs = [[own.steps(call, rank) for rank in range(len(self.nodes))] for call in calls]

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from actors.ncclx.graph import Algorithm
 from actors.ncclx.operations import POINT_TO_POINT
 
 COMPUTE: Final = 0
@@ -81,8 +82,8 @@ class GroupCall(NamedTuple):
     dtype: str = "fp32"
     """Of an element, where payload is real."""
     redop: str = "sum"
-    graph: object = None
-    """What the algorithm `graph` is, as the scenario has it."""
+    own: Algorithm | None = None
+    """The algorithm, where it is not one of the library's."""
 
 
 def kind_of(op: str) -> str:

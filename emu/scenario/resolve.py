@@ -39,7 +39,7 @@ from emu.scenario.sections.flows import (
     Permutation,
     Poisson,
 )
-from emu.scenario.sections.graph import AUTO
+from emu.scenario.sections.graph import AUTO, own_algorithm
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.qos import QosException
@@ -221,8 +221,9 @@ def _benchmark(
     if workload.algorithm == AUTO:
         picked = {size: picks(groups, workload.op, size) for size in workload.sizes_bytes}
         operations = tuple(one._replace(algorithm=picked[one.size_bytes]) for one in operations)
-    if workload.graph is not None:
-        operations = tuple(one._replace(graph=workload.graph) for one in operations)
+    own = own_algorithm(workload.algorithm, workload.graph)
+    if own is not None:
+        operations = tuple(one._replace(own=own) for one in operations)
     mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
     return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken)
 

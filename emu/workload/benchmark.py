@@ -39,7 +39,7 @@ class BenchmarkPlan(ScriptPlan):
                 weights=one.weights,
                 dtype=dtype,
                 redop=redop,
-                graph=one.graph,
+                own=one.own,
             )
             for one in operations
         ]

@@ -30,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from actors.ncclx.graph import Algorithm
 from actors.ncclx.script import LINE, TRANSFER, Group, GroupCall, Script, ScriptPlan, kind_of
 
 WORLD: Final = "world"
@@ -80,8 +81,8 @@ class Step(NamedTuple):
     event: str = ""
     counts: tuple[tuple[int, ...], ...] = ()
     """Of all_to_allv: how much each place of the group has for each, in proportion; or one row for all."""
-    graph: object = None
-    """What the algorithm `graph` is."""
+    own: Algorithm | None = None
+    """The algorithm, where it is not one of the library's."""
     dtype: str = "fp32"
     redop: str = "sum"
 
@@ -211,7 +212,7 @@ class ProgramPlan(ScriptPlan):
                         weights=weights,
                         dtype=step.dtype,
                         redop=step.redop,
-                        graph=step.graph,
+                        own=step.own,
                     )
                     script.put_call(places[group], call)
         return script

@@ -1,4 +1,4 @@
-"""A send/receive graph that a user handed in: chunks by number become extents of this operation.
+"""An algorithm that a user wrote down step by step: chunks by number become extents of this operation.
 
 Where the buffer consists of blocks (not in all_reduce, broadcast, reduce, sendrecv and barrier), chunk c is a
 part of block c / (chunks / ranks); in all_to_all, of what goes to or comes from that rank.
@@ -6,29 +6,44 @@ part of block c / (chunks / ranks); in all_to_all, of what goes to or comes from
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from actors.ncclx.collectives import BLOCKWISE
-from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm, Call, Extent, Step, parts, total
-from emu.scenario.sections.graph import GraphSection
+from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Step, parts, total
 
-_BUFFERS: Final = {"data": DATA, "output": OUTPUT, "scratch": SCRATCH}
+
+class GivenStep(NamedTuple):
+    """One step of one rank, over chunks by number."""
+
+    receive: int
+    """Rank that the chunks come from, or NOBODY."""
+    reduce: bool
+    """Whether what comes is added to what is there."""
+    copied: tuple[int, ...]
+    """Chunks of DATA that are copied into `chunks`, where nothing is received."""
+    send: tuple[int, ...]
+    """Ranks that the chunks go to."""
+    chunks: tuple[int, ...]
+    buffer: int
+    """Of the chunks: DATA, OUTPUT or SCRATCH."""
+    lane: int = 0
 
 
 class Given(Algorithm):
-    """The algorithm that a graph describes."""
+    """The algorithm of these steps of each rank, which cut the buffer into so many chunks."""
 
-    def __init__(self, graph: GraphSection) -> None:
-        self.graph = graph
+    def __init__(self, chunks: int, steps_of: Sequence[Sequence[GivenStep]]) -> None:
+        self._chunks = chunks
+        self._steps_of = steps_of
 
     def steps(self, call: Call, rank: int) -> list[Step]:
         made: list[Step] = []
-        for step in self.graph.steps[rank]:
-            buffer = _BUFFERS[step.buffer]
-            here = tuple(self._chunk(call, rank, buffer, chunk) for chunk in step.chunks)
+        for step in self._steps_of[rank]:
+            here = tuple(self._chunk(call, rank, step.buffer, chunk) for chunk in step.chunks)
             here = tuple(extent for extent in here if extent.size_bytes)
             copied = tuple(self._chunk(call, rank, DATA, chunk) for chunk in step.copied)
-            receive = NOBODY if step.receive is None else step.receive
+            receive = step.receive
             if step.copied:
                 source = tuple(extent for extent in copied if extent.size_bytes)
             else:
@@ -40,8 +55,8 @@ class Given(Algorithm):
 
     def _chunk(self, call: Call, rank: int, buffer: int, chunk: int) -> Extent:
         if call.op not in BLOCKWISE:
-            return parts(call.whole(buffer), self.graph.chunks)[chunk]
-        each = self.graph.chunks // call.ranks
+            return parts(call.whole(buffer), self._chunks)[chunk]
+        each = self._chunks // call.ranks
         block = call.block(chunk // each, buffer)
         if call.op in ("all_to_all", "all_to_allv") and buffer == DATA:
             block = call.outgoing(rank, chunk // each)

@@ -16,7 +16,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from actors.ncclx.algorithms.given import Given, GivenStep
 from actors.ncclx.collectives import ALGORITHMS
+from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm
 from emu.errors import Problem, ScenarioError
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import Refusal, RefusedError, Section
@@ -66,6 +68,7 @@ def able(op: str) -> list[str]:
     return [name for name, known in ALGORITHMS.items() if op in known]
 
 
+_BUFFERS: Final = {"data": DATA, "output": OUTPUT, "scratch": SCRATCH}
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 Rank = Annotated[int, Field(ge=0, le=1_000_000)]
 
@@ -119,6 +122,33 @@ class GraphSection(Section):
                     yield Refusal(("steps", rank, at), "talks to a rank that is no peer", accepted)
                 if any(chunk >= self.chunks for chunk in (*step.chunks, *step.copied)):
                     yield Refusal(("steps", rank, at), "names a chunk too many", f"0 to {self.chunks - 1}")
+
+
+def own_algorithm(name: str, graph: GraphSection | None) -> Algorithm | None:
+    """The algorithm of a collective where it is none of the library's: of a graph, or of the user's class."""
+    if graph is not None:
+        return Given(
+            graph.chunks,
+            [
+                [
+                    GivenStep(
+                        NOBODY if step.receive is None else step.receive,
+                        step.reduce,
+                        step.copied,
+                        step.send,
+                        step.chunks,
+                        _BUFFERS[step.buffer],
+                        step.lane,
+                    )
+                    for step in steps
+                ]
+                for steps in graph.steps
+            ],
+        )
+    if SEPARATOR not in name:
+        return None
+    own: Algorithm = load_plugin(name)()
+    return own
 
 
 def put_graphs_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:

@@ -12,7 +12,16 @@ from pydantic import Field
 
 from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
 from emu.scenario.section import Refusal, Section
-from emu.scenario.sections.graph import AUTO, DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
+from emu.scenario.sections.graph import (
+    AUTO,
+    DEFAULT,
+    GRAPH,
+    AlgorithmChoice,
+    GraphSection,
+    able,
+    by_default,
+    own_algorithm,
+)
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
 from emu.units import counted
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
@@ -159,7 +168,7 @@ class OperationSection(Section):
             peer=-1 if self.peer is None else self.peer,
             event=self.event or "",
             counts=self.counts,
-            graph=self.graph,
+            own=own_algorithm(algorithm, self.graph),
             dtype=self.dtype,
             redop=self.redop,
         )
