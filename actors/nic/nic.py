@@ -46,7 +46,7 @@ from actors.kernel.vectors import vec
 from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
 from actors.nic.memory_path import ReceiveBuffer
-from actors.nic.queue_pair.endpoint import Endpoint
+from actors.nic.queue_pair.endpoint import RECOVERY_PORT, Endpoint
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
@@ -296,6 +296,8 @@ class Nic(Endpoint):
         if kind == RETRANSMIT:
             if port == RNR_PORT:
                 return self.requester.rnr_over(self.pairs[subject], now)
+            if port == RECOVERY_PORT:
+                return self.requester.recovery_timer(self.pairs[subject], now)
             if self.requester.timed_out(self.pairs[subject], now):
                 self.mix_timer(RETRANSMIT, 0, subject)  # whichever port it was set at, which is no part of it
             return False
@@ -463,10 +465,11 @@ class Nic(Endpoint):
         down: list[Plain] = []
         if self.bond is not None:
             down += self.bond.down
-        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, down]
+        recovery: list[Plain] = self.recovery.save()
+        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, down, recovery]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free, receive, down = state
+        base, counters, pairs, ports, deliveries, host_free, receive, down, recovery = state
         super().load(as_list(base))
         load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
@@ -478,6 +481,7 @@ class Nic(Endpoint):
         if self.bond is not None:
             self.bond.down = [as_int(link) for link in as_list(down)]
             self.bond.converge()
+        self.recovery.load(as_list(recovery))
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:
             self.receive = maker()

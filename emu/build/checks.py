@@ -1,9 +1,8 @@
 """Checks before a run: plug-ins can be made, and senders can reach their receivers.
 
-A plug-in is a class of the user's own: a routing policy, a congestion control, an arbiter, a scheduler. One
-that cannot be made is refused before the run, by key, with Python's own reason. One that fails in the run
-ends it as a failure of the runtime, and what is reported is where in the user's file that was, not where in
-ours.
+A plug-in is a class of the user's own in the place of a policy. One that cannot be made is refused before the
+run, by key, with Python's own reason. One that fails in the run ends it as a failure of the runtime, and what
+is reported is where in the user's file that was, not where in ours.
 
 Not modelled: what a plug-in does to other devices behind the kernel's back.
 
@@ -25,7 +24,7 @@ from actors.kernel.queue import EventQueue
 from actors.ncclx.plan import Plan
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
-from emu.build.nics import arbiter_of
+from emu.build.nics import arbiter_of, recovery_of
 from emu.build.switches import build_switch, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
@@ -40,6 +39,7 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
     named = {
         "routing.policy": scenario.routing.policy,
         "transport.congestion_control.algorithm": scenario.transport.congestion_control.algorithm,
+        "transport.recovery.scheme": scenario.transport.recovery.scheme,
         "nic.arbiter.policy": scenario.nic.arbiter.policy,
         "switch.scheduling.policy": scenario.switch.scheduling.policy,
     }
@@ -60,6 +60,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
         "transport.congestion_control.algorithm": lambda: control_of(
             scenario.transport.congestion_control, rate_bps, scenario.transport.mtu_bytes
         ),
+        "transport.recovery.scheme": lambda: recovery_of(scenario.transport),
         "nic.arbiter.policy": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
         "switch.scheduling.policy": lambda: scheduler_of(scenario),
     }

@@ -5,7 +5,7 @@ connections gives it, and reads nothing else, so that a NIC is the same in whate
 
 Two tables stand here: `RECOVERIES` of loss recovery schemes and `MAKERS` of queue-pair arbiters. A new one is
 a class in a file of its own, a line in the table and its knobs in `emu.scenario.sections.nic`; `module:Class`
-names an arbiter that is in no table.
+needs neither.
 
 `GraphReach` says which ports of a NIC lead to a peer, in the graph as routing knows it. A port leads there if
 its leaf has a route to the peer's address, or the peer hangs on that leaf. What the search finds for a set of
@@ -42,7 +42,13 @@ from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections import nic as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
-from emu.scenario.sections.nic import ArbiterSection, ReceiveSection, TransportSection, Weighted
+from emu.scenario.sections.nic import (
+    ArbiterSection,
+    ReceiveSection,
+    RecoverySection,
+    TransportSection,
+    Weighted,
+)
 from emu.scenario.sections.qos import SELECTED
 
 MOST_DELIVERIES = 1 << 16
@@ -240,24 +246,39 @@ def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | N
     return make(largest_frame_bytes, section)
 
 
-RECOVERIES: Final[dict[str, type[Recovery]]] = {
-    "go_back_n": GoBackN,
+RecoveryMaker = Callable[[int, RecoverySection], Recovery]
+
+
+def _go_back_n(mtu_bytes: int, knobs: RecoverySection) -> Recovery:
+    assert isinstance(knobs, knobs_of.GoBackN), knobs
+    made = GoBackN(mtu_bytes)
+    if knobs.placement == "out_of_order":
+        made.hold_packets, made.reorder_packets = knobs.window_bytes // mtu_bytes, knobs.reorder
+    return made
+
+
+def _selective_repeat(mtu_bytes: int, knobs: RecoverySection) -> Recovery:
+    assert isinstance(knobs, knobs_of.SelectiveRepeat), knobs
+    made = SelectiveRepeat(mtu_bytes)
+    made.hold_packets = made.window_packets = knobs.window_bytes // mtu_bytes
+    made.reorder_packets = knobs.reorder
+    return made
+
+
+RECOVERIES: Final[dict[str, RecoveryMaker]] = {
+    "go_back_n": _go_back_n,
     "go_back_0": GoBack0,
-    "selective_repeat": SelectiveRepeat,
+    "selective_repeat": _selective_repeat,
 }
-"""Scheme to class; all are built from (hold_packets, reorder_packets, window_packets)."""
 
 
 def recovery_of(transport: TransportSection) -> Recovery:
     """The recovery scheme of a NIC."""
     section = transport.recovery
-    make = RECOVERIES[section.scheme]
-    if isinstance(section, knobs_of.SelectiveRepeat):
-        window = section.window_bytes // transport.mtu_bytes
-        return make(window, section.reorder, window)
-    if isinstance(section, knobs_of.GoBackN) and section.placement == "out_of_order":
-        return make(section.window_bytes // transport.mtu_bytes, section.reorder, 0)
-    return make(0, 0, 0)
+    make: RecoveryMaker = (
+        RECOVERIES[section.scheme] if section.scheme in RECOVERIES else load_plugin(section.scheme)
+    )
+    return make(transport.mtu_bytes, section)
 
 
 def first_timeout_ps(transport: TransportSection) -> int:

@@ -87,6 +87,7 @@ FLOWS: dict[str, Any] = {
 MINE = """
 from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
+from actors.nic.recovery.scheme import GoBackN
 from actors.port.scheduling import Scheduler
 from actors.switch.routing.policy import RoutingPolicy
 from emu.errors import EmuError
@@ -97,6 +98,9 @@ class Stranger:
     def on_send(self, wire_bytes, now): ...
     def on_ack(self, packets, rtt_ps, now): ...
     def on_cnp(self, now): ...
+    def on_gap(self, nic, pair, frame, psn, port, now): ...
+    def on_nak(self, nic, pair, frame, now): ...
+    def on_timeout(self, nic, pair, now): ...
     def choose_class(self, ready, now): ...
     def choose_pair(self, first, now): ...
     def on_sent(self, priority, wire_bytes, now): ...
@@ -125,6 +129,15 @@ class PortNine(RoutingPolicy):
         return 9
 
 
+class NoNak(GoBackN):
+    on_nak = None
+
+
+class FailsOnTimeout(GoBackN):
+    def on_timeout(self, nic, pair, now):
+        return pair.nothing
+
+
 class WrongClass(Arbiter):
     def choose_class(self, ready, now):
         return 5
@@ -135,7 +148,7 @@ class NoClass(Scheduler):
         return 5
 """
 POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algorithm", "nic.arbiter.policy"
-SCHEDULER = "switch.scheduling.policy"
+SCHEDULER, RECOVERY = "switch.scheduling.policy", "transport.recovery.scheme"
 
 
 @pytest.mark.parametrize(
@@ -153,6 +166,8 @@ SCHEDULER = "switch.scheduling.policy"
         ),
         (ARBITER, "Stranger", "does not load: it is no subclass of actors.nic.arbiter.Arbiter"),
         (SCHEDULER, "Stranger", "does not load: it is no subclass of actors.port.scheduling.Scheduler"),
+        (RECOVERY, "Stranger", "does not load: it is no subclass of actors.nic.recovery.scheme.Recovery"),
+        (RECOVERY, "NoNak", "does not load: it has no method `on_nak`"),
         (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),
         (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),
         (CONTROL, "TwoArguments", "cannot be made: TypeError: "),
@@ -172,9 +187,17 @@ def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, nam
         (
             POLICY,
             "Fails",
-            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:34 in choose"],
+            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:\d+ in choose"],
         ),
         (POLICY, "PortNine", [r"routing policy PortNine chose port 9 of switch \d+, of 4"]),
+        (
+            RECOVERY,
+            "FailsOnTimeout",
+            [
+                r"transport\.recovery\.scheme: mine:FailsOnTimeout failed: AttributeError: .*",
+                r"  .*mine\.py:\d+ in on_timeout",
+            ],
+        ),
         (ARBITER, "WrongClass", [r"WrongClass of NIC \d+ chose class 5, of 0x08 that are ready"]),
     ],
 )
@@ -183,7 +206,7 @@ def test_a_class_that_fails_in_the_run_is_told_with_its_place(
 ) -> None:
     place("mine", MINE)
     with pytest.raises(RuntimeFailure) as caught:
-        api.run(FLOWS, overrides={key: f"mine:{name}"}, local=True)
+        api.run(FLOWS, overrides={key: f"mine:{name}", "nic.corrupt_every": 2}, local=True)
     lines = str(caught.value).splitlines()
     assert len(lines) == len(said)
     assert all(re.fullmatch(pattern, line) for pattern, line in zip(said, lines, strict=True)), lines

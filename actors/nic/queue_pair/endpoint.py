@@ -7,16 +7,21 @@ of the other parts.
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from actors.kernel.device import Device
-from actors.kernel.event import Message
+from actors.kernel.event import RETRANSMIT, Message
 from actors.kernel.queue import EventQueue
 from actors.nic.queue_pair.queue_pair import ERROR, NO_PSN, QueuePair
 from actors.port.host_link import MessagePort
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED
+
+RECOVERY_PORT: Final[i64] = 2046
+"""The port number of a timer of the loss recovery scheme, which no port has."""
 
 
 class Endpoint(Device):
@@ -63,6 +68,16 @@ class Endpoint(Device):
         24 bits.
         """
         raise NotImplementedError
+
+    def set_recovery_timer(self, pair: QueuePair, at_ps: i64) -> None:
+        """Let the loss recovery scheme be told (`on_timer`) at a time to come; 0 for not at all. A queue pair
+        has one such timer: set again it moves, and an earlier time waits for the one that is pending.
+        """
+        pair.recovery_due_ps = at_ps
+        if at_ps > 0 and pair.recovery_timer_ps == 0:
+            now: i64 = self.queue.now_ps
+            pair.recovery_timer_ps = at_ps if at_ps > now else now + 1
+            self.push_timer(pair.recovery_timer_ps, RETRANSMIT, RECOVERY_PORT, pair.index)
 
     def complete(self, pair: QueuePair, number: i64, size_bytes: i64, status: i64) -> None:
         """Tell the host that a work request ended."""

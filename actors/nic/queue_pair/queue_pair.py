@@ -92,6 +92,8 @@ WAIT_RNR: Final[i64] = 4
 """The responder was not ready, and its time is not over. This holds back what is sent again, too."""
 WAIT_DRAIN: Final[i64] = 8
 """The send queue is being drained, and the next work request was not begun."""
+WAIT_RECOVERY: Final[i64] = 16
+"""The loss recovery scheme holds new packets back."""
 
 _FIELDS: Final = (
     "state",
@@ -127,6 +129,8 @@ _FIELDS: Final = (
     "response_psn",
     "asked_again",
     "rnr_retries",
+    "recovery_timer_ps",
+    "recovery_due_ps",
     "receives",
     "receive_taken",
 )
@@ -205,6 +209,10 @@ class QueuePair(Connection):
         self.asked_again: bool = False
         """Whether missing responses were asked for again since there was progress."""
         self.rnr_retries: i64 = 0
+        self.recovery_timer_ps: i64 = 0
+        """For when the timer of the loss recovery scheme is pending; 0 if it is not."""
+        self.recovery_due_ps: i64 = 0
+        """When the scheme is to be told; 0 for not at all."""
         self.retries: i64 = 0
         self.backoff: i64 = 0
         """Adaptive retransmission: how often the timer ran out since there was progress."""
@@ -327,6 +335,7 @@ class QueuePair(Connection):
         self.waits = 0
         self.reads = 0
         self.receives = 0
+        self.recovery_due_ps = 0
         self.resend_psn = NO_PSN
         self.expect_from(self.expected_psn)
         self.begin_at(self.end_psn)

@@ -204,6 +204,22 @@ class Requester:
             self.nic.activate(pair, now)
         return True
 
+    def recovery_timer(self, pair: QueuePair, now: i64) -> bool:
+        """The timer of the loss recovery scheme fired; one that was set anew meanwhile is not due. Returns
+        whether it is."""
+        pair.recovery_timer_ps = 0
+        due_ps: i64 = pair.recovery_due_ps
+        if due_ps == 0 or pair.state == ERROR:
+            return False
+        if due_ps > now:
+            self.nic.set_recovery_timer(pair, due_ps)
+            return False
+        pair.recovery_due_ps = 0
+        self.recovery.on_timer(self.nic, pair, now)
+        if pair.has_packets():
+            self.nic.activate(pair, now)
+        return True
+
     # ---- congestion control
 
     def notified(self, pair: QueuePair, now: i64) -> None:

@@ -11,7 +11,7 @@ Source: Guo et al., RDMA over Commodity Ethernet at Scale (SIGCOMM'16), section 
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import QueuePair
@@ -21,11 +21,12 @@ from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 NEVER_PACKETS = 1 << 40
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GoBack0(Recovery):
     """All of a message or nothing."""
 
-    def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
-        super().__init__(hold_packets, reorder_packets, window_packets)
+    def __init__(self, mtu_bytes: int, knobs: object = None) -> None:
+        super().__init__(mtu_bytes, knobs)
         self.whole_messages = True
 
     def prepare(self, pair: QueuePair) -> None:

@@ -3,8 +3,13 @@
 A packet that is the expected one is the NIC's own business, and so is an acknowledgement that covers more
 than the last. A scheme is asked about the rest: `on_gap` and `on_duplicate` at the responder,
 `on_progress`, `on_nak` and `on_timeout` at the requester. One scheme serves all queue pairs of a NIC;
-what it remembers of one is in the queue pair. A scheme is a file with a class and a line in
-`emu.build.nics.RECOVERIES`.
+what the schemes here remember of one is in the queue pair.
+
+To write one: derive from `Recovery` or from a scheme, name the model of its knobs in `knobs` (a subclass of
+`emu.scenario.sections.nic.RecoverySection`), override hooks, and `save` and `load` if it keeps state of its
+own, by `pair.index`. An interpreted subclass works in a compiled install. One that is to act later sets a
+timer of the queue pair (`Endpoint.set_recovery_timer`, then `on_timer`), and holds back new packets until
+then with `pair.waits |= WAIT_RECOVERY`.
 
 Go-back-N sends everything again from the lost packet on. The responder takes packets in order only and
 answers the first one out of order with a NAK; the requester goes back to the PSN that is expected, and
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.kernel.device import Plain
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
@@ -28,20 +34,20 @@ from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Recovery:
-    """Base of the schemes.
+    """Base of the schemes, built from the MTU in bytes and the section of the scheme's knobs."""
 
-    `hold_packets` is how many packets beyond a gap a responder keeps, 0 for none; `reorder_packets` how far a
-    packet may be overtaken before it counts as lost; `window_packets` how many a requester has in flight at
-    most, 0 for no bound. `selective` schemes are told of a NAK although a later one overtook it; with
-    `whole_messages` what came of a message counts for nothing before all of it is there.
-    """
-
-    def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
-        self.hold_packets: i64 = hold_packets
-        self.reorder_packets: i64 = reorder_packets
-        self.window_packets: i64 = window_packets
+    def __init__(self, mtu_bytes: int, knobs: object = None) -> None:
+        self.mtu_bytes: i64 = mtu_bytes
+        self.hold_packets: i64 = 0
+        """How many packets beyond a gap a responder keeps; 0 for none."""
+        self.reorder_packets: i64 = 0
+        """How far a packet may be overtaken before it counts as lost."""
+        self.window_packets: i64 = 0
+        """How many a requester has in flight at most; 0 for no bound."""
         self.selective: bool = False
+        """Whether it is told of a NAK although a later one overtook it."""
         self.whole_messages: bool = False
+        """Whether what came of a message counts for nothing before all of it is there."""
 
     def prepare(self, pair: QueuePair) -> None:
         """Set up a queue pair of the NIC, once, before time begins."""
@@ -108,6 +114,17 @@ class Recovery:
         """The packet `resend_psn` has just been sent: say which is next, `NO_PSN` for none."""
         pair.resend_psn = NO_PSN
 
+    def on_timer(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        """The time of `nic.set_recovery_timer` has come. What may be sent then is sent."""
 
+    def save(self) -> list[Plain]:
+        """The scheme's own state."""
+        return []
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built scheme returned."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class GoBackN(Recovery):
     """The scheme whose rules are the defaults."""

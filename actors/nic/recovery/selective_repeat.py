@@ -16,7 +16,7 @@ Not modelled: IRN's two timeouts (short while few packets are in flight); adapti
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair, unwrap
@@ -24,11 +24,12 @@ from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import PSN_MASK, SYNDROME_NAK_SEQUENCE, Frame
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SelectiveRepeat(Recovery):
     """Bitmaps at both ends, bounded by a window."""
 
-    def __init__(self, hold_packets: int, reorder_packets: int, window_packets: int) -> None:
-        super().__init__(hold_packets, reorder_packets, window_packets)
+    def __init__(self, mtu_bytes: int, knobs: object = None) -> None:
+        super().__init__(mtu_bytes, knobs)
         self.selective = True
 
     def prepare(self, pair: QueuePair) -> None:

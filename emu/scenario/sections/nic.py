@@ -5,8 +5,9 @@ MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since
 (SIGCOMM'24) for control messages in a class of their own and for UDP source ports that are equal for all
 queue pairs of a pair.
 
-The arbiter says whose turn it is at a NIC's port. An arbiter is one line in `ARBITERS`: its name and the
-model of its knobs. One of your own is `module:Class`, and brings its model with it.
+The arbiter says whose turn it is at a NIC's port, loss recovery what is sent again. Each is one line in its
+table, `ARBITERS` or `RECOVERIES`: its name and the model of its knobs. One of your own is `module:Class`, and
+brings its model with it.
 
 Its source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
 """
@@ -19,7 +20,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.congestion import CONTROLS, CongestionSection, NoControl, misfits
 from emu.scenario.sections.qos import SELECTED, PriorityToDscp
 from emu.scenario.sections.switch import pause_response_ps
@@ -141,6 +142,11 @@ class RecoverySection(Section):
     scheme: str
     """Which scheme."""
 
+    @property
+    def out_of_order(self) -> bool:
+        """Whether packets may overtake each other without being taken for lost."""
+        return False
+
 
 class GoBackN(RecoverySection):
     """After a loss, everything from the lost packet on is sent again."""
@@ -155,6 +161,11 @@ class GoBackN(RecoverySection):
     """
     window_bytes: PositiveSizeBytes = parse_size("1MB")
     """With `out_of_order`: what a responder keeps beyond a gap."""
+
+    @property
+    def out_of_order(self) -> bool:
+        """As configured."""
+        return self.placement == "out_of_order"
 
 
 class GoBack0(RecoverySection):
@@ -177,11 +188,19 @@ class SelectiveRepeat(RecoverySection):
     is 20 us at 400G.
     """
 
+    @property
+    def out_of_order(self) -> bool:
+        """Where it waits for what was overtaken."""
+        return self.reorder > 0
 
-RECOVERIES: Final = OneOf(
+
+RECOVERIES: Final = OneOfOrPlugin(
     "scheme",
     {"go_back_n": GoBackN, "go_back_0": GoBack0, "selective_repeat": SelectiveRepeat},
     default="go_back_n",
+    base=RecoverySection,
+    methods=("on_gap", "on_nak", "on_timeout"),
+    parent="actors.nic.recovery.scheme.Recovery",
 )
 
 
@@ -256,10 +275,7 @@ class TransportSection(Section):
     @property
     def out_of_order(self) -> bool:
         """Whether packets may overtake each other without being taken for lost."""
-        recovery = self.recovery
-        if isinstance(recovery, SelectiveRepeat):
-            return recovery.reorder > 0
-        return isinstance(recovery, GoBackN) and recovery.placement == "out_of_order"
+        return self.recovery.out_of_order
 
     @property
     def timeout_ps(self) -> int:
