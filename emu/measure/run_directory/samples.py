@@ -40,10 +40,15 @@ def line(record: Mapping[str, Any]) -> str:
 def series_line(devices: Mapping[int, Sequence[Series]]) -> str:
     """The last line of `samples.jsonl`: what each device counts."""
     layouts: dict[tuple[tuple[str, int, int, str], ...], int] = {}
+    known: dict[tuple[Series, ...], int] = {}
+    """Series of one worker that have one name are one object, so most devices need no look at the names."""
     layout_of: dict[int, int] = {}
     for number, series in sorted(devices.items()):
-        layout = tuple((one.metric, one.port, one.priority, one.reason) for one in series)
-        layout_of[number] = layouts.setdefault(layout, len(layouts))
+        alike = tuple(series)
+        if alike not in known:
+            layout = tuple((one.metric, one.port, one.priority, one.reason) for one in series)
+            known[alike] = layouts.setdefault(layout, len(layouts))
+        layout_of[number] = known[alike]
     return line({"layouts": list(layouts), "devices": layout_of})
 
 
@@ -66,9 +71,14 @@ class ChangeWriter:
             last = self._last.get(number)
             if last is values:
                 continue
+            self._last[number] = values
             if last is None:
                 resumed = self._resumed.pop(number, {})
+                if not resumed and not any(values):
+                    continue
                 last = [resumed.get(place, 0) for place in range(len(values))]
+            elif last == values:
+                continue
             assert len(last) <= len(values), (number, len(last), len(values))
             flat: list[int] = []
             for place, (before, value) in enumerate(zip_longest(last, values, fillvalue=0)):
@@ -76,7 +86,6 @@ class ChangeWriter:
                     flat += (place, value)
             if flat:
                 changed[number] = flat
-            self._last[number] = values
         return changed
 
 

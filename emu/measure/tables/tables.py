@@ -15,6 +15,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from actors.fabric.model import Topology
+from actors.kernel.device import Series
 from emu.measure.collected import DeviceRecord
 from emu.measure.series.metric import Kind
 from emu.measure.series.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF
@@ -47,33 +48,56 @@ def ports_csv(topology: Topology, records: Iterable[DeviceRecord]) -> str:
     columns = _port_columns()
     by_number = {record.number: record for record in records}
     header = ["device", "port", "peer", "peer_port", "link", "rate_bps", *columns]
+    layouts: dict[tuple[Series, ...], _Layout] = {}
+    nothing: list[Cell] = [None] * len(columns)
     rows: list[list[Cell]] = []
     for node in topology.nodes:
         record = by_number.get(node.number)
         if record is None:
             continue
-        values = _port_values(record)
+        alike = tuple(record.series)
+        layout = layouts.get(alike)
+        if layout is None:
+            layout = layouts[alike] = _Layout(alike, columns)
+        cells = layout.cells(record.counters)
         for port, end in enumerate(topology.ports(node.number)):
             if end.kind != "fabric":
                 continue
             peer = topology.nodes[end.peer].name
             link = topology.links[end.link].name
             place: list[Cell] = [node.name, port, peer, end.peer_port, link, end.rate_bps]
-            rows.append(place + [values.get((port, column)) for column in columns])
+            rows.append(place + (cells[port * len(columns) : (port + 1) * len(columns)] or nothing))
     return csv_text(header, rows)
 
 
-def _port_values(record: DeviceRecord) -> dict[tuple[int, str], int]:
-    values: dict[tuple[int, str], int] = {}
-    for series, value in zip(record.series, record.counters, strict=True):
-        if series.port < 0:
-            continue
-        column = f"{series.metric}_{series.reason}" if series.reason else series.metric
-        place = (series.port, column)
-        before = values.get(place, 0)
-        is_gauge = METRIC_OF[series.metric].kind is Kind.GAUGE
-        values[place] = max(before, value) if is_gauge else before + value
-    return values
+class _Layout:
+    """Where the counters of devices that count alike stand in their ports' rows."""
+
+    def __init__(self, series: tuple[Series, ...], columns: Sequence[str]) -> None:
+        at = {column: place for place, column in enumerate(columns)}
+        ports = 1 + max((one.port for one in series), default=-1)
+        self._empty: list[int | None] = [None] * (ports * len(columns))
+        self._cell_of: list[int] = []
+        self._is_gauge: list[bool] = []
+        for one in series:
+            column = f"{one.metric}_{one.reason}" if one.reason else one.metric
+            cell = one.port * len(columns) + at[column] if one.port >= 0 and column in at else -1
+            self._cell_of.append(cell)
+            self._is_gauge.append(METRIC_OF[one.metric].kind is Kind.GAUGE)
+            if cell >= 0:
+                self._empty[cell] = 0
+
+    def cells(self, counters: Sequence[int]) -> list[Cell]:
+        """The columns of every port, one port after the other; None where there is no such counter.
+
+        Nearly all counters of a large fabric are 0, and passed over.
+        """
+        cells = self._empty.copy()
+        for place, value in enumerate(counters):
+            if value and (cell := self._cell_of[place]) >= 0:
+                before = cells[cell] or 0
+                cells[cell] = max(before, value) if self._is_gauge[place] else before + value
+        return list[Cell](cells)
 
 
 def flows_csv(jobs: Mapping[str, Job]) -> str:
