@@ -37,6 +37,8 @@ class Prepared:
     topology: Topology
     resolved: Resolved
     jobs: tuple[JobPlan, ...]
+    notes: tuple[str, ...] = ()
+    """What the author of the scenario should know of it, and is no error."""
 
 
 def load(
@@ -76,4 +78,4 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)
-    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs)
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, loaded.notes)

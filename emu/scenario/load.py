@@ -75,6 +75,8 @@ class Loaded(NamedTuple):
     source: Source
     variants: tuple[str, ...] = ()
     """The names of those that its file has."""
+    notes: tuple[str, ...] = ()
+    """What its author should know of it, and is no error."""
 
 
 def load(path: str | Path, overrides: Iterable[Override] = (), variant: str = "") -> Loaded:
@@ -161,7 +163,8 @@ def _checked(
             apply_override(tree, override)
         except ScenarioError as error:
             problems.extend(error.problems)
-    problems.extend(put_names_in_place(tree))
+    wrong, notes = put_names_in_place(tree, directory, read_file)
+    problems.extend(wrong)
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file))
@@ -174,4 +177,4 @@ def _checked(
         problems.extend(problems_of(error, tree, Scenario))
     if problems or scenario is None:
         raise ScenarioError(in_file_order(problems, file))
-    return Loaded(scenario, Source(tree, file), variants)
+    return Loaded(scenario, Source(tree, file), variants, notes)

@@ -1,13 +1,17 @@
 """Does every variable of NCCL turn the knob it stands for, and say so where it cannot?"""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from emu.cli.main import main
 from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_mapping, load_text
-from emu.scenario.sections.nccl_names import KNOBS, NOT_MODELLED
+from emu.scenario.sections.jobs import CollectiveWorkload
+from emu.scenario.sections.nccl_names import KNOBS, NOT_MODELLED, STATED, WITHOUT_EFFECT
 from emu.scenario.sections.program import ProgramWorkload
 
 BASE: dict[str, Any] = {
@@ -41,11 +45,16 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_CTRAN_IB_QP_SCALING_THRESHOLD", 262_144, "ncclx.dqplb.segment_bytes", 262_144),
         ("NCCL_CTRAN_IB_QP_MAX_MSGS", 4, "ncclx.dqplb.most_outstanding", 4),
         ("NCCL_IB_TC", 96, "transport.data_priority", 3),
+        ("NCCL_IB_TC", 96, "nic.dscp.3", 24),
+        ("NCCL_IB_TC", 106, "transport.data_priority", 3),
+        ("NCCL_IB_TC", "106", "nic.dscp.3", 26),
         ("NCCL_IB_FIFO_TC", 224, "transport.control_priority", 7),
         ("NCCL_IB_TIMEOUT", 20, "transport.timeout", 20),
         ("NCCL_IB_RETRY_CNT", 3, "transport.retry_count", 3),
         ("NCCL_MIN_NCHANNELS", 4, "ncclx.channels", 4),
         ("NCCL_MAX_NCHANNELS", 4, "ncclx.channels", 1),
+        ("NCCL_MIN_NRINGS", 4, "ncclx.channels", 4),
+        ("NCCL_MAX_NRINGS", 4, "ncclx.channels", 1),
         ("NCCL_MIN_CTAS", 2, "ncclx.channels", 2),
         ("NCCL_MAX_CTAS", 2, "ncclx.channels", 1),
         ("NCCL_ALGO", "Tree", "jobs.0.workload.algorithm", "double_binary_tree"),
@@ -53,6 +62,15 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_P2P_DISABLE", 1, "host.nvlink.enabled", False),
         ("NCCL_P2P_DISABLE", 0, "host.nvlink.enabled", True),
         ("NCCL_CROSS_NIC", 2, "ncclx.ring_order", "by_channel"),
+        ("NCCL_CROSS_NIC", 0, "ncclx.ring_order", "by_channel"),
+        ("NCCL_CROSS_NIC", 1, "ncclx.ring_order", "by_channel"),
+        ("NCCL_PROTO", "LL,LL128,Simple", "ncclx.qp_policy", "round_robin"),
+        ("NCCL_PROTO", "^LL128", "ncclx.qp_policy", "round_robin"),
+        ("NCCL_ALGO", "Ring,Tree", "jobs.0.workload.algorithm", "auto"),
+        ("NCCL_ALGO", "Tree,Ring", "ncclx.tuner.among", ("double_binary_tree", "ring")),
+        ("NCCL_ALGO", ["Ring", "Tree"], "ncclx.tuner.among", ("ring", "double_binary_tree")),
+        ("NCCL_ALGO", "^Tree", "jobs.0.workload.algorithm", "ring"),
+        ("NCCL_ALGO", "Tree,CollNetDirect,NVLSTree", "jobs.0.workload.algorithm", "double_binary_tree"),
         ("NCCL_PROTO", "Simple", "ncclx.qp_policy", "round_robin"),
     ],
 )
@@ -66,12 +84,91 @@ def test_a_variable_turns_its_knob(name: str, value: object, path: str, expected
 def test_every_variable_of_the_table_is_tried_above_and_none_is_in_both_tables() -> None:
     marks = test_a_variable_turns_its_knob.pytestmark  # type: ignore[attr-defined]
     assert {row[0] for row in marks[0].args[1]} == set(KNOBS)
-    assert not set(KNOBS) & set(NOT_MODELLED)
+    tables = [*KNOBS, *STATED, *WITHOUT_EFFECT, *NOT_MODELLED]
+    assert len(set(tables)) == len(tables)
 
 
 def test_a_variable_that_is_not_modelled_says_so() -> None:
     (line,) = refusals({"NCCL_P2P_NVL_CHUNKSIZE": 131_072})
     assert line.startswith("ncclx.env.NCCL_P2P_NVL_CHUNKSIZE: is a variable of NCCL that is not modelled")
+
+
+SCRIPT = """#!/bin/bash
+#SBATCH --nodes=2
+# export NCCL_P2P_DISABLE=1
+export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export NCCL_DEBUG=${NCCL_DEBUG:-INFO}
+export NCCL_IB_HCA=$(ls /sys/class/infiniband | paste -sd,)
+export NCCL_SOCKET_IFNAME=^docker0,lo   # not the bridge
+export NCCL_IB_GID_INDEX=3 NCCL_IB_DISABLE=0
+export NCCL_IB_TC=106
+NCCL_IB_TIMEOUT=18
+export NCCL_IB_TIMEOUT="${NCCL_IB_TIMEOUT:-22}"; export NCCL_IB_RETRY_CNT='7'
+export NCCL_ALGO=Ring,Tree NCCL_CROSS_NIC=0
+export NCCL_NET_GDR_LEVEL=PIX
+mpirun -np 16 -x NCCL_DEBUG -x NCCL_BUFFSIZE=8388608 -x TORCH_NCCL_AVOID_RECORD_STREAMS=1 \\
+    python train.py
+"""
+"""Every form in which launch scripts of public repositories set NCCL's variables."""
+
+
+def test_a_launch_script_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(SCRIPT)
+    loaded = load_mapping({**BASE, "ncclx": {"env": "job.sh"}}, tmp_path)
+    found = loaded.scenario
+    assert (found.transport.timeout, found.transport.retry_count) == (22, 7)
+    assert (found.transport.data_priority, found.nic.dscp[3]) == (3, 26)
+    assert found.ncclx.buffsize_bytes == 8_388_608
+    assert found.ncclx.tuner.among == ("ring", "double_binary_tree")
+    assert found.host.nvlink.enabled, "the comment switches nothing off"
+    idle = (
+        "NCCL_DEBUG, NCCL_IB_HCA, NCCL_SOCKET_IFNAME, NCCL_IB_GID_INDEX, NCCL_IB_DISABLE, NCCL_NET_GDR_LEVEL"
+    )
+    assert loaded.notes == (f"ncclx.env: {idle} change nothing here",)
+    assert load_text(to_yaml(found), "again.yaml").scenario == found
+
+
+def test_a_mistake_in_a_script_has_the_script_s_line(tmp_path: Path) -> None:
+    (tmp_path / "job.sh").write_text(SCRIPT.replace("NCCL_IB_DISABLE=0", "NCCL_IB_DISABLE=1"))
+    with pytest.raises(ScenarioError) as caught:
+        load_mapping({**BASE, "ncclx": {"env": "job.sh"}}, tmp_path)
+    (problem,) = caught.value.problems
+    assert (Path(problem.file).name, problem.line) == ("job.sh", 8)
+    assert problem.reason == "'1': TCP sockets are not modelled"
+    with pytest.raises(ScenarioError, match=r"ncclx\.env: .*there is no such file"):
+        load_mapping({**BASE, "ncclx": {"env": "other.sh"}}, tmp_path)
+
+
+def test_one_note_names_what_changes_nothing_and_what_a_list_names_beyond_the_model() -> None:
+    env = {"NCCL_DEBUG": "INFO", "NCCL_IB_SL": 0, "NCCL_ALGO": "Ring,Tree,NVLS", "NCCL_PROTO": "LL,Simple"}
+    (note,) = load_mapping({**BASE, "ncclx": {"env": env}}).notes
+    assert note.split("; ") == [
+        "ncclx.env: NCCL_DEBUG, NCCL_IB_SL change nothing here",
+        "of NCCL_ALGO, NVLS not modelled",
+        "of NCCL_PROTO, LL not modelled",
+    ]
+    assert load_mapping({**BASE, "ncclx": {"env": {"NCCL_BUFFSIZE": 1_048_576}}}).notes == ()
+
+
+def test_the_note_is_printed_by_validate_and_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(json.dumps({**BASE, "ncclx": {"env": {"NCCL_DEBUG": "INFO"}}}))
+    for words in (["validate", str(path)], ["run", str(path), "--local", "--out", str(tmp_path / "run")]):
+        assert main(words) == 0
+        assert capfd.readouterr().out.count("note: ncclx.env: NCCL_DEBUG changes nothing here") == 1
+
+
+def test_an_operation_without_nccl_s_algorithms_keeps_its_own() -> None:
+    jobs = [{"name": "a", "workload": {"kind": "collective", "op": "all_to_all", "sizes": ["1MiB"]}}]
+    found = load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Ring"}}}).scenario
+    workload = found.jobs[0].workload
+    assert isinstance(workload, CollectiveWorkload)
+    assert workload.algorithm == "default"
+
+
+def test_two_dscps_of_one_priority_are_a_conflict() -> None:
+    (line,) = refusals({"NCCL_IB_TC": 106, "NCCL_IB_FIFO_TC": 108})
+    assert line == "ncclx.env.NCCL_IB_FIFO_TC: means nic.dscp.3: 27, which is 26"
 
 
 def test_an_unknown_variable_is_told_its_neighbour() -> None:
@@ -84,7 +181,11 @@ def test_an_unknown_variable_is_told_its_neighbour() -> None:
     [
         ("NCCL_BUFFSIZE", "4MiB"),
         ("NCCL_BUFFSIZE", 0),
-        ("NCCL_IB_TC", 41),
+        ("NCCL_IB_TC", 256),
+        ("NCCL_ALGO", "Ring,Tre"),
+        ("NCCL_ALGO", "^Ring,Tree"),
+        ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
+        ("NCCL_PROTO", "^Simple"),
         ("NCCL_IB_TIMEOUT", 32),
         ("NCCL_ALGO", "NVLS"),
         ("NCCL_PROTO", "LL128"),

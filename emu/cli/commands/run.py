@@ -183,6 +183,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         f"{counts}; seed {prepared.scenario.seed}",
         f"run {where}; packet path {emu.compiled_state()}",
         *accelerations(prepared.scenario.faults),
+        *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),

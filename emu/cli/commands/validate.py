@@ -40,6 +40,8 @@ def command(
                 problems.extend(problem for problem in error.problems if problem not in problems)
             else:
                 click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
+                for line in loaded.notes if not effective else ():
+                    click.echo(f"{loaded.source.file}: note: {line}")
     if problems:
         raise ScenarioError(problems)
 

@@ -1,31 +1,41 @@
 """Mapping `ncclx.env`: the knob that each NCCL environment variable turns.
 
-What one would export before a job is written as it is, `ncclx: {env: {NCCL_BUFFSIZE: 1048576}}`, and is
-translated into the scenario's own keys before anything is checked: the effective scenario of a run directory
-holds those keys alone. A key that is written as well must say the same. A variable that NCCL knows and the
-emulator does not model is refused by name, so that nobody believes that it did something.
+What one would export before a job is written as it is, `ncclx: {env: {NCCL_BUFFSIZE: 1048576}}`, or the
+script that exports it is named, `env: job.sh`. It is translated into the scenario's own keys before
+anything is checked: the effective scenario of a run directory holds those keys alone. A key that is written
+as well must say the same. A variable that cannot change traffic (logging, start-up, the choice of
+interfaces) is accepted, and all of them are named in one note. One that would change traffic in a way that
+is not modelled is refused, so that nobody believes that it did something.
 
-Traffic classes are the byte that NCCL writes into the IP header: the DSCP is its upper six bits, and a
-priority follows from it if that is a class selector (multiples of 32); other DSCPs need `nic.dscp`.
+Lists are NCCL's: `Ring,Tree` leaves the tuner the choice among them, `^Tree` all but these. What a list names
+beyond the model is in the note.
+
+Traffic classes are the byte that NCCL writes into the IP header: the DSCP is its upper six bits, and the
+priority the class selector, its upper three. A DSCP that is no class selector is written into `nic.dscp`.
 
 Source: NCCL 2.30, user guide (environment variables); NCCLX for NCCL_CTRAN_*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from actors.ncclx.collectives import ALGORITHMS
-from emu.errors import Problem, QuantityError
+from emu.errors import Problem, QuantityError, ScenarioError
 from emu.scenario.section import Location, RefusedError
-from emu.scenario.yaml.document import Node, Place, from_plain, opened, shown_location
+from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import parse_size
 
 SECTION: Final[Location] = ("ncclx", "env")
 _ALGORITHMS: Final = {"ring": "ring", "tree": "double_binary_tree"}
+_OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
+_NCCL_CALLS: Final = dict.fromkeys(op for name in _ALGORITHMS.values() for op in ALGORITHMS[name])
+_PROTOCOLS: Final = ("simple", "ll", "ll128")
 
 
 class Knob(NamedTuple):
@@ -64,16 +74,6 @@ def _one_of(location: Location, choices: dict[str, object]) -> Knob:
     return Knob(location, lambda text: choices[text.lower()], listed(choices))
 
 
-def _traffic_class(location: Location) -> Knob:
-    def read(text: str) -> object:
-        value = int(text)
-        if value % 32 or not 0 <= value <= 224:
-            raise ValueError(text)
-        return value // 32
-
-    return Knob(location, read, "a multiple of 32 from 0 to 224; other DSCPs are `nic.dscp`")
-
-
 KNOBS: Final[dict[str, Knob]] = {
     "NCCL_BUFFSIZE": _bytes(("ncclx", "buffsize")),
     "NCCL_P2P_NET_CHUNKSIZE": _bytes(("ncclx", "p2p_chunk")),
@@ -83,113 +83,146 @@ KNOBS: Final[dict[str, Knob]] = {
     "NCCL_CTRAN_IB_VC_MODE": _one_of(("ncclx", "qp_policy"), {"dqplb": "dqplb"}),
     "NCCL_CTRAN_IB_QP_SCALING_THRESHOLD": _bytes(("ncclx", "dqplb", "segment")),
     "NCCL_CTRAN_IB_QP_MAX_MSGS": _number(("ncclx", "dqplb", "most_outstanding"), 1, 4096),
-    "NCCL_IB_TC": _traffic_class(("transport", "data_priority")),
-    "NCCL_IB_FIFO_TC": _traffic_class(("transport", "control_priority")),
+    "NCCL_IB_TC": _number(("transport", "data_priority"), 0, 255),
+    "NCCL_IB_FIFO_TC": _number(("transport", "control_priority"), 0, 255),
     "NCCL_IB_TIMEOUT": _number(("transport", "timeout"), 0, 31),
     "NCCL_IB_RETRY_CNT": _number(("transport", "retry_count"), 0, 7),
     "NCCL_P2P_DISABLE": _one_of(("host", "nvlink", "enabled"), {"0": True, "1": False}),
-    "NCCL_CROSS_NIC": _one_of(("ncclx", "ring_order"), {"2": "by_channel"}),
-    "NCCL_PROTO": _one_of((), {"simple": None}),
-    "NCCL_ALGO": _one_of(("algorithm",), dict(_ALGORITHMS)),
+    "NCCL_CROSS_NIC": _one_of(("ncclx", "ring_order"), dict.fromkeys("012", "by_channel")),
+    "NCCL_PROTO": Knob((), str, "Simple, or a list with it; LL and LL128 are not modelled"),
+    "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, or a list with one of them; no other is modelled"),
     "NCCL_MIN_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
     "NCCL_MAX_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
+    "NCCL_MIN_NRINGS": _number(("ncclx", "channels"), 1, 64),
+    "NCCL_MAX_NRINGS": _number(("ncclx", "channels"), 1, 64),
     "NCCL_MIN_CTAS": _number(("ncclx", "channels"), 1, 64),
     "NCCL_MAX_CTAS": _number(("ncclx", "channels"), 1, 64),
 }
 """Variables that turn something. An empty location turns nothing: the value says what is modelled anyhow."""
+
+_LEVELS: Final = ("nvl", "pix", "pxb", "phb", "sys", "1", "2", "3", "4", "5")
+STATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "NCCL_COLLNET_ENABLE": (("0",), "reductions in switches are not modelled"),
+    "NCCL_IB_ADAPTIVE_ROUTING": (("0",), "the message of its own that carries the immediate is not modelled"),
+    "NCCL_IB_DISABLE": (("0",), "TCP sockets are not modelled"),
+    "NCCL_MNNVL_ENABLE": (("0", "2"), "NVLink between servers is not modelled"),
+    "NCCL_NET": (("ib",), "only RDMA is modelled"),
+    "NCCL_NET_DISABLE_INTRA": (("1",), "NICs as an alternative to NVLink are not modelled"),
+    "NCCL_NET_GDR_LEVEL": (_LEVELS, "copies through the memory of the host are not modelled"),
+    "NCCL_NET_GDR_READ": (("1",), "copies through the memory of the host are not modelled"),
+    "NCCL_NVLS_ENABLE": (("0", "2"), "NVLS is not modelled"),
+    "NCCL_P2P_LEVEL": (_LEVELS, "write NCCL_P2P_DISABLE: 1"),
+}
+"""Variables that are accepted with a value that says what is modelled, or leaves the choice to NCCL; and why
+not with another."""
+
+WITHOUT_EFFECT: Final = frozenset(
+    [
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_DESYNC_DEBUG",
+        "NCCL_TIMEOUT",
+        "NCCL_CHECKS_DISABLE",
+        "NCCL_CHECK_DISABLE",
+        "NCCL_CHECK_POINTERS",
+        "NCCL_COMM_BLOCKING",
+        "NCCL_COMM_ID",
+        "NCCL_CONF_FILE",
+        "NCCL_CREATE_THREAD_CONTEXT",
+        "NCCL_CUMEM_ENABLE",
+        "NCCL_CUMEM_HOST_ENABLE",
+        "NCCL_DEBUG",
+        "NCCL_DEBUG_FILE",
+        "NCCL_DEBUG_SUBSYS",
+        "NCCL_DEBUG_TIMESTAMP_FORMAT",
+        "NCCL_DEBUG_TIMESTAMP_LEVELS",
+        "NCCL_DMABUF_ENABLE",
+        "NCCL_GRAPH_DUMP_FILE",
+        "NCCL_GRAPH_MIXING_SUPPORT",
+        "NCCL_GRAPH_REGISTER",
+        "NCCL_HOSTID",
+        "NCCL_IB_ADDR_FAMILY",
+        "NCCL_IB_ADDR_RANGE",
+        "NCCL_IB_AR_THRESHOLD",
+        "NCCL_IB_CUDA_SUPPORT",
+        "NCCL_IB_ECE_ENABLE",
+        "NCCL_IB_GID_INDEX",
+        "NCCL_IB_HCA",
+        "NCCL_IB_MERGE_NICS",
+        "NCCL_IB_MERGE_VFS",
+        "NCCL_IB_MQP_RETRY_ALL",
+        "NCCL_IB_PCI_RELAXED_ORDERING",
+        "NCCL_IB_PKEY",
+        "NCCL_IB_RETURN_ASYNC_EVENTS",
+        "NCCL_IB_ROCE_VERSION_NUM",
+        "NCCL_IB_SL",
+        "NCCL_IB_USE_INLINE",
+        "NCCL_IGNORE_CPU_AFFINITY",
+        "NCCL_LAUNCH_MODE",
+        "NCCL_LAUNCH_ORDER_IMPLICIT",
+        "NCCL_LL128_BUFFSIZE",
+        "NCCL_LL_BUFFSIZE",
+        "NCCL_LL_THRESHOLD",
+        "NCCL_LOCAL_REGISTER",
+        "NCCL_MEM_SYNC_DOMAIN",
+        "NCCL_NET_FORCE_FLUSH",
+        "NCCL_NET_GDR_C2C",
+        "NCCL_NET_PLUGIN",
+        "NCCL_NSOCKS_PERTHREAD",
+        "NCCL_NTHREADS",
+        "NCCL_NVLS_CHUNKSIZE",
+        "NCCL_NVLS_NCHANNELS",
+        "NCCL_OOB_NET_ENABLE",
+        "NCCL_OOB_NET_IFNAME",
+        "NCCL_P2P_DIRECT_DISABLE",
+        "NCCL_PROFILER_PLUGIN",
+        "NCCL_PXN_DISABLE",
+        "NCCL_RAS_ADDR",
+        "NCCL_RAS_ENABLE",
+        "NCCL_RUNTIME_CONNECT",
+        "NCCL_SET_STACK_SIZE",
+        "NCCL_SET_THREAD_NAME",
+        "NCCL_SHM_DISABLE",
+        "NCCL_SINGLE_RING_THRESHOLD",
+        "NCCL_SOCKET_FAMILY",
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_SOCKET_NTHREADS",
+        "NCCL_SOCKET_RETRY_CNT",
+        "NCCL_SOCKET_RETRY_SLEEP_MSEC",
+        "NCCL_TOPO_DUMP_FILE",
+        "NCCL_TOPO_FILE",
+        "NCCL_TREE_THRESHOLD",
+        "NCCL_WORK_FIFO_BYTES",
+    ]
+)
+"""Variables that are accepted with any value: logging, start-up, memory; which interfaces (the scenario's
+topology has them) and how fast a GPU copies (`gpu`); parts of NCCL that are not modelled and are not switched
+on by them; what NCCL itself no longer reads; and PyTorch's own."""
 
 NOT_MODELLED: Final = (
     "NCCL_ALLGATHER_ALGO",
     "NCCL_ALLOC_P2P_NET_LL_BUFFERS",
     "NCCL_ALLREDUCE_ALGO",
     "NCCL_CGA_CLUSTER_SIZE",
-    "NCCL_CHECK_POINTERS",
-    "NCCL_COLLNET_ENABLE",
-    "NCCL_COMM_BLOCKING",
-    "NCCL_COMM_ID",
-    "NCCL_CONF_FILE",
-    "NCCL_CREATE_THREAD_CONTEXT",
     "NCCL_CTRAN_IB_QP_CONFIG_XDC",
     "NCCL_CTRAN_IB_QP_CONFIG_XRACK",
     "NCCL_CTRAN_IB_QP_CONFIG_XZONE",
-    "NCCL_CUMEM_ENABLE",
-    "NCCL_DEBUG",
-    "NCCL_DEBUG_FILE",
-    "NCCL_DEBUG_SUBSYS",
-    "NCCL_DMABUF_ENABLE",
-    "NCCL_GRAPH_DUMP_FILE",
     "NCCL_GRAPH_FILE",
-    "NCCL_GRAPH_MIXING_SUPPORT",
-    "NCCL_GRAPH_REGISTER",
-    "NCCL_HOSTID",
-    "NCCL_IB_ADAPTIVE_ROUTING",
-    "NCCL_IB_ADDR_FAMILY",
-    "NCCL_IB_ADDR_RANGE",
-    "NCCL_IB_AR_THRESHOLD",
-    "NCCL_IB_CUDA_SUPPORT",
-    "NCCL_IB_DISABLE",
-    "NCCL_IB_ECE_ENABLE",
-    "NCCL_IB_GID_INDEX",
-    "NCCL_IB_HCA",
-    "NCCL_IB_MERGE_NICS",
-    "NCCL_IB_MERGE_VFS",
-    "NCCL_IB_MQP_RETRY_ALL",
-    "NCCL_IB_PCI_RELAXED_ORDERING",
-    "NCCL_IB_PKEY",
-    "NCCL_IB_RETURN_ASYNC_EVENTS",
-    "NCCL_IB_ROCE_VERSION_NUM",
-    "NCCL_IB_SL",
-    "NCCL_IB_USE_INLINE",
-    "NCCL_IGNORE_CPU_AFFINITY",
-    "NCCL_LAUNCH_MODE",
-    "NCCL_LL128_BUFFSIZE",
-    "NCCL_LL_BUFFSIZE",
-    "NCCL_LOCAL_REGISTER",
-    "NCCL_MAX_NRINGS",
-    "NCCL_MIN_NRINGS",
-    "NCCL_MNNVL_ENABLE",
     "NCCL_NCHANNELS_PER_NET_PEER",
-    "NCCL_NET",
-    "NCCL_NET_DISABLE_INTRA",
-    "NCCL_NET_FORCE_FLUSH",
     "NCCL_NET_FORCE_MERGE",
-    "NCCL_NET_GDR_C2C",
-    "NCCL_NET_GDR_LEVEL",
-    "NCCL_NET_GDR_READ",
-    "NCCL_NET_PLUGIN",
     "NCCL_NET_SHARED_BUFFERS",
     "NCCL_NET_SHARED_COMMS",
-    "NCCL_NSOCKS_PERTHREAD",
-    "NCCL_NTHREADS",
     "NCCL_NVB_DISABLE",
-    "NCCL_NVLS_ENABLE",
-    "NCCL_OOB_NET_ENABLE",
-    "NCCL_P2P_DIRECT_DISABLE",
-    "NCCL_P2P_LEVEL",
     "NCCL_P2P_NVL_CHUNKSIZE",
     "NCCL_P2P_PCI_CHUNKSIZE",
     "NCCL_P2P_PXN_LEVEL",
-    "NCCL_PROFILER_PLUGIN",
-    "NCCL_PXN_DISABLE",
-    "NCCL_RAS_ENABLE",
-    "NCCL_RUNTIME_CONNECT",
-    "NCCL_SET_STACK_SIZE",
-    "NCCL_SET_THREAD_NAME",
-    "NCCL_SHM_DISABLE",
-    "NCCL_SOCKET_FAMILY",
-    "NCCL_SOCKET_IFNAME",
-    "NCCL_SOCKET_NTHREADS",
-    "NCCL_SOCKET_RETRY_CNT",
-    "NCCL_SOCKET_RETRY_SLEEP_MSEC",
     "NCCL_SYM_CTAS",
-    "NCCL_TOPO_DUMP_FILE",
-    "NCCL_TOPO_FILE",
     "NCCL_TUNER_PLUGIN",
     "NCCL_WIN_ENABLE",
-    "NCCL_WORK_FIFO_BYTES",
 )
-"""Variables that NCCL knows and that turn nothing here."""
+"""Variables that NCCL knows and that would change traffic here if they were modelled."""
 
+_KNOWN: Final = (*KNOBS, *STATED, *sorted(WITHOUT_EFFECT), *NOT_MODELLED)
 _ACCEPTED: Final = f"NCCL's names: {listed(KNOBS, 40)}"
 
 
@@ -206,66 +239,163 @@ EnvMapping = Annotated[
         lambda value: value,
         _ACCEPTED,
         {
-            "type": "object",
-            "properties": {name: {"type": ["integer", "string"]} for name in KNOBS},
-            "additionalProperties": False,
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "object",
+                    "propertyNames": {"enum": [*KNOBS, *STATED, *sorted(WITHOUT_EFFECT)]},
+                    "additionalProperties": {"type": ["integer", "string", "boolean", "array"]},
+                },
+            ]
         },
-        "NCCL's variables",
+        "NCCL's variables, or a file",
     ),
 ]
 """Empty once a scenario is read: what it held was translated."""
 
 
-def put_names_in_place(tree: Node) -> list[Problem]:
-    """Translate `ncclx.env` into keys of the scenario; returns what does not fit."""
+_ASSIGNED: Final = re.compile(
+    r"""(?<![\w$])(NCCL_\w+)=("[^"]*"|'[^']*'|\$\([^)]*\)|`[^`]*`|[^\s;&|\\"'`]*)"""
+)
+_FALLBACK: Final = re.compile(r"\$\{\w+:?[-=]([^}]*)\}")
+
+
+def put_names_in_place(
+    tree: Node, directory: Path, read_file: Callable[[Path], bytes]
+) -> tuple[list[Problem], tuple[str, ...]]:
+    """Translate `ncclx.env` into keys of the scenario; returns what does not fit, and what to note.
+
+    `env` is a mapping, or the path of a script or of an `nccl.conf`: the last value that it gives each of
+    NCCL's variables counts, `${X:-value}` is that value, and nothing is executed.
+    """
     section = tree.child("ncclx")
     env = None if section is None else section.child("env")
-    if section is None or env is None or not isinstance(env.value, dict):
-        return []
-    given, keys = env.value, env.keys
+    if section is None or env is None:
+        return [], ()
+    if isinstance(env.value, str):
+        path = directory / env.value
+        try:
+            given, keys = _exported(decode(read_file(path), str(path)), str(path))
+        except ScenarioError as error:
+            (problem,) = error.problems
+            place, reason = env.place, f"{path}: {problem.reason}"
+            env.value = {}
+            return [Problem(place.file, place.line, shown_location(SECTION), reason, problem.accepted)], ()
+    elif isinstance(env.value, dict):
+        given, keys = env.value, env.keys
+    else:
+        return [], ()
     env.value = {}
+    env.keys = {}
     problems: list[Problem] = []
+    notes: list[str] = []
     for name, node in given.items():
         place = keys.get(name, node.place)
-        reason, accepted = _translate(tree, name, node.plain(), place, _bounds(given))
+        reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), notes)
         if reason:
             key = shown_location((*SECTION, name))
             problems.append(Problem(place.file, place.line, key, reason, accepted))
-    return problems
+    idle = [name for name in given if name in WITHOUT_EFFECT or name in STATED]
+    if idle:
+        notes.insert(0, f"{', '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing here")
+    return problems, (f"{shown_location(SECTION)}: {'; '.join(notes)}",) if notes else ()
 
 
-def _bounds(given: dict[str, Node]) -> tuple[int, int]:
+def _exported(text: str, file: str) -> tuple[dict[str, Node], dict[str, Place]]:
+    """NCCL's variables that a script or a configuration file sets, each with its line."""
+    given: dict[str, Node] = {}
+    keys: dict[str, Place] = {}
+    for line, written in enumerate(text.splitlines(), 1):
+        for found in _ASSIGNED.finditer(re.sub(r"(^|\s)#.*", "", written)):
+            value = _FALLBACK.sub(r"\1", found[2].strip("\"'"))
+            keys[found[1]] = Place(file, line)
+            given[found[1]] = Node(value, keys[found[1]])
+    return given, keys
+
+
+def _text(name: str, node: Node) -> str | None:
+    """A variable's value as an environment would hold it; a list, where it takes one, with commas."""
+    value = node.plain()
+    if isinstance(value, tuple):
+        text = ",".join(str(one) for one in value)
+        return text if name in ("NCCL_ALGO", "NCCL_PROTO") else f"[{text}]"
+    if isinstance(value, bool):
+        return str(int(value))
+    return None if value is None or isinstance(value, dict) else str(value)
+
+
+def _bounds(given: Mapping[str, Node]) -> tuple[int, int]:
     """The least and the most channels that NCCL's variables allow; what is no number counts as not said."""
     least, most = 1, 64
     for name, node in given.items():
         text = str(node.value)
-        if text.isdecimal() and name in ("NCCL_MIN_NCHANNELS", "NCCL_MIN_CTAS"):
+        if text.isdecimal() and name in ("NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MIN_CTAS"):
             least = max(least, int(text))
-        elif text.isdecimal() and name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_CTAS"):
+        elif text.isdecimal() and name in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_NRINGS", "NCCL_MAX_CTAS"):
             most = min(most, int(text))
     return least, most
 
 
 def _translate(
-    tree: Node, name: str, value: object, place: Place, channels: tuple[int, int]
+    tree: Node, name: str, text: str | None, place: Place, channels: tuple[int, int], notes: list[str]
 ) -> tuple[str, str]:
     """Turn one variable; returns why not and what would be accepted, or two empty texts."""
+    if name in WITHOUT_EFFECT:
+        return "", ""
+    if name in STATED:
+        values, why = STATED[name]
+        if text is not None and text.lower() in values:
+            return "", ""
+        return f"{shown(text)}: {why}", ", ".join(one.upper() for one in values)
     knob = KNOBS.get(name)
     if knob is None:
         if name in NOT_MODELLED:
             return "is a variable of NCCL that is not modelled: it would change nothing", "leave it out"
-        return f"unknown variable{did_you_mean(name, (*KNOBS, *NOT_MODELLED))}", _ACCEPTED
+        return f"unknown variable{did_you_mean(name, _KNOWN)}", _ACCEPTED
     try:
-        meant = knob.read(str(int(value) if isinstance(value, bool) else value))
+        if text is None:
+            raise ValueError(name)
+        if name == "NCCL_ALGO":
+            return _algorithms(tree, _chosen(text, (*_ALGORITHMS, *_OTHER_ALGORITHMS), name, notes), place)
+        if name == "NCCL_PROTO":
+            if "simple" not in _chosen(text, _PROTOCOLS, name, notes):
+                raise ValueError(text)
+            return "", ""
+        meant = knob.read(text)
     except (ValueError, KeyError):
-        return f"{shown(value)} is not what {name} takes", knob.accepted
-    if name == "NCCL_ALGO":
-        return _algorithm(tree, str(meant), place)
+        return f"{shown(text)} is not what {name} takes", knob.accepted
+    if name in ("NCCL_IB_TC", "NCCL_IB_FIFO_TC"):
+        return _traffic_class(tree, knob.location, int(text), place)
     if knob.location == ("ncclx", "channels"):
         return _channels(tree, place, channels)
-    if not knob.location:
-        return "", ""
     return _set(tree, knob.location, meant, place)
+
+
+def _chosen(text: str, known: tuple[str, ...], name: str, notes: list[str]) -> list[str]:
+    """What a list of NCCL's leaves: the words of it, or after `^` all others. ValueError for another word.
+
+    What it names and the model lacks is noted.
+    """
+    words = [word.strip().lower() for word in text.removeprefix("^").split(",") if word.strip()]
+    if not words or any(word not in known for word in words):
+        raise ValueError(text)
+    if text.startswith("^"):
+        return [word for word in known if word not in words]
+    lacking = [
+        written for written in text.split(",") if written.strip().lower() not in (*_ALGORITHMS, "simple")
+    ]
+    if lacking and len(lacking) < len(words):
+        notes.append(f"of {name}, {', '.join(one.strip() for one in lacking)} not modelled")
+    return words
+
+
+def _traffic_class(tree: Node, location: Location, value: int, place: Place) -> tuple[str, str]:
+    """The priority of a traffic class is its class selector; another DSCP of it is what NICs write."""
+    dscp, priority = value >> 2, value >> 5
+    refused = _set(tree, location, priority, place)
+    if not refused[0] and dscp != 8 * priority:
+        refused = _set(tree, ("nic", "dscp", str(priority)), dscp, place)
+    return refused
 
 
 def _set(tree: Node, location: Location, meant: object, place: Place) -> tuple[str, str]:
@@ -276,8 +406,8 @@ def _set(tree: Node, location: Location, meant: object, place: Place) -> tuple[s
     last = str(location[-1])
     assert isinstance(node.value, dict), location
     there = node.value.get(last)
-    if there is not None and not _same(there.value, meant):
-        said = f"{shown(there.value)} at line {there.place.line}" if there.place.line else shown(there.value)
+    if there is not None and not _same(there.plain(), meant):
+        said = shown(there.plain()) + (f" at line {there.place.line}" if there.place.line else "")
         reason = f"means {shown_location(location)}: {meant}, which is {said}"
         return reason, "one of the two, or both alike"
     node.value[last] = from_plain(meant, place)
@@ -311,31 +441,35 @@ def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, s
     return "", ""
 
 
-def _algorithm(tree: Node, meant: str, place: Place) -> tuple[str, str]:
-    """Every collective of every job that leaves its algorithm open takes this one; those of a program that
-    have no such algorithm keep their own. Training steps and traces have rings.
+def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, str]:
+    """Every collective of every job that leaves its algorithm open takes the one of the list that can do it,
+    or `auto` among several; operations that have none of NCCL's algorithms keep their own. Training steps and
+    traces have rings.
     """
+    named = tuple(_ALGORITHMS[word] for word in words if word in _ALGORITHMS)
+    if not named:
+        raise ValueError(words)
     for at, job in enumerate(_items(tree.child("jobs"))):
         workload = job.child("workload")
         kind = None if workload is None else workload.child("kind")
         if workload is None or kind is None:
             continue
-        reason, accepted = "", ""
-        if kind.value == "collective":
-            reason, accepted = _set(workload, ("algorithm",), meant, place)
-        elif kind.value in ("training", "trace") and meant != "ring":
-            reason, accepted = f"means trees, and a {kind.value} has rings", "Ring"
-        if reason:
-            return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
-        for operation in _items(workload.child("operations")) if kind.value == "program" else ():
-            called = operation.child("do")
-            if (
-                called is not None
-                and called.value in ALGORITHMS[meant]
-                and operation.child("algorithm") is None
-            ):
-                _set(operation, ("algorithm",), meant, place)
-    return "", ""
+        if kind.value in ("training", "trace") and "ring" not in named:
+            return f"means trees, and a {kind.value} has rings", "Ring"
+        collective = kind.value == "collective"
+        calls = [workload] if collective else _items(workload.child("operations"))
+        for call in calls if kind.value in ("collective", "program") else ():
+            op, own = call.child("op" if collective else "do"), call.child("algorithm")
+            if op is None or op.value not in _NCCL_CALLS or (own is not None and own.value in named):
+                continue
+            able = [name for name in named if op.value in ALGORITHMS[name]]
+            meant = "auto" if len(able) > 1 else able[0] if able else named[0]
+            if not collective and (own is not None or not able):
+                continue
+            reason, accepted = _set(call, ("algorithm",), meant, place)
+            if reason:
+                return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
+    return ("", "") if len(named) < 2 else _set(tree, ("ncclx", "tuner", "among"), named, place)
 
 
 def _items(node: Node | None) -> list[Node]:

@@ -169,8 +169,9 @@ class NcclxSection(Section):
     """Operations that each rank remembers (TORCH_NCCL_TRACE_BUFFER_SIZE); written into the run directory when
     a job of collectives does not end well."""
     env: EnvMapping = Field(default_factory=dict)
-    """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`: translated into the keys above, into
-    those of `transport`, and into `algorithm` of jobs. See `docs/data_path.md`."""
+    """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`, or the path of a script that exports
+    them: translated into the keys above, into those of `transport`, and into `algorithm` of jobs. See
+    `docs/data_path.md`."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a buffer that does not divide into slots, chunks and slices."""
