@@ -23,7 +23,8 @@ ranks meet at a store first (`actors.control.store`), the host asks for each of 
 lets the first operation begin when the last answer is here.
 
 Faults. A host that is lost hears nothing, and its programs are gone: when it is back, each reports to the
-controller that it failed. A slow one takes a multiple of the proxies' costs.
+controller that it failed. A slow one takes a multiple of the proxies' costs. Where a GPU is slow or hangs,
+what programs compute there takes longer or stands still: the host tells them.
 
 Source: proxies as in NCCL (`src/proxy.cc`): one progress thread per communicator and rank.
 
@@ -43,7 +44,7 @@ from actors.kernel.state import as_int, as_list, load_event, load_fields, save_e
 from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
 from actors.port.host_link import MessagePort
-from actors.wire.fault import GPU_GONE, LOST, SLOW
+from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, LOST, SLOW
 from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,
@@ -151,6 +152,11 @@ LIBRARY_SERIES: Final = (
 """What a rank of a collective counts. The last is a peak, the others add up over the ranks of a host."""
 
 
+COMPUTE_SERIES: Final = ("host_compute_ps", "host_compute_work_ps")
+"""What is counted for each GPU that programs compute on: how long they did, over all streams, and how long
+the same takes where the GPU is not slow. A piece counts when it is done."""
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Program:
     """Base of what runs on a host. `number` is its place there, given when the host takes it in."""
@@ -189,6 +195,11 @@ class Program:
         """SMs of its GPU changed hands elsewhere, perhaps; whether it went on."""
         return False
 
+    def on_paced(self, host: Host, gpu_port: i64, factor: i64, now: i64) -> None:
+        """Computing on the GPU behind a port takes `factor` thousandths of its time from now on; at 0 it
+        stands still.
+        """
+
     def on_lost(self, host: Host, gpu_port: i64, status: i64, now: i64) -> None:
         """The GPU behind a port of the host is gone, or (below zero) the host was, and all it remembered."""
 
@@ -203,6 +214,14 @@ class Program:
     def call_rows(self) -> list[list[int]]:
         """Rows for the table `calls`: job, rank, step, label, begun_ps, end_ps."""
         return []
+
+    def computes_on(self) -> int:
+        """The host's port to the GPU that it computes on; -1 where it computes nothing."""
+        return -1
+
+    def computed(self) -> list[int]:
+        """The values of `COMPUTE_SERIES`, where it computes."""
+        return [0, 0]
 
     def counters(self) -> list[int]:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
@@ -424,6 +443,13 @@ class Host(Device):
                 self.note(op, place, values)
                 for program in self.programs:
                     program.on_lost(self, place, STATUS_GPU_LOST, now)
+        elif op == COMPUTE or op == COMPUTE_HUNG:
+            slow = self.ailment(int(COMPUTE), place)
+            factor: i64 = 1000 if slow is None else slow[0]
+            if self.ailment(int(COMPUTE_HUNG), place) is not None:
+                factor = 0
+            for program in self.programs:
+                program.on_paced(self, place, factor, now)
         elif op == LOST:
             self.lost = values is not None
             if self.lost:
@@ -505,11 +531,20 @@ class Host(Device):
     # ---- what is left
 
     def series(self) -> list[Series]:
-        if not any(program.counters() for program in self.programs):
-            return []
-        return [series_of(name) for name in LIBRARY_SERIES]
+        found = [series_of(name, port) for port in self._computing() for name in COMPUTE_SERIES]
+        if any(program.counters() for program in self.programs):
+            found += [series_of(name) for name in LIBRARY_SERIES]
+        return found
+
+    def _computing(self) -> list[int]:
+        """The ports to GPUs that programs compute on."""
+        return sorted({one.computes_on() for one in self.programs if one.computes_on() >= 0})
 
     def count(self, into: Tally) -> None:
+        for port in self._computing():
+            here = [program.computed() for program in self.programs if program.computes_on() == port]
+            into.add(sum([one[0] for one in here]))
+            into.add(sum([one[1] for one in here]))
         total: list[int] = []
         for program in self.programs:
             more = program.counters()

@@ -19,8 +19,9 @@ others then do is the controller's business.
 The watchdog is over each call, from when its stream comes to it until what it sent was acknowledged; so it
 covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
 
-Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`). Where channels
-take SMs, computing is `actors.ncclx.sm_share`'s, and a call begins when it has its SMs.
+Long computing is cut in pieces of `PIECE_PS`, so that it is seen to go on (`run.stall_after`). When the GPU
+becomes slow, hangs or recovers, what is left of a piece begins anew at the new pace. Where channels take SMs,
+computing is `actors.ncclx.sm_share`'s, and a call begins when it has its SMs.
 
 A call over no bytes, or among one rank, ends the moment it begins.
 
@@ -46,7 +47,7 @@ from actors.ncclx.flight_records import (
     Recorder,
 )
 from actors.ncclx.orders import Orders
-from actors.ncclx.sm_share import Share
+from actors.ncclx.sm_share import TURNS, Share
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
@@ -77,6 +78,9 @@ _FIELDS: Final = (
     "status",
     "waiting_since_ps",
     "compute_ps",
+    "computed_ps",
+    "computed_work_ps",
+    "factor",
 )
 
 # What a group has to have acknowledged before one of its calls is over.
@@ -100,6 +104,7 @@ class ScriptProgram(Program):
         job: int,
         start_ps: int,
         rank: int,
+        gpu_port: int,
         single: bool,
         channels: list[Channel],
         sends: list[SendEnd],
@@ -122,6 +127,14 @@ class ScriptProgram(Program):
     ) -> None:
         super().__init__(job, start_ps)
         self.rank: i64 = rank
+        self.gpu_port: i64 = gpu_port
+        """The host's port to the rank's GPU."""
+        self.factor: i64 = 1000
+        """Thousandths of its time that computing takes; 0 while it stands still."""
+        self.computed_ps: i64 = 0
+        """How long it has computed, over all streams and steps."""
+        self.computed_work_ps: i64 = 0
+        """How long that takes where the GPU is not slow."""
         self.single: bool = single
         self.channels: list[Channel] = channels
         self.sends: list[SendEnd] = sends
@@ -174,7 +187,13 @@ class ScriptProgram(Program):
         self.busy: list[bool] = [False] * len(streams)
         """By stream, whether the instruction is under way."""
         self.left_ps: list[int] = [0] * len(streams)
-        """By stream, what is left of its computing after the present piece."""
+        """By stream, what is left of its computing after the present piece, at full pace."""
+        self.piece_ps: list[int] = [0] * len(streams)
+        """By stream, the present piece of its computing, at full pace."""
+        self.from_ps: list[int] = [0] * len(streams)
+        """By stream, when the present piece began."""
+        self.turns: list[int] = [0] * len(streams)
+        """By stream, which of its timers counts: another one since the pace changed during a piece."""
         self.recorded: list[bool] = [False] * events
         self.waiting_since_ps: i64 = -1
         """Since when stream 0 waits for an event."""
@@ -303,13 +322,80 @@ class ScriptProgram(Program):
             share.begin(stream, duration_ps, now)
             self._go_at(host, share, stream, now)
             return
+        factor: i64 = self.factor
         piece: i64 = duration_ps
-        if piece > PIECE_PS:
-            piece = PIECE_PS
+        most: i64 = PIECE_PS
+        if factor > 1000:
+            most = PIECE_PS * 1000 // factor
+        if piece > most:
+            piece = most
         self.left_ps[stream] = duration_ps - piece
+        self.piece_ps[stream] = piece
+        self.from_ps[stream] = now
+        if factor == 0:
+            return
+        takes_ps: i64 = piece if factor == 1000 else (piece * factor + 999) // 1000
+        turn: i64 = self.turns[stream]
+        subject: i64 = stream + 1
+        if turn > 0:
+            subject += len(self.streams) * (turn + 1) + len(self.groups)
+        host.set_timer(self.number, now + takes_ps, subject)
+
+    def on_paced(self, host: Host, gpu_port: i64, factor: i64, now: i64) -> None:
+        if gpu_port != self.gpu_port:
+            return
+        before: i64 = self.factor
+        self.factor = factor
+        share = self.share
+        if share is not None:
+            share.pace(factor, now)
+        stream: i64 = 0
+        while stream < len(self.streams):
+            if share is None:
+                if self._computes(stream):
+                    self._begin_anew(host, stream, before, now)
+            elif share.from_ps[stream] >= 0:
+                self._go_at(host, share, stream, now)
+            stream += 1
+
+    def _computes(self, stream: i64) -> bool:
+        """Whether a stream's computing is under way."""
+        place: i64 = self.places[stream]
+        if not self.busy[stream] or place >= self._last(stream):
+            return False
+        return self.streams[stream][place][0] == COMPUTE
+
+    def _begin_anew(self, host: Host, stream: i64, before: i64, now: i64) -> None:
+        """The pace was `before` and is another: begin what is left of the computing anew."""
+        spent_ps: i64 = now - self.from_ps[stream]
+        done_ps: i64 = 0
+        if before > 0:
+            done_ps = spent_ps * 1000 // before
+        if done_ps > self.piece_ps[stream]:
+            done_ps = self.piece_ps[stream]
+        self._count(stream, spent_ps, done_ps)
+        self.turns[stream] = self.turns[stream] % (TURNS - 1) + 1
+        self._compute(host, stream, self.piece_ps[stream] - done_ps + self.left_ps[stream], now)
+
+    def _count(self, stream: i64, spent_ps: i64, work_ps: i64) -> None:
+        """A stream has computed for so long what takes `work_ps` at full pace."""
         if stream == 0:
-            self.compute_ps += piece
-        host.set_timer(self.number, now + piece, stream + 1)
+            self.compute_ps += spent_ps
+        self.computed_ps += spent_ps
+        self.computed_work_ps += work_ps
+
+    def computes_on(self) -> int:
+        for stream in self.streams:
+            for one in stream:
+                if one[0] == COMPUTE:
+                    return int(self.gpu_port)
+        return -1
+
+    def computed(self) -> list[int]:
+        share = self.share
+        if share is None:
+            return [self.computed_ps, self.computed_work_ps]
+        return [share.computed_ps, share.computed_work_ps]
 
     def _computed_ps(self) -> i64:
         """How long stream 0 computed in this step."""
@@ -334,7 +420,10 @@ class ScriptProgram(Program):
         left_ps: i64 = share.left_ps(stream)
         if left_ps > PIECE_PS:
             left_ps = PIECE_PS
-        subject: i64 = len(self.streams) * (share.turn(stream) + 1) + len(self.groups) + stream + 1
+        turn: i64 = share.turn(stream)
+        if share.factor == 0:
+            return
+        subject: i64 = len(self.streams) * (turn + 1) + len(self.groups) + stream + 1
         host.set_timer(self.number, now + left_ps, subject)
 
     def _reshare(self, host: Host, share: Share, now: i64) -> None:
@@ -460,10 +549,17 @@ class ScriptProgram(Program):
                 return self._watch(host, stream, now)
             stream -= len(self.groups)
             share = self.share
-            if share is not None and stream // streams == share.turns[stream % streams]:
-                return self._on_share(host, share, stream % streams, now)
-            return False
+            turn: i64 = stream // streams
+            stream %= streams
+            if share is not None:
+                return turn == share.turns[stream] and self._on_share(host, share, stream, now)
+            return turn == self.turns[stream] and self._on_computed(host, stream, now)
+        return self.turns[stream] == 0 and self._on_computed(host, stream, now)
+
+    def _on_computed(self, host: Host, stream: i64, now: i64) -> bool:
+        """The timer of a stream that computes; whether it is done."""
         host.progress += 1
+        self._count(stream, now - self.from_ps[stream], self.piece_ps[stream])
         if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
             self._compute(host, stream, self.left_ps[stream], now)
             return False
@@ -648,6 +744,7 @@ class ScriptProgram(Program):
         streams: list[Plain] = [
             list[Plain](one) for one in (self.places, self.busy, self.left_ps, self.recorded, self.waited_ps)
         ]
+        streams += [list[Plain](one) for one in (self.piece_ps, self.from_ps, self.turns)]
         groups: list[Plain] = [
             list[Plain](one) for one in (self.calling, self.watched, self.asked_ps, self.since_ps, self.freed)
         ]
@@ -682,7 +779,10 @@ class ScriptProgram(Program):
             send.load(saved)
         for receive, saved in zip(self.receives, as_list(receives), strict=True):
             receive.load(saved)
-        places, busy, left, recorded, waited = as_list(streams)
+        places, busy, left, recorded, waited, pieces, since_ps, turns = as_list(streams)
+        self.piece_ps = [as_int(value) for value in as_list(pieces)]
+        self.from_ps = [as_int(value) for value in as_list(since_ps)]
+        self.turns = [as_int(value) for value in as_list(turns)]
         self.places = [as_int(value) for value in as_list(places)]
         self.busy = [as_int(value) == 1 for value in as_list(busy)]
         self.left_ps = [as_int(value) for value in as_list(left)]

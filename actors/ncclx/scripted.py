@@ -103,6 +103,7 @@ class ScriptBuilder:
             job,
             start_ps,
             self._rank,
+            self._gpu_port,
             plan.single,
             self._channels,
             self._sends,

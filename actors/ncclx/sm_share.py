@@ -34,6 +34,8 @@ from actors.kernel.state import as_int, as_list, load_fields, save_fields
 if TYPE_CHECKING:
     from actors.host.host import Host
 
+MOST_LEFT_PS: Final[i64] = 100_000_000_000
+"""What is left of computing is looked at no further than this, so that the product with a factor fits."""
 TURNS: Final[i64] = 4096
 """Timers that a stream has set, counted round: one that no longer counts is over before its number comes
 again."""
@@ -41,7 +43,17 @@ again."""
 MEMBER: Final[i64] = 1 << 20
 """In the line of a GPU, a member and its group are member x this + group."""
 
-_FIELDS: Final = ("free", "seen", "slower_ps", "first_ps", "waited_ps", "overtaken")
+_FIELDS: Final = (
+    "free",
+    "factor",
+    "seen",
+    "slower_ps",
+    "first_ps",
+    "computed_ps",
+    "computed_work_ps",
+    "waited_ps",
+    "overtaken",
+)
 _GPU_FIELDS: Final = ("resident", "taken", "handed")
 
 
@@ -144,6 +156,12 @@ class Share:
         """How often SMs had changed hands when the rank's streams last looked."""
         self.free: i64 = gpu.sms
         """SMs with which its computing goes on."""
+        self.factor: i64 = 1000
+        """Thousandths of its time that computing takes on its GPU; 0 while it stands still."""
+        self.computed_ps: i64 = 0
+        """How long it has computed, over all streams and steps."""
+        self.computed_work_ps: i64 = 0
+        """How long that takes with the same SMs where the GPU is not slow."""
         self.slower_ps: i64 = 0
         """How much longer computing took for want of SMs, over all streams."""
         self.first_ps: i64 = 0
@@ -227,13 +245,21 @@ class Share:
     def computed(self, stream: i64, now: i64) -> bool:
         """Count what a stream has computed up to now; whether that was all."""
         spent_ps: i64 = now - self.from_ps[stream]
-        done: i64 = spent_ps * self.free
+        factor: i64 = self.factor
+        work_ps: i64 = spent_ps
+        if factor == 0:
+            work_ps = 0
+        elif factor != 1000:
+            work_ps = spent_ps * 1000 // factor
+        done: i64 = work_ps * self.free
         left: i64 = self.work[stream]
         if done > left:
             done = left
         self.work[stream] = left - done
         self.from_ps[stream] = now
-        self.slower_ps += spent_ps - done // self.sms
+        self.slower_ps += work_ps - done // self.sms
+        self.computed_ps += spent_ps
+        self.computed_work_ps += work_ps
         if stream == 0:
             self.first_ps += spent_ps
         if left > done:
@@ -246,18 +272,32 @@ class Share:
         free: i64 = self.gpu.free()
         if free == self.free:
             return False
+        self._count(now)
+        self.free = free
+        return True
+
+    def pace(self, factor: i64, now: i64) -> None:
+        """Computing takes so many thousandths of its time from now on."""
+        self._count(now)
+        self.factor = factor
+
+    def _count(self, now: i64) -> None:
+        """Count what all streams have computed up to now."""
         stream: i64 = 0
         while stream < len(self.from_ps):
             if self.from_ps[stream] >= 0:
                 self.computed(stream, now)
                 self.from_ps[stream] = now  # its end, if this is it, is the timer's
             stream += 1
-        self.free = free
-        return True
 
     def left_ps(self, stream: i64) -> i64:
-        """How long a stream still computes with the SMs that are free."""
-        return (self.work[stream] + self.free - 1) // self.free
+        """How long a stream still computes with the SMs that are free; more than a piece is not exact."""
+        left_ps: i64 = (self.work[stream] + self.free - 1) // self.free
+        if self.factor == 1000:
+            return left_ps
+        if left_ps > MOST_LEFT_PS:
+            left_ps = MOST_LEFT_PS
+        return (left_ps * self.factor + 999) // 1000
 
     def turn(self, stream: i64) -> i64:
         """The number of a stream's next timer; those before no longer count."""

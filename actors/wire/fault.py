@@ -74,6 +74,11 @@ GPU_GONE: Final[i64] = 22
 FLIP: Final[i64] = 23
 """Bit d of what a GPU works on is turned over."""
 
+COMPUTE: Final[i64] = 24
+"""Computing on the GPU behind a port (the place) of a host takes d thousandths of the time."""
+COMPUTE_HUNG: Final[i64] = 25
+"""Computing on the GPU behind a port (the place) of a host stands still."""
+
 FAULT_OPERATIONS: Final = (
     "none",
     "hold",
@@ -99,8 +104,10 @@ FAULT_OPERATIONS: Final = (
     "lost",
     "gpu_gone",
     "flip",
+    "compute",
+    "compute_hung",
 )
-PORT_FAULTS: Final[i64] = 0x400BFA
+PORT_FAULTS: Final[i64] = 0x3400BFA
 """A bit for each operation whose place is a port."""
 SETTINGS: Final = frozenset({3, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15, 18, 19})
 """What a snapshot does not hold by itself, and a device sets again after loading one."""

@@ -1,9 +1,10 @@
 """GPUs and servers behind their peers: slow, hung, gone.
 
 Every GPU counts its copies and how long they took without waiting for their turn; what a copy of that size
-should take is known from the configuration. The median GPU is the measure, so that whatever slows all alike
-blames none. Where all GPUs of a server are slow, the server is named. A GPU that does nothing of what it is
-asked for hangs; one that fell off the bus is in its host's log (Xid 79).
+should take is known from the configuration. Its host counts how long programs computed on it, and how long
+that takes on a GPU that is not slow. The median GPU is the measure, so that whatever slows all alike blames
+none. Where all GPUs of a server are slow, the server is named. A GPU that does nothing of what it is asked
+for hangs; one that fell off the bus is in its host's log (Xid 79).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SLOW_PERMILLE: Final = 1030
 """Of the median GPU's time for the same."""
 HARM_PERMILLE: Final = 200
 """Of a job's time: by so much longer copies are felt, though they overlap with others and with the wire."""
+COMPUTE_HARM_PERMILLE: Final = 50
+"""Of a job's time: by so much longer computing is felt."""
 HUNG_PS: Final = 1_000_000
 """A GPU that let everything wait for so long was not just busy."""
 
@@ -69,16 +72,25 @@ def _hung(view: View) -> Iterator[Finding]:
 
 
 def _ratios(view: View) -> dict[int, int]:
-    """By GPU that copied: the time that its copies took, in thousandths of what they should take."""
+    """By GPU that copied or computed: the time that it took, in thousandths of what that should take."""
     section = view.scenario.gpu
     ratios = {}
     for gpu in view.numbers(Role.GPU):
         copies = view.total("gpu_copies", gpu)
-        if copies:
+        computed_ps, work_ps = _computed(view, gpu)
+        if copies or work_ps:
             copied = view.total("gpu_copied_bytes", gpu)
             meant_ps = copies * section.copy_latency_ps + serialisation_ps(1, section.copy_rate_bps) * copied
-            ratios[gpu] = view.total("gpu_copy_ps", gpu) * 1000 // max(meant_ps, 1)
+            taken_ps = view.total("gpu_copy_ps", gpu) + computed_ps
+            ratios[gpu] = taken_ps * 1000 // max(meant_ps + work_ps, 1)
     return ratios
+
+
+def _computed(view: View, gpu: int) -> tuple[int, int]:
+    """How long programs computed on a GPU, and how long that takes where it is not slow."""
+    end = view.topology.host_end(gpu)
+    place = end.peer, end.peer_port
+    return view.total("host_compute_ps", *place), view.total("host_compute_work_ps", *place)
 
 
 def _slow(view: View) -> Iterator[Finding]:
@@ -105,12 +117,9 @@ def _slow(view: View) -> Iterator[Finding]:
 def _behind(view: View, cause: str, place: int, gpus: list[int], slow: dict[int, int]) -> Finding:
     least = min(slow[gpu] for gpu in gpus)
     times = f"{least // 1000}.{least % 1000 // 10:02d}"
-    whose = "its copies" if cause == "gpu_slow" else f"the copies of all its {len(gpus)} GPUs"
-    evidence = [
-        f"{view.name(gpu)}: gpu_copy {about_time(view.total('gpu_copy_ps', gpu))} for "
-        f"{view.total('gpu_copies', gpu)} copies, {slow[gpu] // 10}% of what its peers take"
-        for gpu in gpus
-    ]
+    what = "copies and computing" if any(_computed(view, gpu)[0] for gpu in gpus) else "copies"
+    whose = f"its {what}" if cause == "gpu_slow" else f"the {what} of all its {len(gpus)} GPUs"
+    evidence = [_evidence(view, gpu, slow[gpu]) for gpu in gpus]
     return Finding(
         cause,
         view.name(place),
@@ -118,7 +127,29 @@ def _behind(view: View, cause: str, place: int, gpus: list[int], slow: dict[int,
         f"{view.name(place)} is behind its peers: {whose} took {times} times as long as the median GPU's",
         tuple(evidence),
         -1,
-        harms=any(_excess_ps(view, gpu, slow[gpu]) * 1000 >= _busy_ps(view) * HARM_PERMILLE for gpu in gpus),
+        harms=any(_harms(view, gpu, slow[gpu]) for gpu in gpus),
+    )
+
+
+def _evidence(view: View, gpu: int, ratio: int) -> str:
+    """What a slow GPU and its host counted."""
+    parts = []
+    if copies := view.total("gpu_copies", gpu):
+        parts.append(f"gpu_copy {about_time(view.total('gpu_copy_ps', gpu))} for {copies} copies")
+    computed_ps, work_ps = _computed(view, gpu)
+    if computed_ps:
+        parts.append(f"host_compute {about_time(computed_ps)} for {about_time(work_ps)} of computing")
+    return f"{view.name(gpu)}: {', '.join(parts)}, {ratio // 10}% of what its peers take"
+
+
+def _harms(view: View, gpu: int, ratio: int) -> bool:
+    """Whether a slow GPU is felt without a comparison."""
+    busy_ps = _busy_ps(view)
+    computed_ps, work_ps = _computed(view, gpu)
+    late_ps = computed_ps - work_ps
+    return (
+        _excess_ps(view, gpu, ratio) * 1000 >= busy_ps * HARM_PERMILLE
+        or late_ps * 1000 >= max(busy_ps, 1) * COMPUTE_HARM_PERMILLE
     )
 
 

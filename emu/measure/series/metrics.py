@@ -395,6 +395,18 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         DEVICE,
         "Times that a segment waited because every queue pair had its most messages outstanding.",
     ),
+    _counter(
+        "host_compute_ps",
+        Unit.PS,
+        PORT,
+        "How long programs computed on the GPU behind the port, over all streams.",
+    ),
+    _counter(
+        "host_compute_work_ps",
+        Unit.PS,
+        PORT,
+        "How long the same computing takes where the GPU is not slow.",
+    ),
     _counter("nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
     _counter("nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
     _counter(

@@ -233,8 +233,8 @@ _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "alpha_drift": ((_PAUSED, "no_shared_room"), "no buffer filled up to its threshold"),
     "pfc_drift": ((_PAUSED, "no_shared_room"), "nothing was to be paused, and nothing dropped"),
     "credit_drift": (("credit_grants",), "no packet crossed a modular switch"),
-    "gpu_slow": (("gpu_copies",), "no GPU had anything to do"),
-    "gpu_hung": (("gpu_copies",), "no GPU had anything to do"),
+    "gpu_slow": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
+    "gpu_hung": (("gpu_copies", "host_compute_ps"), "no GPU had anything to do"),
 }
 """By kind: counters, or reasons of drops, all of which are 0 where it did nothing, and how to say so."""
 _HASHES: Final = ("hash_seed_drift", "hash_fields_drift")

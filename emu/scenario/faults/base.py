@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import Field
 
 from actors.fabric.model import Role, Topology
-from actors.wire.fault import GPU_GONE, HOLD, LOST, RESET, SLOW
+from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, HOLD, HUNG, LOST, RESET, SLOW
 from emu.scenario.environment import Environment
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot, fabric_ports
@@ -208,12 +208,29 @@ def lost_host(topology: Topology, host: int) -> tuple[list[Change], tuple[int, .
 
 def lost_gpu(topology: Topology, gpu: int) -> list[Change]:
     """A GPU is gone, and its host sees it."""
-    host = topology.host_of(gpu)
-    port = next(at for at, end in enumerate(topology.ports(host)) if end.peer == gpu)
-    return [Change(int(LOST), gpu, 0), Change(int(GPU_GONE), host, port)]
+    return [Change(int(LOST), gpu, 0), _at_host(GPU_GONE, topology, gpu)]
+
+
+def slow_gpu(topology: Topology, gpu: int, thousandths: int) -> list[Change]:
+    """A GPU takes longer to copy, and to compute what its host has launched."""
+    values = (thousandths, 0, 0)
+    return [Change(int(SLOW), gpu, 0, values), _at_host(COMPUTE, topology, gpu, values)]
+
+
+def hung_gpu(topology: Topology, gpu: int) -> list[Change]:
+    """A GPU neither copies nor computes."""
+    return [Change(int(HUNG), gpu, 0), _at_host(COMPUTE_HUNG, topology, gpu)]
 
 
 def slow_host(topology: Topology, host: int, thousandths: int) -> list[Change]:
     """The GPUs of a server, and its proxies, take longer."""
-    gpus = members(topology, host, Role.GPU)
-    return [Change(int(SLOW), node, 0, (thousandths, 0, 0)) for node in (host, *gpus)]
+    changes = [Change(int(SLOW), host, 0, (thousandths, 0, 0))]
+    for gpu in members(topology, host, Role.GPU):
+        changes += slow_gpu(topology, gpu, thousandths)
+    return changes
+
+
+def _at_host(op: int, topology: Topology, gpu: int, values: tuple[int, int, int] = (0, 0, 0)) -> Change:
+    """The same at the host's port to a GPU."""
+    end = topology.host_end(gpu)
+    return Change(int(op), end.peer, end.peer_port, values)

@@ -9,23 +9,45 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from actors.fabric.model import Role, Topology
-from actors.wire.fault import FLIP, HUNG, PAIR_ERROR, RECEIVE, RESET, SLOW
+from actors.wire.fault import FLIP, PAIR_ERROR, RECEIVE, RESET
 from emu.scenario.environment import Environment
 from emu.scenario.faults.base import (
     Objection,
     RecurringFault,
     Strike,
     held,
+    hung_gpu,
     links_at,
     lost_gpu,
     lost_host,
+    slow_gpu,
     slow_host,
 )
 from emu.scenario.faults.events import Change
 from emu.scenario.faults.targets import Aim, Spot
-from emu.scenario.section import Refusal
-from emu.scenario.yaml.values import PositiveFraction, PositiveTimePs, RateBps
-from emu.units import parse_time
+from emu.scenario.section import Refusal, RefusedError
+from emu.scenario.yaml.values import PositiveTimePs, RateBps, Reading, show_fraction
+from emu.spelling import shown
+from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_time
+
+
+def _read_factor(value: object) -> Fraction:
+    factor = parse_fraction(value)
+    if not Fraction(1, 1000) <= factor <= 10_000:
+        raise RefusedError(f"{shown(value)} is out of range", "a factor from 1/1000 to 10000")
+    return factor
+
+
+SlowFactor = Annotated[
+    Fraction,
+    Reading(
+        _read_factor,
+        show_fraction,
+        FRACTION_ACCEPTED,
+        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
+        "fraction",
+    ),
+]
 
 
 class SwitchCrash(RecurringFault):
@@ -161,13 +183,13 @@ class GpuSlow(RecurringFault):
 
     aim: ClassVar[Aim] = "gpu"
     kind: Literal["gpu_slow"] = "gpu_slow"
-    """Copies and computation."""
-    factor: PositiveFraction = Fraction(2)
+    """Copies and computing, what is under way included."""
+    factor: SlowFactor = Fraction(2)
     """Times as long."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
-        return Strike([Change(int(SLOW), spot.node, 0, (int(self.factor * 1000), 0, 0))])
+        return Strike(slow_gpu(topology, spot.node, int(self.factor * 1000)))
 
 
 class GpuHung(RecurringFault):
@@ -175,11 +197,11 @@ class GpuHung(RecurringFault):
 
     aim: ClassVar[Aim] = "gpu"
     kind: Literal["gpu_hung"] = "gpu_hung"
-    """What was asked for meanwhile is done then."""
+    """What was asked for meanwhile is done then; computing stands still."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The GPU."""
-        return Strike([Change(int(HUNG), spot.node, 0)])
+        return Strike(hung_gpu(topology, spot.node))
 
 
 class BitFlip(RecurringFault):
@@ -235,7 +257,7 @@ class Straggler(RecurringFault):
     aim: ClassVar[Aim] = "host"
     kind: Literal["straggler"] = "straggler"
     """All its GPUs, and its proxies."""
-    factor: PositiveFraction = Fraction(11, 10)
+    factor: SlowFactor = Fraction(11, 10)
     """Times as long."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:

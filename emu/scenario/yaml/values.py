@@ -116,7 +116,8 @@ def _rate() -> Reading:
     return Reading(read, units.format_rate, accepted, schema, "rate")
 
 
-def _show_fraction(value: Fraction) -> object:
+def show_fraction(value: Fraction) -> object:
+    """A fraction as a scenario writes it: a whole number, or a text."""
     return value.numerator if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
 
 
@@ -191,7 +192,7 @@ PositiveFraction = Annotated[
     Fraction,
     Reading(
         _read_positive_fraction,
-        _show_fraction,
+        show_fraction,
         units.FRACTION_ACCEPTED,
         {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
         "fraction",
@@ -201,7 +202,7 @@ Share = Annotated[
     Fraction,
     Reading(
         _read_share,
-        _show_fraction,
+        show_fraction,
         f"{units.FRACTION_ACCEPTED}, or 0",
         {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
         "fraction, or 0",

@@ -1,0 +1,79 @@
+"""Effect sizes of faults: what each kind changes in a small run, and by how much.
+
+The size is a closed form of what the fault is told, or a bound; "the digest differs" is no effect.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from emu import api
+
+US = 10**6
+PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}
+"""1,200 us of computing on each GPU."""
+STAR: dict[str, Any] = {"kind": "star", "hosts": 2}
+
+
+def took_ps(*faults: dict[str, Any], workload: dict[str, Any] = PIECES, **more: Any) -> int:
+    """How long the job took on two servers of a GPU each."""
+    mapping = {
+        "name": "effect",
+        "topology": STAR,
+        "jobs": [{"name": "job", "workload": workload}],
+        "faults": list(faults),
+    }
+    job = api.run(mapping | more, local=True).summary.jobs["job"]
+    assert job.status == "success"
+    assert job.start_ps is not None
+    assert job.end_ps is not None
+    return job.end_ps - job.start_ps
+
+
+@pytest.mark.parametrize("sms", [0, 2])
+@pytest.mark.parametrize(
+    ("fault", "takes_us"),
+    [
+        ({"kind": "gpu_slow", "target": "gpu-0-0", "factor": 3}, 3 * 1200),
+        # 250 us at full pace, 100 us of computing in the next 300 us, and the rest.
+        ({"kind": "gpu_slow", "target": "gpu-0-0", "factor": 3, "at": "250us", "for": "300us"}, 1400),
+        ({"kind": "gpu_slow", "target": "gpu-0-0", "factor": "1/2", "at": "200us"}, 1200),
+        ({"kind": "straggler", "target": "host-1", "factor": 3, "at": "250us"}, 250 + 3 * 950),
+        ({"kind": "gpu_hung", "target": "gpu-0-0", "at": "250us", "for": "300us"}, 1500),
+    ],
+)
+def test_computing_takes_as_long_as_the_gpu_is_slow(fault: dict[str, Any], takes_us: int, sms: int) -> None:
+    assert took_ps(ncclx={"sms_per_channel": sms}) == 1200 * US
+    assert took_ps(fault, ncclx={"sms_per_channel": sms}) == takes_us * US
+
+
+def test_of_two_faults_of_one_gpu_the_newest_rules_and_then_the_older_again() -> None:
+    slow = {"kind": "gpu_slow", "target": "gpu-0-0"}
+    first = slow | {"factor": 2, "at": "100us", "for": "600us"}
+    second = slow | {"factor": 5, "at": "200us", "for": "500us"}
+    hung = {"kind": "gpu_hung", "target": "gpu-0-0", "at": "300us", "for": "100us"}
+    # Done up to 700 us: 100 + 100 / 2 + 100 / 5 + 0 + 300 / 5.
+    assert took_ps(first, second, hung) == (700 + 1200 - 230) * US
+
+
+def test_a_slow_gpu_is_as_slow_as_the_straggler_of_a_training_job() -> None:
+    own = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
+    step = {"kind": "training", "model": "own", "own": own, "peak_tflops": 1, "efficiency": 0.5, "dp": 2}
+    told = took_ps(workload=step | {"micro_batch": 8, "stragglers": [{"rank": 1, "slowdown": 1.25}]})
+    fault = {"kind": "gpu_slow", "target": "gpu-1-0", "factor": 1.25}
+    assert took_ps(fault, workload=step | {"micro_batch": 8}) == pytest.approx(told, rel=0.01)
+    assert told > 1.2 * took_ps(workload=step | {"micro_batch": 8})
+
+
+def test_a_gpu_that_computes_slowly_is_found_by_what_its_host_counted() -> None:
+    mapping = {
+        "name": "slow",
+        "topology": {"kind": "star", "hosts": 4},
+        "jobs": [{"name": "job", "workload": PIECES}],
+        "faults": [{"kind": "gpu_slow", "target": "gpu-2-0", "factor": 1.1}],
+    }
+    (found,) = api.run(mapping, local=True).summary.diagnosis
+    assert (found.cause, found.place) == ("gpu_slow", "gpu-2-0")
+    assert "1.10 times as long" in found.sentence
