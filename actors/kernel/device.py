@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.event import PORT_KINDS, PORT_MASK, PORT_SHIFT, Event, Message, pack_key
-from actors.kernel.mixing import DROP_TAG, KIND_TAG, TAG_SHIFT, mix
+from actors.kernel.mixing import DROP_TAG, ECN_SHIFT, KIND_TAG, TAG_SHIFT, mix
 from actors.kernel.queue import EventQueue
 from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
@@ -71,15 +71,16 @@ def by_priority(metric: str, port: int) -> list[Series]:
 class Device:
     """Base of switches, NICs, hosts, GPUs and control-plane devices.
 
-    `mixes` are the 62-bit mixes of what happened here, in order: at place 0 what concerns no port, at place
-    p + 1 what happened at port p (`actors.kernel.mixing` says what counts). `executed` counts events;
-    `progress` counts what the stall check looks at: payload bytes delivered, or compute done.
+    A device keeps 62-bit mixes of what happened here, in order: at place 0 what concerns no port, at place
+    p + 1 what happened at port p (`actors.kernel.mixing` says what counts). A `Port` keeps its own: `mix_at`,
+    `set_mix` and `all_mixes` find it there. `executed` counts events; `progress` counts what the stall check
+    looks at: payload bytes delivered, or compute done.
     """
 
     def __init__(self, number: int, queue: EventQueue) -> None:
         self.number: i64 = number
         self.queue: EventQueue = queue
-        self.mixes: vec[i64] = vec[i64]([0])
+        self._mixes: vec[i64] = vec[i64]([0])
         self.executed: i64 = 0
         self.progress: i64 = 0
         self.frames_received: i64 = 0
@@ -96,7 +97,10 @@ class Device:
         """Push the first events; called once, before time begins."""
 
     def on_frame(self, frame: Frame, port: i64) -> None:
-        """A frame arrived: its last bit has passed the ingress pipeline of `port` now."""
+        """A frame arrived: its last bit has passed the ingress pipeline of `port` now.
+
+        The device mixes it into the digest first: by `Port.mix_arrival`, or its own where there is no `Port`.
+        """
         raise AssertionError(f"device {self.number} takes no frames: port {port}")
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
@@ -171,21 +175,30 @@ class Device:
             if op in SETTINGS:
                 self.afflict(op, place, self.ailment(op, place))
 
-    def widen(self, place: i64) -> vec[i64]:
-        """The mixes, with a place for this one too."""
-        mixes = self.mixes
+    def mix_at(self, place: i64) -> i64:
+        """The mix of a place: 0 is what concerns no port, p + 1 is port p."""
+        return self._mixes[place] if place < len(self._mixes) else 0
+
+    def set_mix(self, place: i64, digest: i64) -> None:
+        """The mix of a place is this from now on."""
+        mixes = self._mixes
         while len(mixes) <= place:
             mixes = append(mixes, 0)
-        self.mixes = mixes
-        return mixes
+        mixes[place] = digest
+        self._mixes = mixes
+
+    def all_mixes(self) -> list[int]:
+        """The mixes by place; what lies beyond the end is 0."""
+        return list(self._mixes)
 
     def mix_in(self, port: i64, tag: i64, word: i64) -> None:
         """Something happened now at a port (-1, or the management network: at none of them)."""
         place: i64 = (port + 1) & PORT_MASK
-        mixes = self.mixes
-        if place >= len(mixes):
-            mixes = self.widen(place)
-        mixes[place] = mix(mix(mixes[place], self.queue.now_ps ^ (tag << TAG_SHIFT)), word)
+        self.set_mix(place, mix(mix(self.mix_at(place), self.queue.now_ps ^ (tag << TAG_SHIFT)), word))
+
+    def mix_arrival(self, port: i64, frame: Frame) -> None:
+        """A frame arrived now at a port that is no `Port`."""
+        self.mix_in(port, frame.opcode | (frame.ecn << (ECN_SHIFT - TAG_SHIFT)), packet_word(frame))
 
     def mix_timer(self, kind: i64, port: i64, subject: i64) -> None:
         """A timer had an effect."""
@@ -198,16 +211,16 @@ class Device:
 
     def mix_message(self, kind: i64, port: i64, subject: i64, message: Message) -> None:
         """A message, pause or fault is here: all that it says."""
-        self.mix_in(port, KIND_TAG + kind, (message.op << PORT_SHIFT) | subject)
         place: i64 = (port + 1) & PORT_MASK
-        mixes = self.mixes
-        digest: i64 = mix(mix(mixes[place], message.a), message.b)
+        digest: i64 = mix(self.mix_at(place), self.queue.now_ps ^ ((KIND_TAG + kind) << TAG_SHIFT))
+        digest = mix(digest, (message.op << PORT_SHIFT) | subject)
+        digest = mix(mix(digest, message.a), message.b)
         digest = mix(mix(digest, message.c), message.d)
         digest = mix(mix(digest, message.e), message.f)
         data = message.data
         if data is not None:
             digest = mix(mix(digest, len(data)), zlib.crc32(data))
-        mixes[place] = digest
+        self.set_mix(place, digest)
 
     def push_timer(self, time_ps: i64, kind: i64, port: i64, subject: i64) -> None:
         """Make a timer of this device pending."""
@@ -242,7 +255,7 @@ class Device:
         """The device's whole state, except what it was built from."""
         ailments: list[Plain] = [list[Plain](row) for row in self.ailments]
         notes: list[Plain] = [list[Plain](row) for row in self.log]
-        mixes: list[Plain] = list(self.mixes)
+        mixes: list[Plain] = list[Plain](self.all_mixes())
         return [
             mixes,
             self.executed,
@@ -255,7 +268,8 @@ class Device:
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` of an equally built device returned."""
-        self.mixes = vec[i64](_integers(state[0]))
+        for place, digest in enumerate(_integers(state[0])):
+            self.set_mix(place, digest)
         values = _integers(state[1:5])
         self.executed, self.progress = values[0], values[1]
         self.frames_received, self.data_frames_received = values[2], values[3]

@@ -5,8 +5,9 @@ budget is what makes slices: compiled code neither sees signals nor hands over t
 caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice
 ends is invisible to the model.
 
-What arrives is mixed into the digest of the port where it does, before the device sees it, and a timer after
-the device has said that it had an effect (`actors.kernel.mixing`).
+The kernel mixes messages, pauses and faults into the digest before the device sees them, and a timer after
+the device has said that it had an effect (`actors.kernel.mixing`). A device mixes a frame itself, first of
+all: it turns to the port anyway, which keeps the mix.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ from actors.kernel.event import (
     describe_key,
     key_kind,
 )
-from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.wire.fault import PORT_FAULTS
@@ -113,19 +113,7 @@ class Kernel:
             kind: i64 = place >> PORT_BITS
             port: i64 = place & PORT_MASK
             if kind == ARRIVAL:
-                frame = cast(Frame, event)
-                if frame.ingress >= 0:  # else its head came before, and this is the tail that had to wait
-                    # `mix` written out: interpreted, the calls would be an eighth of a run.
-                    at: i64 = (port + 1) & PORT_MASK
-                    mixes = device.mixes
-                    if at >= len(mixes):
-                        mixes = device.widen(at)
-                    digest: i64 = mixes[at] ^ now ^ (frame.opcode << TAG_SHIFT) ^ (frame.ecn << ECN_SHIFT)
-                    digest = (digest * DIGEST_MULTIPLIER) & MASK62
-                    digest ^= (digest >> 29) ^ (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
-                    digest = (digest * DIGEST_MULTIPLIER) & MASK62
-                    mixes[at] = digest ^ (digest >> 29)
-                device.on_frame(frame, port)
+                device.on_frame(cast(Frame, event), port)
             elif kind == MESSAGE:
                 message = cast(Message, event)
                 device.mix_message(MESSAGE, port, key & SUBJECT_MASK, message)

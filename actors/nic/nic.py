@@ -171,6 +171,23 @@ class Nic(Endpoint):
         """The NIC's fabric ports in order."""
         return list(self._ports)
 
+    # ---- digest
+
+    def mix_at(self, place: i64) -> i64:
+        if place > 0 and place <= len(self._ports):
+            return self._ports[place - 1].mix
+        return super().mix_at(place)
+
+    def set_mix(self, place: i64, digest: i64) -> None:
+        if place > 0 and place <= len(self._ports):
+            self._ports[place - 1].mix = digest
+        else:
+            super().set_mix(place, digest)
+
+    def all_mixes(self) -> list[int]:
+        mixes = super().all_mixes()
+        return [mixes[0], *[int(port.mix) for port in self._ports], *mixes[len(self._ports) + 1 :]]
+
     # ---- verbs
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
@@ -226,6 +243,7 @@ class Nic(Endpoint):
     def on_frame(self, frame: Frame, port_number: i64) -> None:
         now: i64 = self.queue.now_ps
         port = self._ports[port_number]
+        port.mix_arrival(frame, now)
         if port.suspect and port.spoilt(frame, now):
             return
         port.received_frames += 1

@@ -10,6 +10,9 @@ priority number first.
 A class that flow control blocks is not served. Flow control is a hook: whoever implements it (PFC or credits)
 keeps the `blocked` mask and is told when frames wait to be sent on its behalf. Down clears its state.
 
+A port keeps the mix of what happened at it, for the digest (`actors.kernel.mixing`): an arrival reads and
+writes it beside the port's counters.
+
 A frame that bit errors spoilt is dropped where it arrives (`actors.port.impairments`).
 """
 
@@ -21,7 +24,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import ARRIVAL, SERVE, Event, pack_key
-from actors.kernel.mixing import Stream
+from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits
 from actors.port.impairments import BitErrors
@@ -90,6 +93,8 @@ class Port(LinkEnd):
         or DSCP of the NIC's own."""
         self.serve_pending: bool = False
         self._serving: bool = False
+        self.mix: i64 = 0
+        """Of what happened here: the device's mix at the place of this port."""
         self.received_frames: i64 = 0
         self.received_bytes: i64 = 0
         self.discarding: i64 = 0
@@ -123,6 +128,15 @@ class Port(LinkEnd):
 
     def place(self) -> str:
         return f"port {self.number} of device {self.owner.number}"
+
+    def mix_arrival(self, frame: Frame, now: i64) -> None:
+        """A frame is here, or its head where the device cuts through: before anything is done with it."""
+        # `mix` written out: interpreted, the calls would be an eighth of a run.
+        digest: i64 = self.mix ^ now ^ (frame.opcode << TAG_SHIFT) ^ (frame.ecn << ECN_SHIFT)
+        digest = (digest * DIGEST_MULTIPLIER) & MASK62
+        digest ^= (digest >> 29) ^ (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
+        digest = (digest * DIGEST_MULTIPLIER) & MASK62
+        self.mix = digest ^ (digest >> 29)
 
     def send_at_once(self, frame: Frame, now: i64) -> bool:
         """Send a frame now if nothing goes before it and nothing forbids it; whether it left."""

@@ -125,6 +125,21 @@ class Switch(Device):
         assert len(self.ports) == port.number, port.number
         self.ports = append(self.ports, port)
 
+    def mix_at(self, place: i64) -> i64:
+        if place > 0 and place <= len(self.ports):
+            return self.ports[place - 1].mix
+        return super().mix_at(place)
+
+    def set_mix(self, place: i64, digest: i64) -> None:
+        if place > 0 and place <= len(self.ports):
+            self.ports[place - 1].mix = digest
+        else:
+            super().set_mix(place, digest)
+
+    def all_mixes(self) -> list[int]:
+        mixes = super().all_mixes()
+        return [mixes[0], *[int(port.mix) for port in self.ports], *mixes[len(self.ports) + 1 :]]
+
     def compute_groups(self) -> None:
         """Take the groups from the graph, as routing knows it now."""
         groups = self.routes.groups(self.number, self.down)
@@ -140,6 +155,7 @@ class Switch(Device):
         if port.cuts and frame.ingress < 0:
             self._tail_came(frame, port, now)
             return
+        port.mix_arrival(frame, now)
         if port.suspect and port.spoilt(frame, now):
             return
         port.received_frames += 1

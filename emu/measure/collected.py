@@ -36,7 +36,7 @@ class DeviceRecord:
 
     number: int
     mixes: Sequence[int]
-    """Of what concerns no port, then by port: `Device.mixes`."""
+    """Of what concerns no port, then by port: `Device.all_mixes`."""
     executed: int
     frames_received: int
     data_frames_received: int

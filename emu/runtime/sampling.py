@@ -38,7 +38,7 @@ class Sampler:
                 number, executed = device.number, device.executed
                 if self._executed.get(number) != executed:
                     self._last[number] = tuple(device.counters())
-                    self._mixes[number] = tuple([int(mix) for mix in device.mixes])
+                    self._mixes[number] = tuple(device.all_mixes())
                     self._executed[number] = executed if device.steady() else -1
             self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes)))
 

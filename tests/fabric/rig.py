@@ -149,6 +149,7 @@ class Tap(Device):
         port.peer_key = pack_key(number, ARRIVAL, 0, 0)
 
     def on_frame(self, frame: Frame, port: int) -> None:
+        self.mix_arrival(port, frame)
         self.seen.append((frame.opcode, frame.psn, frame.qpn))
         if self.lose(frame):
             self.lost += 1
@@ -385,7 +386,7 @@ class Fabric:
     def digest(self) -> list[list[int]]:
         """Everything that the run's digest covers, by device."""
         return [
-            [device.number, *device.mixes, device.executed, *device.counters(), *device.end_states()]
+            [device.number, *device.all_mixes(), device.executed, *device.counters(), *device.end_states()]
             for device in self.devices()
         ]
 

@@ -63,7 +63,7 @@ def one_transfer(at_ps: int = 1_000, first_psn: int = 5, congested: int = -1) ->
     fabric.tap("nic-0", 0, mark)
     fabric.post(at_ps, 0, 10 * 4096)
     fabric.run()
-    return [(list(device.mixes), device.executed) for device in fabric.devices()]
+    return [(device.all_mixes(), device.executed) for device in fabric.devices()]
 
 
 def test_one_picosecond_one_packet_number_and_one_ecn_bit_each_change_the_digest() -> None:

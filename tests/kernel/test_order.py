@@ -43,6 +43,7 @@ class Witness(Device):
         self.story.append((self.queue.now_ps, self.number, kind, port, subject))
 
     def on_frame(self, frame: Frame, port: int) -> None:
+        self.mix_arrival(port, frame)
         self.witness(ARRIVAL, port, 0)
 
     def on_message(self, message: Message, port: int, subject: int) -> None:
@@ -82,7 +83,7 @@ class Stage:
         self.kernel.queue.push(event)
 
     def mixes(self) -> list[list[int]]:
-        return [list(device.mixes) for device in self.kernel.hosted()]
+        return [device.all_mixes() for device in self.kernel.hosted()]
 
 
 def happenings(seed: int, count: int) -> list[Happening]:

@@ -256,4 +256,4 @@ def test_a_run_saved_anywhere_ends_as_if_it_had_not_been(knobs: dict[str, Any]) 
     second.kernel.queue.now_ps = first.kernel.queue.now_ps
     second.kernel.run(1 << 61, 10**7)
     assert second.controller.operations == whole.controller.operations
-    assert [list(d.mixes) for d in second.kernel.hosted()] == [list(d.mixes) for d in whole.kernel.hosted()]
+    assert [d.all_mixes() for d in second.kernel.hosted()] == [d.all_mixes() for d in whole.kernel.hosted()]

@@ -84,6 +84,7 @@ class Toy(Device):
                 self.push_timer(100_000_000_000, WATCHDOG, 0, 0)
 
     def on_frame(self, frame: Frame, port: int) -> None:
+        self.mix_arrival(port, frame)
         self.heard += frame.psn
         self.frames_received += 1
         self.progress += frame.payload_bytes
@@ -253,7 +254,9 @@ class ToyRun:
         def act(sync: SyncPoint) -> None:
             self.syncs.append((part, sync))
             if sync.sample:
-                self.samples.append((sync.time_ps, part, tuple(tuple(d.mixes) for d in partition.devices)))
+                self.samples.append(
+                    (sync.time_ps, part, tuple(tuple(d.all_mixes()) for d in partition.devices))
+                )
 
         return act
 

@@ -141,7 +141,7 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
     return [
         DeviceRecord(
             number=device.number,
-            mixes=tuple([int(mix) for mix in device.mixes]),
+            mixes=tuple(device.all_mixes()),
             executed=device.executed,
             frames_received=device.frames_received,
             data_frames_received=device.data_frames_received,
