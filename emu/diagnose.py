@@ -16,7 +16,7 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.listing import job_plans
+from emu.build.job_plans import job_plans
 from emu.diagnosis.balance import loads_of
 from emu.diagnosis.baseline import times_of
 from emu.diagnosis.causes import diagnose, undecided

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.fabric.model import Topology
-from actors.ncclx.listing import job_plans
 from emu.build.checks import check_made
+from emu.build.job_plans import job_plans
 from emu.errors import ScenarioError
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of

@@ -11,7 +11,7 @@ Not modelled: data that goes from one collective to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -22,109 +22,104 @@ from actors.ncclx.collectives import REDUCING
 from actors.ncclx.graph import Call, Step
 from actors.ncclx.operations import Operation
 from actors.ncclx.orders import Orders
-from actors.ncclx.plan import JobWork, Plan
-from actors.ncclx.schedule import Schedule, operations_of
-from actors.ncclx.script import TRANSFER, UNLABELLED
-from actors.ncclx.verifying import RankContents, aligned, cut_through, too_much
-from emu.errors import Problem, ScenarioError
-from emu.scenario.schema import Scenario
+from actors.ncclx.schedule import Schedule, is_ring, operations_of
+from actors.ncclx.script import TRANSFER, UNLABELLED, GroupCall
+from actors.ncclx.transport.wiring import WiredJob
+from actors.ncclx.verifying import RankContents
 
 _GROUP: Final = 1 << 20
 """A group's memories go by numbers from its own times this on."""
 
 
-class _Part:
-    """One rank in one group."""
+class Part:
+    """One rank in one group, of a job with real payload."""
 
-    def __init__(self, scenario: Scenario, job: JobWork, rank: int, place: int) -> None:
-        assert job.script is not None, job.name
-        self.job = job.job
+    def __init__(self, job: WiredJob, rank: int, place: int) -> None:
+        assert job.payload_seed is not None, job.job
         script = job.script.scripts[rank]
         self.number = script.groups[place]
-        self.calls = script.calls[place]
+        """Of the group."""
+        self.calls: Sequence[GroupCall] = script.calls[place]
         self.ranks = len(job.script.groups[self.number].members)
-        self.at = job.script.groups[self.number].members.index(rank)
-        self.schedule: Schedule = job.schedules[self.number].with_operations(operations_of(self.calls))
-        self._scenario = scenario
+        self._at = job.script.groups[self.number].members.index(rank)
+        self._schedule: Schedule = job.schedules[self.number].with_operations(operations_of(self.calls))
+        self._job = job.job
+        self._seed = job.payload_seed
+        self._zero_copy = job.settings.zero_copy
 
     def contents(self) -> RankContents:
+        """What the rank works on."""
         first = self.number * _GROUP
         labels = [call.label for call in self.calls]
         return RankContents(
-            self._scenario.seed,
-            self.job,
-            first + self.at,
-            [self._whole(one) for one in self.schedule.operations],
+            self._seed,
+            self._job,
+            first + self._at,
+            [self._whole(one) for one in self._schedule.operations],
             range(first, first + self.ranks),
             [(call.dtype, call.redop) for call in self.calls],
             [] if UNLABELLED in labels else labels,
         )
 
     def _whole(self, operation: Operation) -> Call:
-        call = replace(self.schedule.call(operation, 0), channels=1)
+        call = replace(self._schedule.call(operation, 0), channels=1)
         return replace(call, op="broadcast") if call.op == TRANSFER else call
 
     def orders(self, first_channel: int) -> Orders:
         """`first_channel` is the number of the group's first channel at its rank."""
         contents = self.contents()
-        steps = partial(_steps, self.schedule, first_channel, self.at)
-        found = Orders(self.job, contents.rank, steps)
-        if self._scenario.ncclx.zero_copy:
+        steps = partial(_steps, self._schedule, first_channel, self._at)
+        found = Orders(self._job, contents.rank, steps)
+        if self._zero_copy:
             found.memory = RankMemory(contents)
         return found
 
+    def cutting(self) -> Iterator[GroupCall]:
+        """Calls that reduce, and of which some rank's steps begin or end within an element."""
+        for number, call in enumerate(self.calls):
+            if call.op in REDUCING and not _aligned(self._schedule, number, ELEMENT_BYTES[call.dtype]):
+                yield call
+
 
 def _steps(schedule: Schedule, first: int, rank: int, operation: int, walker: int) -> Sequence[Step]:
-    return schedule.steps(operation, (walker - first) % schedule.ncclx.channels, rank)
+    return schedule.steps(operation, (walker - first) % schedule.settings.channels, rank)
 
 
-def _parts(scenario: Scenario, job: JobWork, rank: int) -> Iterator[_Part]:
-    if job.script is not None and job.real:
+def _aligned(schedule: Schedule, number: int, width: int) -> bool:
+    """Whether no step of an operation begins or ends within an element of so many bytes."""
+    operation = schedule.operations[number]
+    if operation.size_bytes % width or schedule.cut.slice_bytes % width:
+        return False
+    if is_ring(operation):
+        ranks = len(schedule.nodes)
+        return operation.op == "all_reduce" or operation.size_bytes % (ranks * width) == 0
+    return all(
+        extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
+        for rank in range(len(schedule.nodes))
+        for channel in range(schedule.settings.channels)
+        for step in schedule.steps(number, channel, rank)
+        for extent in (*step.source, *step.destination)
+    )
+
+
+def parts_of(job: WiredJob, rank: int) -> Iterator[Part]:
+    """A rank in each of its groups; nothing where slices are sizes only."""
+    if job.payload_seed is not None:
         for place in range(len(job.script.scripts[rank].groups)):
-            yield _Part(scenario, job, rank, place)
+            yield Part(job, rank, place)
 
 
-def group_orders(
-    scenario: Scenario, job: JobWork, rank: int, place: int, first_channel: int
-) -> Orders | None:
+def group_orders(job: WiredJob, rank: int, place: int, first_channel: int) -> Orders | None:
     """What tells the GPU what to do with slices of one group; None where they are sizes only."""
-    return _Part(scenario, job, rank, place).orders(first_channel) if job.real else None
+    return None if job.payload_seed is None else Part(job, rank, place).orders(first_channel)
 
 
-def contents_of(scenario: Scenario, plan: Plan, gpu: int) -> list[Contents]:
+def contents_of(jobs: Iterable[WiredJob], gpu: int) -> list[Contents]:
     """What the ranks on a GPU work on."""
     return [
         part.contents()
-        for job in plan.jobs
+        for job in jobs
         for rank, mine in enumerate(job.gpus)
         if mine == gpu
-        for part in _parts(scenario, job, rank)
+        for part in parts_of(job, rank)
     ]
-
-
-def check_payload(scenario: Scenario, plan: Plan) -> None:
-    """Refuse collectives that cut through elements that they reduce, and more than fits memory."""
-    problems: dict[str, Problem] = {}
-    held_bytes = 0
-    for job in plan.jobs:
-        seen: dict[int, None] = {}
-        for rank in range(len(job.gpus)):
-            for part in _parts(scenario, job, rank):
-                held_bytes += max(call.size_bytes for call in part.calls)
-                if part.number not in seen:
-                    problems |= {one.key: one for one in _cut(scenario, part)} | problems
-                    seen[part.number] = None
-    found = [*problems.values(), *too_much(scenario, held_bytes)]
-    if found:
-        raise ScenarioError(found)
-
-
-def _cut(scenario: Scenario, part: _Part) -> Iterator[Problem]:
-    """Calls of one rank whose steps cut through elements."""
-    for number, (one, call) in enumerate(zip(part.schedule.operations, part.calls, strict=True)):
-        width = ELEMENT_BYTES[call.dtype]
-        if one.op in REDUCING and not aligned(part.schedule, number, width):
-            key = "sizes" if call.label == UNLABELLED else f"operations[{call.label}].size"
-            accepted = f"a multiple of {width * part.ranks}B"
-            where = f"jobs[{part.job}].workload.{key}"
-            yield Problem(scenario.name, 0, where, cut_through(one, call.dtype), accepted)

@@ -22,8 +22,8 @@ from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Call, Step, waits
 from actors.ncclx.operations import POINT_TO_POINT, Operation, payload_bytes
 from actors.ncclx.script import TRANSFER, GroupCall
+from actors.ncclx.settings import Settings
 from actors.ncclx.transport.graph_channel import TaskPlan
-from emu.scenario.sections.ncclx import NcclxSection
 
 _NOMINAL_BYTES: Final = 64
 
@@ -62,14 +62,14 @@ def operations_of(calls: Iterable[GroupCall]) -> list[Operation]:
 class Schedule:
     """The calls of one communicator. `nodes` says which server each of its ranks is on."""
 
-    def __init__(self, ncclx: NcclxSection, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
-        self.ncclx = ncclx
+    def __init__(self, settings: Settings, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
+        self.settings = settings
         self._rings: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         """By channel: the ring, and where in it each rank is."""
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
         pairs = (*POINT_TO_POINT, TRANSFER)
-        self.cut = ncclx.cut(point_to_point=all(one.op in pairs for one in operations))
+        self.cut = settings.cut(point_to_point=all(one.op in pairs for one in operations))
         """How its channel buffers are used."""
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
@@ -97,9 +97,15 @@ class Schedule:
     def cursor(self, rank: int, channel: int) -> RingCursor:
         """A rank's way through the ring of a channel."""
         ring, places = self._ring(channel)
-        ncclx = self.ncclx
+        settings = self.settings
         return RingCursor(
-            len(ring), places[rank], ncclx.channels, channel, ncclx.chunk_bytes, ncclx.slice_bytes, ring
+            len(ring),
+            places[rank],
+            settings.channels,
+            channel,
+            settings.chunk_bytes,
+            settings.slice_bytes,
+            ring,
         )
 
     def neighbours(self, rank: int, channel: int) -> tuple[int, int]:
@@ -110,19 +116,19 @@ class Schedule:
 
     def call(self, operation: Operation, channel: int) -> Call:
         """An operation as a channel sees it."""
-        ncclx = self.ncclx
+        settings = self.settings
         return Call(
             op=operation.op,
             ranks=len(self.nodes),
             size_bytes=operation.size_bytes,
-            channels=ncclx.channels,
+            channels=settings.channels,
             channel=channel,
             chunk_bytes=self.cut.chunk_bytes,
-            step_bytes=ncclx.step_bytes,
+            step_bytes=settings.step_bytes,
             root=operation.root,
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
             nodes=self.nodes,
-            turned=ncclx.ring_order == "by_channel",
+            turned=settings.turned_rings,
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:
@@ -144,7 +150,7 @@ class Schedule:
             if not is_ring(kind):
                 per_kind[kind] = sum(
                     step.size_bytes * len(step.sends)
-                    for channel in range(self.ncclx.channels)
+                    for channel in range(self.settings.channels)
                     for rank in range(len(self.nodes))
                     for step in self._steps(kind, channel, rank)
                 )
@@ -186,12 +192,12 @@ class Schedule:
 
     def faults(self) -> Iterator[tuple[Operation, str]]:
         """Operations of which an algorithm of the user's is no correct collective, and why."""
-        ncclx = self.ncclx
+        settings = self.settings
         for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
             own = operation.own
             if own is None:
                 continue
-            calls = [self.call(operation, channel) for channel in range(ncclx.channels)]
+            calls = [self.call(operation, channel) for channel in range(settings.channels)]
             try:
                 graphs = [[own.steps(call, rank) for rank in range(len(self.nodes))] for call in calls]
                 check(calls, graphs, self.cut.slice_bytes, self.cut.slots)
@@ -199,7 +205,7 @@ class Schedule:
                 yield operation, str(error)
 
     def _nominal(self, operation: Operation) -> Operation:
-        size = _NOMINAL_BYTES * len(self.nodes) * self.ncclx.channels
+        size = _NOMINAL_BYTES * len(self.nodes) * self.settings.channels
         if operation.weights:
             size *= max(sum(row) for row in operation.weights)
         return operation._replace(size_bytes=size, iteration=0, warmup=False)

@@ -7,19 +7,20 @@ ends, as the group's calls need.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
-from actors.host.host import Host
+from actors.host.host import Attendance, Host
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.flight_records import Recorder
 from actors.ncclx.operations import Announcement
 from actors.ncclx.orders import GroupOrders, Orders
+from actors.ncclx.payload import group_orders
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
-from actors.ncclx.script import LINE, GroupCall, ScriptPlan
+from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
@@ -37,12 +38,38 @@ from actors.ncclx.transport.clear_to_send_waits import Waits
 from actors.ncclx.transport.flight import switches_between, unloaded_ps
 from actors.ncclx.transport.graph_channel import GraphChannel
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
+from actors.ncclx.transport.queue_pair_plan import QpPlan
 from actors.ncclx.transport.ring_channel import RingChannel
-from actors.ncclx.transport.wiring import Side
-from emu.scenario.schema import Scenario
+from actors.ncclx.transport.wiring import Side, WiredJob
 
-OrdersOf = Callable[[int, int, int], Orders | None]
-"""Of a rank, a place among its groups, and the number of the group's first channel."""
+
+def add_ranks(
+    job: WiredJob,
+    topology: Topology,
+    host: Host,
+    queue_pairs: Mapping[int, Sequence[QpPlan]],
+    sms: Mapping[int, GpuSms],
+) -> None:
+    """Add the ranks of a job that are on a host. `queue_pairs` are those of every NIC by index, `sms` those
+    of each GPU of which channels take some.
+    """
+    here = [rank for rank, node in enumerate(job.nodes) if node == host.number]
+    rails = max((len(side.rails) for rank in here for side in job.sides[rank]), default=0)
+    loads = NicLoads(rails) if rails else None
+    for rank in here:
+        gpu = job.gpus[rank]
+        builder = _Builder(job, topology, host, rank, loads, sms.get(gpu))
+        program = builder.add()
+        if gpu in sms:
+            sms[gpu].programs.append(int(program.number))
+        for port, index in builder.bound():
+            nic = topology.ports(host.number)[port].peer
+            if nic in queue_pairs:  # those of a GPU have no numbers
+                program.qpns[port << 20 | index] = queue_pairs[nic][index].qpn
+        if job.meetings:
+            patience_ps = job.settings.watchdog_ps
+            meeting = Attendance(rank, job.meetings, rank in job.absent, patience_ps)
+            host.meetings[len(host.programs) - 1] = meeting
 
 
 class _Wires(NamedTuple):
@@ -54,36 +81,31 @@ class _Wires(NamedTuple):
     receives: list[ReceiveEnd]
 
 
-class ScriptBuilder:
+class _Builder:
     """Builds the program of one rank on its host. `loads` is shared by the job's ranks there, `sms` by all
     ranks on the GPU.
     """
 
     def __init__(
         self,
-        scenario: Scenario,
+        job: WiredJob,
         topology: Topology,
         host: Host,
-        plan: ScriptPlan,
-        schedules: Sequence[Schedule],
         rank: int,
-        gpu: int,
-        orders_of: OrdersOf,
         loads: NicLoads | None,
         sms: GpuSms | None,
     ) -> None:
         self._sms = sms
         self._loads = loads
-        self._orders_of = orders_of
         self._waits = Waits()
-        self._scenario = scenario
+        self._job = job
+        self._settings = job.settings
         self._topology = topology
         self._host = host
-        self._plan = plan
-        self._schedules = schedules
-        self._script = plan.scripts[rank]
+        self._plan = job.script
+        self._script = job.script.scripts[rank]
         self._rank = rank
-        self._gpu_port = self._port_to(gpu)
+        self._gpu_port = self._port_to(job.gpus[rank])
         self._channels: list[Channel] = []
         self._sends: list[SendEnd] = []
         self._receives: list[ReceiveEnd] = []
@@ -92,16 +114,17 @@ class ScriptBuilder:
         self._ringed: list[list[bool]] = []
         self._bound: list[tuple[int, int, int]] = []
 
-    def add(self, job: int, start_ps: int, sides: Sequence[Side]) -> ScriptProgram:
-        """Add the program with these sides to the host."""
-        script, plan, ncclx = self._script, self._plan, self._scenario.ncclx
+    def add(self) -> ScriptProgram:
+        """Add the program to the host."""
+        job, script, plan = self._job, self._script, self._plan
+        sides = job.sides[self._rank]
         orders = [
             self._group(place, [side for side in sides if side.group == number])
             for place, number in enumerate(script.groups)
         ]
         program = ScriptProgram(
-            job,
-            start_ps,
+            job.job,
+            job.start_ps,
             self._rank,
             self._gpu_port,
             plan.single,
@@ -121,11 +144,11 @@ class ScriptBuilder:
                 [(self._code(number, call), call.size_bytes) for call in calls]
                 for number, calls in zip(script.groups, script.calls, strict=True)
             ],
-            Recorder(ncclx.flight_recorder, list(script.groups)),
-            ncclx.watchdog_ps or 0,
-            self._rank in self._scenario.jobs[job].absent,
+            Recorder(self._settings.flight_recorder, list(script.groups)),
+            self._settings.watchdog_ps,
+            self._rank in job.absent,
             self._share(len(script.streams)),
-            GroupOrders(job, self._rank, orders) if any(orders) else None,
+            GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
         self._host.add(program)
         program.settle()
@@ -146,24 +169,24 @@ class ScriptBuilder:
 
     def _share(self, streams: int) -> Share | None:
         """Of the SMs; None where channels take none. A call holds those of a channel for each channel."""
-        ncclx = self._scenario.ncclx
+        settings = self._settings
         if self._sms is None:
             return None
-        held = [ncclx.channels * ncclx.sms_per_channel for _ in self._script.groups]
+        held = [settings.channels * settings.sms_per_channel for _ in self._script.groups]
         groups = [self._plan.groups[number] for number in self._script.groups]
         priorities = [-1 if group.kind == LINE else group.priority for group in groups]
         return Share(self._sms, held, priorities, streams)
 
     def _group(self, place: int, own: Sequence[Side]) -> Orders | None:
         """Make the channels of a group from its sides; returns what tells the GPU what to do with slices."""
-        ncclx = self._scenario.ncclx
+        settings = self._settings
         number = self._script.groups[place]
         group = self._plan.groups[number]
-        schedule = self._schedules[number].with_operations(operations_of(self._script.calls[place]))
+        schedule = self._job.schedules[number].with_operations(operations_of(self._script.calls[place]))
         at = group.members.index(self._rank)
         first = len(self._channels)
-        orders = self._orders_of(self._rank, place, first)
-        wires = [self._wires(first, schedule, channel, own) for channel in range(ncclx.channels)]
+        orders = group_orders(self._job, self._rank, place, first)
+        wires = [self._wires(first, schedule, channel, own) for channel in range(settings.channels)]
         ringed = [is_ring(one) for one in schedule.operations]
         channels: list[Channel] = []
         if any(ringed):
@@ -193,7 +216,7 @@ class ScriptBuilder:
                     )
                 )
         for one in channels:
-            one.zero_copy = ncclx.zero_copy
+            one.zero_copy = settings.zero_copy
             one.memory = None if orders is None else orders.memory
             one.priority = group.priority
         self._of_group[place] = list(range(first, first + len(channels)))
@@ -220,29 +243,31 @@ class ScriptBuilder:
             unloaded = UNTIMED
         else:
             sender = self._sender(side, slots)
-            unloaded = unloaded_ps(self._scenario, self._topology, side.peer_nic, side.nic, int(CTS_BYTES))
+            unloaded = unloaded_ps(
+                self._settings.delays, self._topology, side.peer_nic, side.nic, int(CTS_BYTES)
+            )
         end = SendEnd(number, side.peer, at, slots, sender, side.control, self._waits, unloaded)
         self._sends.append(end)
         return end
 
     def _sender(self, side: Side, slots: int) -> Sender:
         """The end that writes of a connection between NICs."""
-        ncclx = self._scenario.ncclx
+        settings = self._settings
         rails = side.rails or ((side.nic, side.peer_nic),)
         return Sender(
-            POLICIES[ncclx.qp_policy],
+            POLICIES[settings.qp_policy],
             [self._port_to(nic) for nic, _ in rails],
             list(side.pairs),
             slots,
             self._loads if side.rails else None,
-            ncclx.dqplb.segment_bytes,
-            ncclx.dqplb.most_outstanding,
-            ncclx.outstanding.at_distance(switches_between(self._topology, *rails[0])),
+            settings.segment_bytes,
+            settings.segments_per_qp,
+            settings.outstanding.at_distance(switches_between(self._topology, *rails[0])),
         )
 
     def _receive(self, number: int, side: Side, slots: int, at: int) -> ReceiveEnd:
         self._bind(side, len(self._receives), int(RECEIVE_DATA), int(RECEIVE_CONTROL))
-        policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._scenario.ncclx.qp_policy]
+        policy = int(ROUND_ROBIN) if side.inside else POLICIES[self._settings.qp_policy]
         receiver = Receiver(policy, side.pairs)
         port = self._port_to(side.nic)
         end = ReceiveEnd(number, side.peer, at, port, slots, receiver, side.control)

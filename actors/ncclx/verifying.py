@@ -30,19 +30,13 @@ from functools import lru_cache
 from typing import Final
 
 from actors.gpu.memory import Contents, Filled
-from actors.gpu.reductions import ELEMENT_BYTES, encode
+from actors.gpu.reductions import encode
 from actors.ncclx.checking import MOST_NAMED, beginning, ending
 from actors.ncclx.collectives import REDUCING
 from actors.ncclx.graph import Call
-from actors.ncclx.operations import Operation
-from actors.ncclx.schedule import Schedule, is_ring
-from emu.errors import Problem
-from emu.scenario.schema import Scenario
-from emu.units import format_size
 
 _BLOCK_BYTES: Final = 4096
 _MOST_AT_A_PLACE: Final = 64
-MOST_HELD_BYTES: Final = 1 << 30
 _LARGE: Final = 1_000_003
 
 Name = tuple[int, int, int, int]
@@ -172,35 +166,3 @@ class RankContents(Contents):
         kind = self.kinds[operation]
         values = numbers(name, rank, call.ranks, *kind, origin // width, -(-size // width))
         return encode(kind[0], values)[:size]
-
-
-def too_much(scenario: Scenario, held_bytes: int) -> list[Problem]:
-    """What is wrong with so much payload, if anything is."""
-    if held_bytes <= MOST_HELD_BYTES:
-        return []
-    reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"
-    accepted = f"sizes, or at most {format_size(MOST_HELD_BYTES)}"
-    return [Problem(scenario.name, 0, "payload", reason, accepted)]
-
-
-def cut_through(one: Operation, dtype: str) -> str:
-    """Why an operation cannot be carried out."""
-    width = ELEMENT_BYTES[dtype]
-    return f"{one.algorithm} cuts {one.size_bytes} B between the bytes of an element of {width} B"
-
-
-def aligned(schedule: Schedule, number: int, width: int) -> bool:
-    """Whether no step of an operation begins or ends within an element."""
-    operation = schedule.operations[number]
-    if operation.size_bytes % width or schedule.cut.slice_bytes % width:
-        return False
-    if is_ring(operation):
-        ranks = len(schedule.nodes)
-        return operation.op == "all_reduce" or operation.size_bytes % (ranks * width) == 0
-    return all(
-        extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
-        for rank in range(len(schedule.nodes))
-        for channel in range(schedule.ncclx.channels)
-        for step in schedule.steps(number, channel, rank)
-        for extent in (*step.source, *step.destination)
-    )

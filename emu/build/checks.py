@@ -1,10 +1,12 @@
-"""Checks before a run: plug-ins can be made, and senders can reach their receivers.
+"""Checks before a run: of plug-ins, of paths from senders to receivers, of real payload.
 
 A plug-in is a class of the user's own in the place of a policy. One that cannot be made is refused before the
 run, by key, with Python's own reason. One that fails in the run ends it as a failure of the runtime, and what
 is reported is where in the user's file that was, not where in ours.
 
 Not modelled: what a plug-in does to other devices behind the kernel's back.
+
+Real payload that is reduced must not be cut between the bytes of an element, and all of it must fit memory.
 
 Most fabrics join all their NICs, and then every sender reaches its receivers. Rails that nothing joins do
 not: a job whose ranks would have to send from rail to rail is refused before it runs, rather than time out in
@@ -20,18 +22,24 @@ from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routing import routes
+from actors.gpu.reductions import ELEMENT_BYTES
 from actors.kernel.queue import EventQueue
-from actors.ncclx.plan import Plan
+from actors.ncclx.payload import Part, parts_of
+from actors.ncclx.script import UNLABELLED
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
 from emu.build.nics import arbiter_of, recovery_of
+from emu.build.plan import Plan
 from emu.build.switches import build_switch, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
 from emu.scenario.schema import Scenario
+from emu.units import format_size
 
 SHOWN_FRAMES: Final = 8
 """Of the user's files, the deepest."""
+MOST_HELD_BYTES: Final = 1 << 30
+"""Real payload of all ranks together."""
 
 
 def own_classes(scenario: Scenario) -> dict[str, str]:
@@ -130,3 +138,38 @@ def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> Non
                 )
     if problems:
         raise ScenarioError(problems.values())
+
+
+def check_payload(scenario: Scenario, plan: Plan) -> None:
+    """Refuse collectives that cut through elements that they reduce, and more than fits memory. Raises
+    ScenarioError."""
+    problems: dict[str, Problem] = {}
+    held_bytes = 0
+    for work in plan.jobs:
+        if work.wired is None:
+            continue
+        seen: dict[int, None] = {}
+        for rank in range(len(work.wired.gpus)):
+            for part in parts_of(work.wired, rank):
+                held_bytes += max(call.size_bytes for call in part.calls)
+                if part.number not in seen:
+                    problems |= {one.key: one for one in _cut_through(scenario, work.job, part)} | problems
+                    seen[part.number] = None
+    found = list(problems.values())
+    if held_bytes > MOST_HELD_BYTES:
+        reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"
+        accepted = f"sizes, or at most {format_size(MOST_HELD_BYTES)}"
+        found.append(Problem(scenario.name, 0, "payload", reason, accepted))
+    if found:
+        raise ScenarioError(found)
+
+
+def _cut_through(scenario: Scenario, job: int, part: Part) -> Iterator[Problem]:
+    """Calls of one rank whose steps cut through elements."""
+    for call in part.cutting():
+        width = ELEMENT_BYTES[call.dtype]
+        key = "sizes" if call.label == UNLABELLED else f"operations[{call.label}].size"
+        cut = f"{call.algorithm} cuts {call.size_bytes} B"
+        reason = f"{cut} between the bytes of an element of {width} B"
+        accepted = f"a multiple of {width * part.ranks}B"
+        yield Problem(scenario.name, 0, f"jobs[{job}].workload.{key}", reason, accepted)

@@ -22,13 +22,13 @@ from actors.kernel.device import Device
 from actors.kernel.event import Event
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
-from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
-from actors.ncclx.plan import Plan, make_plan
 from actors.port.link import Outbox
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
+from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
+from emu.build.plan import Plan, make_plan
 from emu.build.routing_policies import engineering_knobs
 from emu.build.switches import (
     OutboxFor,
@@ -141,7 +141,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
         controller.engineer = build_engineer(topology, knobs, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init
     if init.store != "none":
-        ranks = {work.job: work.ranks for work in plan.jobs if work.script is not None}
+        ranks = {work.job: work.ranks for work in plan.jobs if work.wired is not None}
         met = [Meeting(job, many, init.rounds(many)) for job, many in ranks.items()]
         controller.store = Store(init.lanes if init.store == "concurrent" else 1, init.operation_ps, met)
     return controller

@@ -12,13 +12,12 @@ from dataclasses import dataclass, replace
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.payload import check_payload
-from actors.ncclx.plan import make_plan as plan_jobs
 from actors.port.host_link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.checks import check_connections
+from emu.build.checks import check_connections, check_payload
 from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
+from emu.build.plan import make_plan as plan_jobs
 from emu.build.round_trip import settled
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of

@@ -24,6 +24,7 @@ from actors.kernel.event import NEVER_PS
 from actors.ncclx.collectives import BLOCKWISE, BY_SERVER
 from actors.ncclx.operations import benchmark
 from actors.ncclx.script import ScriptPlan
+from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
@@ -46,7 +47,6 @@ from emu.scenario.sections.qos import QosException
 from emu.scenario.sections.switch import OneWayPfc, QueueMarking, StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
-from emu.scenario.tuner import pick
 from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import WILD, names
 from emu.topology.domains import with_domains
@@ -387,7 +387,7 @@ def _job(
 
     def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> str:
         placed = [[gpus[rank] for rank in group] for group in groups]
-        return pick(scenario.ncclx, scenario.host.pcie, topology, placed, op, size_bytes)
+        return _tuned(scenario, topology, placed, op, size_bytes)
 
     script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch)
     if isinstance(script, Refusal):
@@ -395,6 +395,28 @@ def _job(
         raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
     start_ps = NEVER_PS if job.submitted or not job.enabled else job.start_ps
     return ResolvedJob(job.name, gpus, rank_racks, start_ps, job.enabled, job.workload, flows, script)
+
+
+def _tuned(
+    scenario: Scenario, topology: Topology, groups: Sequence[Sequence[int]], op: str, size_bytes: int
+) -> str:
+    """What `algorithm: auto` stands for in a collective among groups of GPUs.
+
+    A NIC's rate is that of its port, or of the slowest PCIe where that is less; NVLink's that of the fabric;
+    unless the tuner is given others.
+    """
+    ncclx, pcie, tuner = scenario.ncclx, scenario.host.pcie, scenario.ncclx.tuner
+    turned = ncclx.ring_order == "by_channel"
+    shapes = [shape_of(topology, gpus, ncclx.channels, turned=turned) for gpus in groups]
+    nics = [nic for gpus in groups for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
+    nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps
+    limited = pcie.enabled and any(pcie.limits(topology.nodes[nic].name) for nic in nics)
+    if tuner.nic_rate_bps is None and limited:
+        nic_bps = min(nic_bps, pcie.rate_bps)
+    end = topology.nvlink_end(groups[0][0])
+    rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
+    known = TunerSettings(tuner.base_ps, tuner.hop_ps, tuner.hop_inside_ps, tuner.among)
+    return pick(known, shapes, op, size_bytes, rates)
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:

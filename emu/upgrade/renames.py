@@ -104,11 +104,14 @@ actors.host.program actors.host.host
 actors.host.tables actors.host.host
 actors.host_link actors.port.host_link
 actors.link actors.port.link
+actors.ncclx.assembly emu.build.hosts
 actors.ncclx.channel actors.ncclx.transport.channel
 actors.ncclx.ends actors.ncclx.transport.clear_to_send
 actors.ncclx.flight actors.ncclx.transport.flight
 actors.ncclx.graph_channel actors.ncclx.transport.graph_channel
+actors.ncclx.listing emu.build.job_plans
 actors.ncclx.pairs actors.ncclx.transport.queue_pair_plan
+actors.ncclx.plan emu.build.plan
 actors.ncclx.posting actors.ncclx.transport.posting
 actors.ncclx.program_payload actors.ncclx.payload
 actors.ncclx.recorder actors.ncclx.flight_records
@@ -351,6 +354,7 @@ emu.scenario.trace emu.scenario.sections.trace
 emu.scenario.trace_files emu.scenario.readers.trace_files
 emu.scenario.training emu.scenario.sections.training
 emu.scenario.tree emu.scenario.yaml.document
+emu.scenario.tuner actors.ncclx.tuner
 emu.scenario.values emu.scenario.yaml.values
 emu.scenario.verdict emu.measure.summary.verdict
 emu.topology.ai_zone emu.topology.generators.ai_zone

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.listing import job_plans
 from emu import api
+from emu.build.job_plans import job_plans
 from emu.measure.summary.readings import Record
 from emu.measure.summary.state_changes import State, lines_of_state
 from emu.runtime.blueprint import blueprint_of

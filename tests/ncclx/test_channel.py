@@ -32,7 +32,7 @@ def check_bounds(toy: Toy) -> None:
     a connection.
     """
     ranks = toy.ranks()
-    sides = toy.plan.jobs[0].sides
+    sides = toy.plan.wired()[0].sides
     for program in ranks:
         check_ends(program)
         for send in program.sends:
@@ -65,9 +65,9 @@ def check_ends(program: ScriptProgram) -> None:
 
 def received_bytes(toy: Toy, op: str, size: int, rank: int, channel: int) -> list[int]:
     """Sizes of the slices that a rank should receive on a channel, by its number."""
-    ncclx = toy.scenario.ncclx
+    settings = toy.plan.wired()[0].settings
     ranks = len(toy.ranks())
-    cursor = RingCursor(ranks, rank, ncclx.channels, channel, ncclx.chunk_bytes, ncclx.slice_bytes)
+    cursor = RingCursor(ranks, rank, settings.channels, channel, settings.chunk_bytes, settings.slice_bytes)
     cursor.begin(OPERATION_CODES[op], size)
     sizes = []
     while not cursor.done:

@@ -194,7 +194,7 @@ def test_graphs_keep_the_bounds_of_the_data_path_and_end(algorithm: str, op: str
 def test_what_a_graph_sends_is_what_was_planned(algorithm: str, op: str) -> None:
     """The progress bar's end, within the rounding of blocks."""
     toy = Toy(scenario([workload(algorithm, op, 5)], hosts=5)).run()
-    (schedule,) = toy.plan.jobs[0].schedules
+    (schedule,) = toy.plan.wired()[0].schedules
     sent = sum(int(nic.progress) for nic in map(toy.nic, toy.topology.nics)) - 64 * sum(
         int(receive.cleared) for program in toy.ranks() for receive in program.receives
     )

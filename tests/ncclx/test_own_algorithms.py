@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from actors.ncclx.graph import Algorithm, Call, Step, StepList
+from actors.ncclx.tuner import Rates, Shape, TunerSettings, choose, modelled
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import Collective
 from emu.scenario.load import load_text
-from emu.scenario.sections.ncclx import TunerSection
-from emu.scenario.tuner import Rates, Shape, choose, modelled
 from tests.ncclx.toy import Toy, scenario
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
+BASE_PS = 8_400_000
 RATES = Rates(400 * 10**9, 3600 * 10**9)
 
 
@@ -138,7 +138,7 @@ def test_a_tuner_made_for_a_near_network_picks_wrongly_at_22_us() -> None:
 
 def test_the_model_is_base_and_hops_and_bytes() -> None:
     """8 ranks, 400G: ring 14 hops and 1.75 S, doubling 3 hops and 3 S; equal where 11 hops are 1.25 S."""
-    tuner = TunerSection.model_validate({"hop": "1us", "among": ("ring", "recursive_doubling")})
+    tuner = TunerSettings(BASE_PS, 1_000_000, 3_400_000, ("ring", "recursive_doubling"))
     equal = 11 * 50_000 * 100 // 125
     shape = Shape(8)
     assert choose(tuner, "all_reduce", shape, equal * 98 // 100, RATES) == "recursive_doubling"
@@ -150,7 +150,7 @@ def test_the_model_is_base_and_hops_and_bytes() -> None:
 def test_in_one_server_it_is_base_and_hops_and_bytes_over_nvlink(nvlink: int) -> None:
     """8 GPUs: ring 14 hops and 1.75 S, doubling 3 hops and 3 S; equal where 11 hops are 1.25 S."""
     among = ("ring", "recursive_doubling")
-    tuner = TunerSection.model_validate({"hop_inside": "1us", "hop": "1s", "among": among})
+    tuner = TunerSettings(BASE_PS, 10**12, 1_000_000, among)
     equal = 11 * nvlink * 1000 // 8 * 100 // 125
     shape, rates = Shape(8, 8, 0), Rates(1, nvlink * 10**9)
     assert choose(tuner, "all_reduce", shape, equal * 98 // 100, rates) == "recursive_doubling"
@@ -163,7 +163,7 @@ def test_over_servers_what_is_slower_of_nics_and_nvlink_decides_for_a_ring_and_t
     ring takes 1.875, doubling 4 and halving 1.875; with NVLink half as fast 3.75, 6 and 2.25.
     """
     among = ("ring", "recursive_doubling", "halving_doubling")
-    tuner = TunerSection.model_validate({"hop": 0, "hop_inside": 0, "among": among})
+    tuner = TunerSettings(BASE_PS, 0, 0, among)
     size, shape = 16 << 20, Shape(16, 4, 4)
     found = [choose(tuner, "all_reduce", shape, size, Rates(400, 400 * part // 4)) for part in (5, 4, 3, 2)]
     assert found == ["halving_doubling", "ring", "halving_doubling", "halving_doubling"]
@@ -223,7 +223,7 @@ def test_the_model_knows_what_stays_inside_servers_and_how_many_nics_a_ring_leav
 
 
 def test_servers_with_unequally_many_ranks_have_no_hierarchical_algorithm() -> None:
-    tuner = TunerSection.model_validate({"among": ("ring", "hierarchical")})
+    tuner = TunerSettings(BASE_PS, 5_000_000, 3_400_000, ("ring", "hierarchical"))
     assert choose(tuner, "all_reduce", Shape(16, 4, 4), 1 << 20, RATES) == "hierarchical"
     assert choose(tuner, "all_reduce", Shape(15), 1 << 20, RATES) == "ring"
 

@@ -15,8 +15,6 @@ from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
-from actors.ncclx.assembly import build_gpu, build_host, build_nvswitch
-from actors.ncclx.plan import Plan, make_plan
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.transport.queue_pair_plan import QpPlan
 from actors.ncclx.transport.wiring import Side
@@ -30,6 +28,8 @@ from actors.wire.message import (
     STATUS_RETRY_EXCEEDED,
     STATUS_SUCCESS,
 )
+from emu.build.hosts import build_gpu, build_host, build_nvswitch
+from emu.build.plan import Plan, make_plan
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.schema import Scenario
 
@@ -153,7 +153,7 @@ class Toy:
 
     def side(self, rank: int, channel: int = 0, *, sends: bool = True) -> Side:
         """A rank's side of its first connection on a channel, of the first job."""
-        sides = self.plan.jobs[0].sides[rank]
+        sides = self.plan.wired()[0].sides[rank]
         return next(one for one in sides if (one.channel, one.sends) == (channel, sends))
 
     def run(self, after_each: Callable[[], None] | None = None, most: int = 10**7) -> "Toy":

@@ -4,11 +4,11 @@ from actors.control.controller import MOST_ROWS, Controller
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
 from actors.ncclx.operations import JobOutline
-from actors.ncclx.plan import FOR_EVER
 from actors.ncclx.transport.clear_to_send_waits import Waits
 from actors.wire.message import PRESENT_OPERATION, REPORT, STATUS_SUCCESS
 from emu import api
 from emu.build.nics import MOST_DELIVERIES
+from emu.build.plan import FOR_EVER
 
 
 def report(job: int, end_ps: int) -> Message:

@@ -20,7 +20,6 @@ from tests.scenario.scenarios import SMALL, scenario
 def test_defaults_are_those_of_the_sources() -> None:
     ncclx, transport, buffer = NcclxSection(), TransportSection(), BufferSection()
     assert (ncclx.buffsize_bytes, ncclx.steps, ncclx.chunk_steps, ncclx.slice_steps) == (4 * 2**20, 8, 4, 2)
-    assert (ncclx.step_bytes, ncclx.slice_bytes, ncclx.chunk_bytes) == (512 * 2**10, 2**20, 2 * 2**20)
     assert (ncclx.qps_per_connection, ncclx.qp_policy) == (1, "round_robin")
     assert (transport.mtu_bytes, transport.timeout, transport.retry_count) == (4096, 14, 7)
     assert (buffer.pool_bytes, buffer.alpha, buffer.reserve_bytes) == (64_000_000, Fraction(1, 8), 4096)

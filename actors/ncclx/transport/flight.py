@@ -14,28 +14,38 @@ Not modelled: the credit exchange of a modular spine, which a clear-to-send wait
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.fabric.paths import first_paths
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
 from actors.wire.message import MESSAGE_BYTES
-from emu.scenario.schema import Scenario
 
 
-def unloaded_ps(scenario: Scenario, topology: Topology, source: int, target: int, size_bytes: int) -> int:
+class Delays(NamedTuple):
+    """What a message meets in the devices that it passes."""
+
+    proxy_ps: int
+    """Of one operation of a host's proxy."""
+    nic_ps: int
+    switch_ps: int
+    cuts_through: bool
+    """Whether a switch sends a packet on once it has its head."""
+
+
+def unloaded_ps(delays: Delays, topology: Topology, source: int, target: int, size_bytes: int) -> int:
     """From a post at the source NIC's host until the target NIC's host has the completion of one packet."""
     wire_bytes = int(wire_size(int(WRITE_ONLY_IMM), size_bytes))
-    total = 2 * scenario.host.proxy_cost_ps
+    total = 2 * delays.proxy_ps
     for nic in (source, target):
         end = topology.ports(nic)[-1]
         total += serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
-    cuts_through = scenario.switch.forwarding == "cut_through"
     for hop in _hops(topology, source, target):
         to_switch = topology.nodes[hop.peer].role is Role.SWITCH
-        on_wire = int(HEAD_WIRE_BYTES) if cuts_through and to_switch else wire_bytes
+        on_wire = int(HEAD_WIRE_BYTES) if delays.cuts_through and to_switch else wire_bytes
         total += serialisation_ps(on_wire, hop.rate_bps) + hop.delay_ps
-        total += scenario.switch.latency_ps if to_switch else scenario.nic.latency_ps
+        total += delays.switch_ps if to_switch else delays.nic_ps
     return total
 
 

@@ -17,15 +17,15 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule, operations_of
 from actors.ncclx.script import Group, GroupCall, ScriptPlan
+from actors.ncclx.settings import Settings
 from actors.ncclx.transport.queue_pair_plan import ConnectionBook, connect_inside, rails_between, share_domain
-from emu.scenario.schema import Scenario
-from emu.scenario.sections.ncclx import NcclxSection
 
 
 class Side(NamedTuple):
@@ -50,28 +50,50 @@ class Side(NamedTuple):
     """NICs here, each with the one that it reaches."""
 
 
+@dataclass(frozen=True, slots=True)
+class WiredJob:
+    """The scripts of a job, with the schedules and the connections that the library has made for them."""
+
+    job: int
+    start_ps: int
+    """NEVER_PS if its operations wait to be submitted, or if it does not run."""
+    settings: Settings
+    script: ScriptPlan = field(compare=False)
+    gpus: tuple[int, ...]
+    """Of each rank."""
+    nodes: tuple[int, ...]
+    """The host of each."""
+    schedules: tuple[Schedule, ...] = field(compare=False)
+    """Of each group of the script."""
+    sides: tuple[tuple[Side, ...], ...]
+    """Of the connections of each rank."""
+    absent: tuple[int, ...] = ()
+    """Ranks that never come."""
+    meetings: int = 0
+    """How often every rank comes to the store before the first operation."""
+    payload_seed: int | None = None
+    """What its data is drawn from; None where slices are sizes only."""
+
+
 def connect_groups(
-    scenario: Scenario,
+    settings: Settings,
     topology: Topology,
     book: ConnectionBook,
     job: int,
-    data_priority: int,
     gpus: Sequence[int],
     groups: Sequence[Group],
     schedules: Sequence[Schedule],
 ) -> list[list[Side]]:
     """The sides of each rank, group by group and channel by channel."""
-    ncclx = scenario.ncclx
-    admitted = ncclx.admission == "receiver_driven"
     sides: list[list[Side]] = [[] for _ in gpus]
     for number, (group, schedule) in enumerate(zip(groups, schedules, strict=True)):
-        data_class = data_priority if group.data_priority is None else group.data_priority
-        control_class = scenario.transport.control_priority if ncclx.control == "own_class" else data_class
+        data_class = settings.data_priority if group.data_priority is None else group.data_priority
+        control_class = data_class if settings.control_priority is None else settings.control_priority
         for channel, source, destination, lane in _joined(group, schedule):
             ranks = source, destination
             both = gpus[source], gpus[destination]
             if share_domain(topology, *both):
-                data, flags = connect_inside(book, *both, admitted)
+                data, flags = connect_inside(book, *both, settings.admitted)
                 for place in (0, 1):
                     peer, other, mine = ranks[1 - place], both[1 - place], both[place]
                     pair, cts = (data[place],), flags[place]
@@ -81,15 +103,15 @@ def connect_groups(
             ends = [topology.nics_of_gpu(gpu) for gpu in both]
             nics = [of_gpu[channel % len(of_gpu)] for of_gpu in ends]
             rails: list[tuple[int, int]] = []
-            if ncclx.qp_policy == "least_loaded":
+            if settings.qp_policy == "least_loaded":
                 rails = rails_between(topology, *both)
             made = [
                 book.connect(here, there, data_class, job)
                 for here, there in rails or [(nics[0], nics[1])]
-                for _ in range(ncclx.qps_per_connection)
+                for _ in range(settings.qps_per_connection)
             ]
             control = (-1, -1)
-            if admitted:
+            if settings.admitted:
                 control = book.connect(nics[0], nics[1], control_class, job)
             pairs = tuple(zip(*made, strict=True))
             for place in (0, 1):
@@ -104,15 +126,15 @@ def connect_groups(
 def _joined(group: Group, schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
     """(channel, from, to, lane) of every connection of a group."""
     members = group.members
-    for channel in range(schedule.ncclx.channels):
+    for channel in range(schedule.settings.channels):
         for source, edges in enumerate(schedule.edges(channel)):
             yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
 
 
-def schedules_of(ncclx: NcclxSection, plan: ScriptPlan, nodes: Sequence[int]) -> tuple[Schedule, ...]:
+def schedules_of(settings: Settings, plan: ScriptPlan, nodes: Sequence[int]) -> tuple[Schedule, ...]:
     """The schedule of each group, of all that its members call; `nodes` are the servers of the ranks."""
     return tuple(
-        Schedule(ncclx, operations_of(calls), tuple(nodes[rank] for rank in group.members))
+        Schedule(settings, operations_of(calls), tuple(nodes[rank] for rank in group.members))
         for group, calls in zip(plan.groups, _called(plan), strict=True)
     )
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from actors.control.controller import Controller
 from actors.kernel.device import Device
-from actors.ncclx.listing import job_plans
 from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_SUCCESS
+from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
 from emu.measure.collected import CollectivePlan
 from emu.measure.series.metrics import algorithm_name, collective_name, size_range

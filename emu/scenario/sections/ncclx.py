@@ -8,7 +8,7 @@ admission and for control messages in a class of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -25,14 +25,6 @@ from emu.scenario.yaml.values import (
 from emu.units import parse_size, parse_time
 
 
-class Cut(NamedTuple):
-    """A channel buffer: slices, slots, and the most that an exchange sends before it receives."""
-
-    slice_bytes: int
-    slots: int
-    chunk_bytes: int
-
-
 class OutstandingSection(Section):
     """How many bytes a connection may have posted and not acknowledged; a slice that would pass the limit
     waits, unless nothing is outstanding."""
@@ -45,12 +37,6 @@ class OutstandingSection(Section):
     """Limit where three are (leaf, spine, leaf). `auto`: that of `connection`."""
     pod_bytes: AutoPositiveSizeBytes = None
     """Limit where more are. `auto`: that of `connection`."""
-
-    def at_distance(self, switches: int) -> int:
-        """The limit of a connection with so many switches in between; 0 for none."""
-        own = self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
-        found = self.connection_bytes if own is None else own
-        return found or 0
 
 
 class DqplbSection(Section):
@@ -183,25 +169,3 @@ class NcclxSection(Section):
         if self.chunk_steps % self.slice_steps:
             reason = f"{self.slice_steps} does not divide the {self.chunk_steps} steps of a chunk"
             yield Refusal(("slice_steps",), reason, "a divisor of `chunk_steps`")
-
-    def cut(self, *, point_to_point: bool) -> Cut:
-        """How the channel buffer of a connection is used."""
-        if not point_to_point or self.p2p_chunk_bytes is None:
-            return Cut(self.slice_bytes, self.steps // self.slice_steps, self.chunk_bytes)
-        size = min(self.p2p_chunk_bytes, self.step_bytes)
-        return Cut(size, self.steps, max(size * self.steps // 2, size))
-
-    @property
-    def step_bytes(self) -> int:
-        """Size of one slot."""
-        return self.buffsize_bytes // self.steps
-
-    @property
-    def slice_bytes(self) -> int:
-        """Largest slice."""
-        return self.step_bytes * self.slice_steps
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Largest chunk."""
-        return self.step_bytes * self.chunk_steps

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from actors.fabric.model import Topology
-from actors.ncclx.listing import job_plans
-from actors.ncclx.plan import Plan, make_plan, planned_payload_bytes
+from emu.build.job_plans import job_plans
+from emu.build.plan import Plan, make_plan, planned_payload_bytes
 from emu.scenario.resolve import build_topology, resolve
 from tests.ncclx.toy import collective, scenario
 
@@ -55,7 +55,7 @@ def test_control_may_ride_with_the_data_or_not_exist(ncclx: dict[str, str], prio
 
 def test_each_direction_between_two_ranks_has_its_own_queue_pairs() -> None:
     _, plan = planned([collective("all_reduce", "1MiB")], hosts=2)
-    first, second = plan.jobs[0].sides
+    first, second = plan.wired()[0].sides
     assert [side.sends for side in first] == [side.sends for side in reversed(second)] == [True, False]
     assert first[0].pairs != first[1].pairs
     assert [len(pairs) for pairs in plan.pairs.values()] == [4, 4]
@@ -119,5 +119,5 @@ def test_planned_payload_is_what_all_ranks_send() -> None:
 
 def test_a_strided_ring_crosses_racks_at_every_step() -> None:
     topology, plan = planned([collective("all_reduce", "1MiB", order="strided")], hosts=4, gpus_per_host=4)
-    racks = [topology.nodes[gpu].rack for gpu in plan.jobs[0].gpus]
+    racks = [topology.nodes[gpu].rack for gpu in plan.wired()[0].gpus]
     assert all(here != there for here, there in zip(racks, racks[1:] + racks[:1], strict=True))

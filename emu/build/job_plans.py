@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.fabric.model import Topology
-from actors.ncclx.plan import JobWork, Plan
-from actors.ncclx.script import LINE
+from actors.ncclx.script import LINE, ScriptPlan
+from emu.build.plan import JobWork, Plan
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
 from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
@@ -38,9 +38,13 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
     )
 
 
+def _script(work: JobWork) -> ScriptPlan | None:
+    return None if work.wired is None else work.wired.script
+
+
 def _groups(work: JobWork) -> tuple[GroupPlan, ...]:
     """The groups of a job, by the numbers under which ranks report them."""
-    plan = work.script
+    plan = _script(work)
     if plan is None:
         return ()
     names = plan.reasons
@@ -52,7 +56,7 @@ def _groups(work: JobWork) -> tuple[GroupPlan, ...]:
 
 def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
     """What the results list of a benchmark."""
-    plan = work.script
+    plan = _script(work)
     if not isinstance(plan, BenchmarkPlan):
         return ()
     ranks = max(len(group.members) for group in plan.groups)
@@ -67,7 +71,7 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
             warmup=one.warmup,
             dtype=plan.dtype,
             redop=plan.redop,
-            checked=work.real,
+            checked=work.wired is not None and work.wired.payload_seed is not None,
         )
         for index, one in enumerate(plan.operations)
     )
@@ -75,7 +79,7 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
 
 def _calls(work: JobWork) -> tuple[CallPlan, ...]:
     """What the results list of a program."""
-    plan = work.script
+    plan = _script(work)
     if not isinstance(plan, ProgramPlan):
         return ()
     callers: dict[int, int] = {}

@@ -7,26 +7,22 @@ and within a job rank by rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.gpu.gpu import Gpu
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
-from actors.host.host import MANAGEMENT_RATE_BPS, Attendance, Host
+from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.host.perftest import Flow, FlowProgram
 from actors.kernel.queue import EventQueue
-from actors.ncclx.payload import contents_of, group_orders
-from actors.ncclx.plan import JobWork, Plan
-from actors.ncclx.program import ScriptProgram
-from actors.ncclx.script import ScriptPlan
-from actors.ncclx.scripted import ScriptBuilder
+from actors.ncclx.payload import contents_of
+from actors.ncclx.scripted import add_ranks
 from actors.ncclx.sm_share import GpuSms
-from actors.ncclx.transport.posting import NicLoads
 from actors.port.host_link import MANAGEMENT_PORT, MessagePort
 from actors.port.link import Outbox
+from emu.build.plan import JobWork, Plan
 from emu.scenario.schema import Scenario
 
 OutboxFor = Callable[[int], Outbox | None]
@@ -47,12 +43,11 @@ def build_gpu(
     """One GPU; its port 0 leads to the host, the other to its NVSwitch if it has one."""
     host = topology.host_end(number)
     link = _message_port(host, queue, outbox_for)
-    prioritised = any(
-        group.priority for job in plan.jobs if job.script is not None for group in job.script.groups
-    )
+    wired = plan.wired()
+    prioritised = any(group.priority for job in wired for group in job.script.groups)
     gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
     if scenario.payload == "real" and not scenario.ncclx.zero_copy:
-        gpu.memory = GpuMemory(contents_of(scenario, plan, number))
+        gpu.memory = GpuMemory(contents_of(wired, number))
     end = topology.nvlink_end(number)
     if end is not None:
         gpu.domain = Domain(
@@ -109,8 +104,8 @@ def build_host(
     host.repost_ps = receives.repost_ps
     stocks = _stocks(scenario, plan, number)
     for job in plan.jobs:
-        if job.script is not None:
-            _add_ranks(scenario, topology, plan, host, job, job.script, stocks)
+        if job.wired is not None:
+            add_ranks(job.wired, topology, host, plan.pairs, stocks)
         if any(flow.host == number for flow in job.flows):
             _add_flows(topology, host, job)
     return host
@@ -120,16 +115,8 @@ def _stocks(scenario: Scenario, plan: Plan, host: int) -> dict[int, GpuSms]:
     """The SMs of each GPU of a host that has ranks, where channels take them."""
     if scenario.ncclx.sms_per_channel == 0:
         return {}
-    places = (place for job in plan.jobs for place in zip(job.gpus, job.nodes, strict=True))
+    places = (place for job in plan.wired() for place in zip(job.gpus, job.nodes, strict=True))
     return {gpu: GpuSms(scenario.gpu.sms) for gpu, node in places if node == host}
-
-
-def _meet(scenario: Scenario, host: Host, job: JobWork, rank: int) -> None:
-    """Have the rank that was added last meet the others at the store, if that takes time."""
-    rounds = scenario.ncclx.init.rounds(job.ranks)
-    if rounds:
-        absent, patience_ps = rank in scenario.jobs[job.job].absent, scenario.ncclx.watchdog_ps or 0
-        host.meetings[len(host.programs) - 1] = Attendance(rank, rounds, absent, patience_ps)
 
 
 def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor, lane: int = 0) -> MessagePort:
@@ -141,50 +128,6 @@ def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor, lan
 def _host_port(topology: Topology, node: int) -> int:
     """The host's port to one of its GPUs or NICs."""
     return topology.host_end(node).peer_port
-
-
-def _add_ranks(
-    scenario: Scenario,
-    topology: Topology,
-    plan: Plan,
-    host: Host,
-    job: JobWork,
-    script: ScriptPlan,
-    stocks: Mapping[int, GpuSms],
-) -> None:
-    """Add the ranks of a job that are on a host."""
-    here = [rank for rank, node in enumerate(job.nodes) if node == host.number]
-    rails = max((len(side.rails) for rank in here for side in job.sides[rank]), default=0)
-    loads = NicLoads(rails) if rails else None
-    for rank in here:
-        gpu = job.gpus[rank]
-        builder = ScriptBuilder(
-            scenario,
-            topology,
-            host,
-            script,
-            job.schedules,
-            rank,
-            gpu,
-            partial(group_orders, scenario, job),
-            loads,
-            stocks.get(gpu),
-        )
-        program = builder.add(job.job, job.start_ps, job.sides[rank])
-        if gpu in stocks:
-            stocks[gpu].programs.append(int(program.number))
-        _number_pairs(topology, plan, host.number, program, builder.bound())
-        _meet(scenario, host, job, rank)
-
-
-def _number_pairs(
-    topology: Topology, plan: Plan, host: int, program: ScriptProgram, bound: Sequence[tuple[int, int]]
-) -> None:
-    """Tell a program the numbers of its queue pairs; those of a GPU have none."""
-    for port, index in bound:
-        nic = topology.ports(host)[port].peer
-        if nic in plan.pairs:
-            program.qpns[port << 20 | index] = plan.pairs[nic][index].qpn
 
 
 def _add_flows(topology: Topology, host: Host, job: JobWork) -> None:

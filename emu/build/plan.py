@@ -18,11 +18,11 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
-from actors.ncclx.schedule import Schedule
 from actors.ncclx.script import UNLABELLED, ScriptPlan
 from actors.ncclx.transport.queue_pair_plan import ConnectionBook, NvlinkPlan, QpPlan
-from actors.ncclx.transport.wiring import Side, connect_groups, own_faults, schedules_of
+from actors.ncclx.transport.wiring import WiredJob, connect_groups, own_faults, schedules_of
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.build.library import data_priority, settings_of
 from emu.errors import Problem, ScenarioError
 from emu.measure.collected import TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
@@ -96,25 +96,17 @@ class JobWork:
     """NEVER_PS if its operations wait to be submitted, or if it does not run."""
     ranks: int
     operations: tuple[Operation, ...] = ()
-    gpus: tuple[int, ...] = ()
-    """The GPU of each rank of a script."""
-    nodes: tuple[int, ...] = ()
-    """The host of each."""
     flows: tuple[FlowWork, ...] = ()
     enabled: bool = True
-    script: ScriptPlan | None = field(default=None, compare=False)
+    wired: WiredJob | None = None
+    """Its ranks' scripts as the library has wired them; None for flows."""
     facts: TrainingFacts | None = None
     """Of what is told of its steps; a benchmark has none."""
-    real: bool = False
-    """Whether its collectives carry bytes."""
-    schedules: tuple[Schedule, ...] = field(default=(), compare=False)
-    """Of each group of the script."""
-    sides: tuple[tuple[Side, ...], ...] = ()
-    """Of the connections of each rank."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
-        return tuple(sorted(dict.fromkeys([*self.nodes, *(flow.host for flow in self.flows)])))
+        nodes = () if self.wired is None else self.wired.nodes
+        return tuple(sorted(dict.fromkeys([*nodes, *(flow.host for flow in self.flows)])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +118,10 @@ class Plan:
     jobs: tuple[JobWork, ...]
     inside: dict[int, tuple[NvlinkPlan, ...]] = field(default_factory=dict)
     """Of GPUs that talk over NVLink, their pairs by index."""
+
+    def wired(self) -> list[WiredJob]:
+        """The jobs that the library has wired."""
+        return [work.wired for work in self.jobs if work.wired is not None]
 
     def outlines(self, repeat: bool = False) -> list[JobOutline]:
         """What the controller needs to know; with `repeat`, jobs begin again when they are done."""
@@ -168,29 +164,38 @@ def _scripted(
     script: ScriptPlan,
 ) -> JobWork:
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
-    schedules = schedules_of(scenario.ncclx, script, nodes)
+    settings = settings_of(scenario, number)
+    schedules = schedules_of(settings, script, nodes)
     for label, operation, fault in own_faults(script, schedules):
         place = "" if label == UNLABELLED else f".operations[{label}]"
         reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"
         accepted = "an algorithm after which everybody has every contribution once"
         key = f"jobs[{number}].workload{place}.algorithm"
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
-    data = _data_priority(scenario, number)
-    sides = connect_groups(scenario, topology, book, number, data, job.gpus, script.groups, schedules)
+    sides = connect_groups(settings, topology, book, number, job.gpus, script.groups, schedules)
+    real = scenario.payload == "real" and isinstance(script, (BenchmarkPlan, ProgramPlan))
+    wired = WiredJob(
+        job=number,
+        start_ps=job.start_ps,
+        settings=settings,
+        script=script,
+        gpus=job.gpus,
+        nodes=nodes,
+        schedules=schedules,
+        sides=tuple(tuple(one) for one in sides),
+        absent=tuple(scenario.jobs[number].absent),
+        meetings=scenario.ncclx.init.rounds(len(job.gpus)),
+        payload_seed=scenario.seed if real else None,
+    )
     return JobWork(
         job=number,
         name=job.name,
         start_ps=job.start_ps,
         ranks=len(job.gpus),
         operations=_operations(job.workload, script),
-        gpus=job.gpus,
-        nodes=nodes,
         enabled=job.enabled,
-        script=script,
+        wired=wired,
         facts=_facts(job.workload, script),
-        real=scenario.payload == "real" and isinstance(script, (BenchmarkPlan, ProgramPlan)),
-        schedules=schedules,
-        sides=tuple(tuple(one) for one in sides),
     )
 
 
@@ -213,12 +218,6 @@ def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
     return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
 
 
-def _data_priority(scenario: Scenario, job: int) -> int:
-    """Of a job's data packets."""
-    own = scenario.jobs[job].data_priority
-    return scenario.transport.data_priority if own is None else own
-
-
 def _flows(
     scenario: Scenario,
     topology: Topology,
@@ -231,7 +230,7 @@ def _flows(
     for index, flow in enumerate(job.flows):
         source = topology.nics_of_gpu(job.gpus[flow.src])[0]
         destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
-        priority = _data_priority(scenario, number) if flow.priority is None else flow.priority
+        priority = data_priority(scenario, number) if flow.priority is None else flow.priority
         pairs = tuple(
             book.connect(source, destination, priority, number, log_deliveries=True)
             for _ in range(workload.qps)
@@ -259,9 +258,11 @@ def planned_payload_bytes(plan: Plan) -> int:
     for work in plan.jobs:
         if not work.enabled:
             continue
-        if isinstance(work.script, BenchmarkPlan):
-            total += sum(schedule.payload_bytes() for schedule in work.schedules)
-        elif work.script is not None:
-            total += len(work.operations) * work.script.payload_bytes()
+        if work.wired is not None:
+            script = work.wired.script
+            if isinstance(script, BenchmarkPlan):
+                total += sum(schedule.payload_bytes() for schedule in work.wired.schedules)
+            else:
+                total += len(work.operations) * script.payload_bytes()
         total += sum(flow.size_bytes for flow in work.flows)
     return total

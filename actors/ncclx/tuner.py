@@ -3,8 +3,7 @@
 NCCL's model: the time of an algorithm is a base latency, a latency for each of its hops, one after another,
 and what it sends through a NIC and over NVLink at the rates of those. A hop between servers and one inside a
 server have latencies of their own. They are configuration (`ncclx.tuner`), as in NCCL they are tables in the
-source; nothing is measured. Rates are those of the fabric's description unless the tuner is given others: a
-NIC's is that of its port or of `host.pcie`, whichever is less, NVLink's that of `host.nvlink`. So a model
+source; nothing is measured, rates are those of the fabric's description. So a model
 tuned for one network picks wrongly on another: rings have 2 (n - 1) hops and move the least, trees have
 2 log2 n and move more, and where they are equally good depends on the hop. Among equals the first of `among`
 is taken.
@@ -59,8 +58,18 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.units import serialisation_ps
 from actors.ncclx.collectives import ALGORITHMS, BLOCKWISE, BY_SERVER
-from emu.scenario.sections.host import PcieSection
-from emu.scenario.sections.ncclx import NcclxSection, TunerSection
+
+
+class TunerSettings(NamedTuple):
+    """Latencies of the model, and the algorithms to choose among."""
+
+    base_ps: int
+    """Of any operation."""
+    hop_ps: int
+    """Of a hop between servers."""
+    hop_inside_ps: int
+    """Of a hop over NVLink."""
+    among: tuple[str, ...]
 
 
 class Shape(NamedTuple):
@@ -115,7 +124,7 @@ class Rates(NamedTuple):
     nvlink_bps: int
 
 
-def shape_of(ncclx: NcclxSection, topology: Topology, gpus: Sequence[int]) -> Shape:
+def shape_of(topology: Topology, gpus: Sequence[int], channels: int, *, turned: bool) -> Shape:
     """The shape of a communicator of these GPUs, in the order of its ranks."""
     domains = [topology.host_of(gpu) if topology.nvlink_end(gpu) is not None else -1 - gpu for gpu in gpus]
     counts = list(Counter(domains).values())
@@ -124,9 +133,9 @@ def shape_of(ncclx: NcclxSection, topology: Topology, gpus: Sequence[int]) -> Sh
         len(gpus),
         counts[0] if min(counts) == max(counts) else 1,
         crossings,
-        ncclx.channels,
+        channels,
         len(topology.nics_of_gpu(gpus[0])),
-        ncclx.ring_order == "by_channel",
+        turned,
     )
 
 
@@ -194,7 +203,7 @@ def moving_ps(size_bytes: int, rate_bps: int) -> int:
 
 
 def model_ps(
-    tuner: TunerSection, algorithm: str, op: str, shape: Shape, size_bytes: int, rates: Rates
+    tuner: TunerSettings, algorithm: str, op: str, shape: Shape, size_bytes: int, rates: Rates
 ) -> int:
     """The time that the model gives an algorithm."""
     work = modelled(algorithm, op, shape, size_bytes)
@@ -204,7 +213,7 @@ def model_ps(
     return tuner.base_ps + work.far * tuner.hop_ps + work.near * tuner.hop_inside_ps + longer_ps
 
 
-def choose(tuner: TunerSection, op: str, shape: Shape, size_bytes: int, rates: Rates) -> str:
+def choose(tuner: TunerSettings, op: str, shape: Shape, size_bytes: int, rates: Rates) -> str:
     """The algorithm that the model likes best; direct where none in `among` has the operation."""
     able = [name for name in tuner.among if op in ALGORITHMS[name]]
     if shape.inside == 1:
@@ -214,30 +223,9 @@ def choose(tuner: TunerSection, op: str, shape: Shape, size_bytes: int, rates: R
     return min(able, key=lambda name: model_ps(tuner, name, op, shape, size_bytes, rates))
 
 
-def rates_of(tuner: TunerSection, pcie: PcieSection, topology: Topology, gpus: Sequence[int]) -> Rates:
-    """What the model takes for the rates of the first of these GPUs, and of the slowest PCIe among them."""
-    first = topology.nics_of_gpu(gpus[0])[0]
-    nic_bps = tuner.nic_rate_bps or topology.ports(first)[0].rate_bps
-    if tuner.nic_rate_bps is None and pcie.enabled:
-        nics = [topology.nodes[nic].name for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
-        if any(pcie.limits(nic) for nic in nics):
-            nic_bps = min(nic_bps, pcie.rate_bps)
-    end = topology.nvlink_end(gpus[0])
-    return Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
-
-
-def pick(
-    ncclx: NcclxSection,
-    pcie: PcieSection,
-    topology: Topology,
-    groups: Sequence[Sequence[int]],
-    op: str,
-    size_bytes: int,
-) -> str:
-    """What `algorithm: auto` stands for in a collective among groups of GPUs: what the largest would take."""
-    shapes = [shape_of(ncclx, topology, gpus) for gpus in groups]
+def pick(tuner: TunerSettings, shapes: Sequence[Shape], op: str, size_bytes: int, rates: Rates) -> str:
+    """The algorithm of a collective of several communicators: what the largest would take."""
     largest = max(shapes, key=lambda shape: shape.ranks)
     if min(shape.inside for shape in shapes) == 1:
         largest = largest._replace(inside=1)
-    rates = rates_of(ncclx.tuner, pcie, topology, [gpu for gpus in groups for gpu in gpus])
-    return choose(ncclx.tuner, op, largest, size_bytes, rates)
+    return choose(tuner, op, largest, size_bytes, rates)

@@ -1,0 +1,88 @@
+"""The settings of the library for one job: channels, their buffers, queue pairs, admission, watchdog."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actors.ncclx.transport.flight import Delays
+
+
+class Cut(NamedTuple):
+    """A channel buffer: slices, slots, and the most that an exchange sends before it receives."""
+
+    slice_bytes: int
+    slots: int
+    chunk_bytes: int
+
+
+class Outstanding(NamedTuple):
+    """Most bytes posted and not acknowledged on a connection, by the switches in between; 0: any."""
+
+    rack_bytes: int = 0
+    """Of one switch."""
+    zone_bytes: int = 0
+    """Of up to three (leaf, spine, leaf)."""
+    pod_bytes: int = 0
+    """Of more."""
+
+    def at_distance(self, switches: int) -> int:
+        """The limit of a connection with so many switches in between."""
+        return self.rack_bytes if switches <= 1 else self.zone_bytes if switches <= 3 else self.pod_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the library goes by in a job. `emu.scenario.sections.ncclx` says more of each, by NCCL's names."""
+
+    channels: int
+    turned_rings: bool
+    """Whether a ring goes through the GPUs of a server in another order on each channel."""
+    sms_per_channel: int
+    """SMs that a channel holds while its collective runs."""
+    step_bytes: int
+    """One slot of a channel buffer."""
+    steps: int
+    """Slots of a channel buffer."""
+    chunk_steps: int
+    slice_steps: int
+    p2p_chunk_bytes: int
+    """Slice of what is made of sends and receives; 0: as of the others."""
+    qps_per_connection: int
+    qp_policy: str
+    """One of `actors.ncclx.transport.posting.POLICIES`."""
+    segment_bytes: int
+    """Largest segment of the policy `dqplb`."""
+    segments_per_qp: int
+    """Most that are outstanding on a queue pair with `dqplb`."""
+    outstanding: Outstanding
+    zero_copy: bool
+    """Whether NICs read and write user buffers."""
+    admitted: bool
+    """Whether a slice waits for the receiver's clear-to-send."""
+    data_priority: int
+    control_priority: int | None
+    """Of clear-to-sends; None: that of the data."""
+    watchdog_ps: int
+    """How long an operation may take; 0: any time."""
+    flight_recorder: int
+    """Operations that each rank remembers."""
+    delays: Delays
+    """Of a message on an idle fabric."""
+
+    @property
+    def slice_bytes(self) -> int:
+        """Largest slice."""
+        return self.step_bytes * self.slice_steps
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Largest chunk."""
+        return self.step_bytes * self.chunk_steps
+
+    def cut(self, *, point_to_point: bool) -> Cut:
+        """How the channel buffer of a connection is used."""
+        if not point_to_point or not self.p2p_chunk_bytes:
+            return Cut(self.slice_bytes, self.steps // self.slice_steps, self.chunk_bytes)
+        size = min(self.p2p_chunk_bytes, self.step_bytes)
+        return Cut(size, self.steps, max(size * self.steps // 2, size))
