@@ -77,7 +77,7 @@ CHANGEABLE: Final = (
 )
 """The keys that may change; a pattern stands for all that match it."""
 FIXED: Final = (
-    "transport.congestion_control.algorithm",
+    "transport.congestion_control.kind",
     "transport.congestion_control.cnp_priority",
 )
 """The keys that may not, although a pattern matches them."""

@@ -15,7 +15,7 @@ When the last job has ended at time t, the run stops at t + management delay: ev
 is executed everywhere, nothing at or after it. One management delay is what it takes to tell everybody, so
 no worker can have gone past it.
 
-With `routing.policy: traffic_engineering` the switches are on the management network too, and the controller
+With `routing.kind: traffic_engineering` the switches are on the management network too, and the controller
 hosts the engineer (`actors.control.traffic_engineering`), which a timer wakes every interval. Where ranks
 meet at a store before their first operation (`ncclx.init`), the controller hosts the store
 (`actors.control.store`).

@@ -6,7 +6,7 @@ each packet: which class, then which of its queue pairs.
 
 To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
 `emu.scenario.sections.nic.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
-`load` if it keeps state. In a scenario it is `nic: {arbiter: {policy: my_module:MyArbiter}}`. An interpreted
+`load` if it keeps state. In a scenario it is `nic: {arbiter: {kind: my_module:MyArbiter}}`. An interpreted
 subclass works in a compiled install.
 
 `WeightedClasses` shares the port by weight (surplus round robin, since a packet is built when its turn comes

@@ -45,11 +45,11 @@ MOST_HELD_BYTES: Final = 1 << 30
 def own_classes(scenario: Scenario) -> dict[str, str]:
     """Classes of the user's own, `module:Class`, by key."""
     named = {
-        "routing.policy": scenario.routing.policy,
-        "transport.congestion_control.algorithm": scenario.transport.congestion_control.algorithm,
-        "transport.recovery.scheme": scenario.transport.recovery.scheme,
-        "nic.arbiter.policy": scenario.nic.arbiter.policy,
-        "switch.scheduling.policy": scenario.switch.scheduling.policy,
+        "routing.kind": scenario.routing.kind,
+        "transport.congestion_control.kind": scenario.transport.congestion_control.kind,
+        "transport.recovery.kind": scenario.transport.recovery.kind,
+        "nic.arbiter.kind": scenario.nic.arbiter.kind,
+        "switch.scheduling.kind": scenario.switch.scheduling.kind,
     }
     return {key: name for key, name in named.items() if SEPARATOR in name}
 
@@ -61,16 +61,16 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
         shared_pool_bytes(scenario, topology, switch)
     rate_bps = max(end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC)
     trials: dict[str, Callable[[], object]] = {
-        "routing.policy": lambda: [
+        "routing.kind": lambda: [
             build_switch(scenario, topology, switch, EventQueue(), _no_outbox)
             for switch in topology.switches[:1]
         ],
-        "transport.congestion_control.algorithm": lambda: control_of(
+        "transport.congestion_control.kind": lambda: control_of(
             scenario.transport.congestion_control, rate_bps, scenario.transport.mtu_bytes
         ),
-        "transport.recovery.scheme": lambda: recovery_of(scenario.transport),
-        "nic.arbiter.policy": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
-        "switch.scheduling.policy": lambda: scheduler_of(scenario),
+        "transport.recovery.kind": lambda: recovery_of(scenario.transport),
+        "nic.arbiter.kind": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
+        "switch.scheduling.kind": lambda: scheduler_of(scenario),
     }
     problems = []
     for key, name in own_classes(scenario).items():

@@ -84,9 +84,9 @@ MAKERS: Final[dict[str, Maker]] = {"dcqcn": _dcqcn, "swift": _swift, "hybrid": _
 
 def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> CongestionControl | None:
     """A control for one queue pair on a port of this rate; None for PFC only."""
-    if section.algorithm == "none":
+    if section.kind == "none":
         return None
-    make: Maker = MAKERS[section.algorithm] if section.algorithm in MAKERS else load_plugin(section.algorithm)
+    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_plugin(section.kind)
     return make(line_bps, mtu_bytes, section)
 
 
@@ -98,7 +98,7 @@ LONGEST_PS = 10**12
 def recovery_ps(section: knobs_of.Dcqcn, line_bps: int, mtu_bytes: int) -> int | None:
     """Time from half of the link to nine tenths of it; None if it is more than a second."""
     control = control_of(section, line_bps, mtu_bytes)
-    assert isinstance(control, Dcqcn), section.algorithm
+    assert isinstance(control, Dcqcn), section.kind
     control.rate_bps = control.target_bps = line_bps // 2
     control.limited = True
     now = 0

@@ -240,9 +240,9 @@ MAKERS: Final[dict[str, Maker]] = {"weighted": _weighted}
 
 def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | None:
     """An arbiter for one port; None for the port's own round."""
-    if section.policy == "round_robin":
+    if section.kind == "round_robin":
         return None
-    make: Maker = MAKERS[section.policy] if section.policy in MAKERS else load_plugin(section.policy)
+    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_plugin(section.kind)
     return make(largest_frame_bytes, section)
 
 
@@ -276,7 +276,7 @@ def recovery_of(transport: TransportSection) -> Recovery:
     """The recovery scheme of a NIC."""
     section = transport.recovery
     make: RecoveryMaker = (
-        RECOVERIES[section.scheme] if section.scheme in RECOVERIES else load_plugin(section.scheme)
+        RECOVERIES[section.kind] if section.kind in RECOVERIES else load_plugin(section.kind)
     )
     return make(transport.mtu_bytes, section)
 
@@ -310,7 +310,7 @@ def give_receives(nic: Nic, transport: TransportSection) -> None:
 
 def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes: int) -> None:
     """Give the queue pairs of a NIC, complete with ports, what paces them."""
-    if section.algorithm == "none":
+    if section.kind == "none":
         return
     nic.controlled = True
     nic.responder.cnp_interval_ps = section.cnp_interval_ps
@@ -319,7 +319,7 @@ def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes:
         nic.responder.telemetry_bytes = section.telemetry_bytes
     for pair in nic.pairs:
         control = control_of(section, line_bps, mtu_bytes)
-        assert control is not None, section.algorithm
+        assert control is not None, section.kind
         pair.control = control
         if control.ecn_capable:
             pair.ecn = ECN_CAPABLE

@@ -110,5 +110,5 @@ def give_policy(
     view.management = management
     for port in switch.ports:
         view.add_port(port)
-    make: Maker = MAKERS[knobs.policy] if knobs.policy in MAKERS else load_plugin(knobs.policy)
+    make: Maker = MAKERS[knobs.kind] if knobs.kind in MAKERS else load_plugin(knobs.kind)
     switch.router = make(view, knobs)

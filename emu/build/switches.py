@@ -135,7 +135,7 @@ def build_switch(
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
     routes = GraphRoutes(topology, scenario.routing, section.static_routes)
-    policy = POLICIES.get(scenario.routing.policy, E_ECMP)
+    policy = POLICIES.get(scenario.routing.kind, E_ECMP)
     if scenario.credited:
         room = len(topology.ports(number)) * PRIORITIES * scenario.link.credits.buffer_bytes
         buffer: Buffer = (lanes := CreditBuffer(room))
@@ -233,7 +233,7 @@ def scheduler_of(scenario: Scenario) -> Scheduler | None:
     section = scenario.switch.scheduling
     largest = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
     if not isinstance(section, WeightedScheduling):
-        made: Scheduler = load_plugin(section.policy)(largest, section)
+        made: Scheduler = load_plugin(section.kind)(largest, section)
         return made
     if not section.weighted:
         return None

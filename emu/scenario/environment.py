@@ -107,9 +107,9 @@ class Environment(Section):
                 reason = f"packets of one flow differ in {' and '.join(odd)} and go different ways"
                 yield Refusal(("routing", "fields"), f"{reason}: {TAKEN_FOR_LOSS}", accepted)
             else:
-                reason = f"{self.routing.policy} reorders packets, and {TAKEN_FOR_LOSS}"
+                reason = f"{self.routing.kind} reorders packets, and {TAKEN_FOR_LOSS}"
                 accepted += ", or routing.allow_reordering: true"
-                yield Refusal(("routing", "policy"), reason, accepted)
+                yield Refusal(("routing", "kind"), reason, accepted)
 
     @property
     def classified(self) -> bool:

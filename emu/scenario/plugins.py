@@ -1,6 +1,6 @@
 """Plug-ins: a user's own class, `module:Class`, as a choice of a scenario.
 
-`policy: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
+`kind: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
 beside where `emu` was started. The class says in `knobs` which section its knobs are; that section is checked
 like every other. Whatever does not load is refused by name, with Python's own reason.
 """

@@ -87,8 +87,8 @@ class Scenario(Environment):
         if "by_reason" in steps[:-1] and steps[-1] not in DROP_REASONS:
             reason = f"there is no reason {steps[-1]!r}{did_you_mean(str(steps[-1]), DROP_REASONS)}"
             return Flaw(reason, listed(DROP_REASONS, 32))
-        if "engineering" in steps and self.routing.policy != "traffic_engineering":
-            return Flaw("there is no engineering", "routing.policy: traffic_engineering")
+        if "engineering" in steps and self.routing.kind != "traffic_engineering":
+            return Flaw("there is no engineering", "routing.kind: traffic_engineering")
         if steps[0] != "jobs" or len(steps) < 3:
             return None
         job = next(job for job in self.jobs if job.name == steps[1])

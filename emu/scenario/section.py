@@ -9,7 +9,7 @@ A section is a frozen pydantic model. Four rules hold for each of them:
 - Checks across fields. A section overrides `check` and yields one `Refusal` for each fault, with the key it
   belongs to; they are reported together with all the others.
 
-Sections that come in several kinds (`topology.kind`, `routing.policy`) are declared as tables, name to model,
+Sections that come in several kinds (`topology.kind`, `routing.kind`) are declared as tables, name to model,
 and `OneOf` turns a table into a field's type. A new kind is a new model and one line in a table.
 """
 

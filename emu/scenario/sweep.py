@@ -32,7 +32,7 @@ def parse_axis(text: str) -> Axis:
     key = key.strip()
     if not equals or not key:
         raise UsageError(
-            f"--set {text}: sets nothing; accepted: key=v1,v2,..., like routing.policy=ecmp,e_ecmp"
+            f"--set {text}: sets nothing; accepted: key=v1,v2,..., like routing.kind=ecmp,e_ecmp"
         )
     values = tuple(value.strip() for value in split_values(rest))
     if len(values) > 1 and not all(values):

@@ -37,7 +37,14 @@ class Value(NamedTuple):
     new: str
 
 
-KEYS: Final[tuple[Key, ...]] = (Key("expect[].where", "job", "job_name"),)
+KEYS: Final[tuple[Key, ...]] = (
+    Key("expect[].where", "job", "job_name"),
+    Key("nic.arbiter", "policy", "kind"),
+    Key("routing", "policy", "kind"),
+    Key("switch.scheduling", "policy", "kind"),
+    Key("transport.congestion_control", "algorithm", "kind"),
+    Key("transport.recovery", "scheme", "kind"),
+)
 
 VALUES: Final[tuple[Value, ...]] = ()
 

@@ -31,7 +31,7 @@ PERMUTATION: dict[str, Any] = {"kind": "flows", "pattern": "permutation", "size"
 
 def test_each_flow_of_a_pinned_permutation_takes_its_packets_links_and_acks() -> None:
     """A NIC sends its packets and an ACK for each that comes in; three links more for the last."""
-    result = run(HOSTS, PERMUTATION, routing={"policy": "path_pinning"})
+    result = run(HOSTS, PERMUTATION, routing={"kind": "path_pinning"})
     packets = SIZE // PAYLOAD
     expected_ps = (FIRST + (packets - 1) * MIDDLE + packets * ACK + 3 * MIDDLE) * BYTE_PS + 4 * 500_000
     flows = result.summary.jobs["job"].flows
@@ -78,7 +78,7 @@ def ways(given: dict[str, Any]) -> list[Way]:
 @pytest.mark.skipif(not emu.is_compiled(), reason="half a million packet-hops take half a minute interpreted")
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_hashed_permutation_takes_what_max_min_sharing_of_its_links_says(seed: int) -> None:
-    given = scenario(HOSTS, PERMUTATION, routing={"policy": "ecmp"}, seed=seed)
+    given = scenario(HOSTS, PERMUTATION, routing={"kind": "ecmp"}, seed=seed)
     wire_bytes = SIZE // PAYLOAD * MIDDLE
     fluid_ps = completions_ps(ways(given), wire_bytes, 400 * 10**9, Fraction(ACK, MIDDLE))
     expected_ps = [time_ps + 3 * MIDDLE * BYTE_PS + 4 * 500_000 for time_ps in fluid_ps]

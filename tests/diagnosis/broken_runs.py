@@ -32,7 +32,7 @@ def scenario(*faults: dict[str, Any], **more: Any) -> dict[str, Any]:
         "name": "broken",
         "seed": 5,
         "topology": FABRIC,
-        "routing": {"policy": "e_ecmp", "convergence": "20us"},
+        "routing": {"kind": "e_ecmp", "convergence": "20us"},
         "control": {"management_delay": "5us"},
         "transport": {"timeout": 4, "retry_count": 3},
         "switch": {"buffer": {"pool": "2MiB"}},

@@ -122,7 +122,7 @@ def base_scenario(number: int) -> dict[str, Any]:
     transport: dict[str, Any] = {"timeout": 4, "retry_count": 3}
     if random.random() < 0.4:
         switch["ecn"] = {"enabled": True, "kmin": "40KB", "kmax": "160KB"}
-        transport["congestion_control"] = {"algorithm": "dcqcn"}
+        transport["congestion_control"] = {"kind": "dcqcn"}
     if name == "ai_zone" and random.random() < 0.4:
         switch["deep_buffer"] = {"where": "spines"}
     workload = WORKLOADS[number // len(names) % len(WORKLOADS)]
@@ -130,7 +130,7 @@ def base_scenario(number: int) -> dict[str, Any]:
         "name": "scored",
         "seed": random.randrange(1 << 30),
         "topology": FABRICS[name],
-        "routing": {"policy": random.choice(["ecmp", "e_ecmp", "e_ecmp"]), "convergence": "20us"},
+        "routing": {"kind": random.choice(["ecmp", "e_ecmp", "e_ecmp"]), "convergence": "20us"},
         "control": {"management_delay": "5us"},
         "transport": transport,
         "switch": switch,

@@ -43,12 +43,12 @@ def scenario(seed: int) -> dict[str, Any]:
         "name": "healthy",
         "seed": seed,
         "topology": random.choice(FABRICS),
-        "routing": {"policy": random.choice(["ecmp", "e_ecmp"])},
+        "routing": {"kind": random.choice(["ecmp", "e_ecmp"])},
         "control": {"management_delay": random.choice(["5us", "100us"])},
         "switch": {
             "buffer": {"pool": random.choice(["16MiB", "64MiB"])},
             "ecn": {"enabled": random.random() < 0.5},
         },
-        "transport": {"congestion_control": {"algorithm": random.choice(["none", "dcqcn"])}},
+        "transport": {"congestion_control": {"kind": random.choice(["none", "dcqcn"])}},
         "jobs": [{"name": f"job-{at}", "workload": one} for at, one in enumerate(jobs)],
     }

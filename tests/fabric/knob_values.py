@@ -2,7 +2,7 @@
 
 `TRIED` has for each key a value other than the one that it has on the fabric of `tests.fabric.knobs`, and
 what else this key needs to matter. `RESTS` has the knobs that change nothing, with the reason. A kind's own
-tag (`policy: spray`) is tried against another kind.
+tag (`kind: spray`) is tried against another kind.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOX: Final[Overrides] = {
     **LONG,
     "switch.buffer.pool": "20MB",
     "nic.dscp": {3: 26, 6: 48},
-    "transport.congestion_control.algorithm": "dcqcn",
+    "transport.congestion_control.kind": "dcqcn",
 }
 """What a SONiC box's configuration needs to matter: room for it, the DSCPs of its maps, somebody who heeds
 its marks."""
@@ -35,7 +35,7 @@ Try = tuple[Any, Overrides]
 """Another value, and what else this key needs."""
 
 _HASHED: Final[Mapping[str, Try]] = {
-    "policy": ("", {}),
+    "kind": ("", {}),
     "hash": ("crc32", {}),
     "fields": (["src", "qpn"], {}),
     "polynomial": ([0x8005], {"routing.hash": "crc16"}),
@@ -60,7 +60,7 @@ _SHARE: Final[Mapping[str, Try]] = {
     "headroom": ("60KB", {}),
 }
 _DCQCN: Final[Mapping[str, Try]] = {
-    "algorithm": ("", {}),
+    "kind": ("", {}),
     "cnp_interval": ("5us", {}),
     "cnp_priority": (0, {"jobs[0].workload.flows[3].size": "256KiB"}),
     "gain_bits": (2, {}),
@@ -79,21 +79,21 @@ _DELAY: Final[Mapping[str, Try]] = {
 }
 
 TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
-    **{f"routing (policy: {name})": _HASHED for name in ("ecmp", "e_ecmp", "path_pinning")},
-    "routing (policy: flowlet)": {**_HASHED, "gap": ("5us", {}), "entries": (1, {})},
-    "routing (policy: spray)": {
+    **{f"routing (kind: {name})": _HASHED for name in ("ecmp", "e_ecmp", "path_pinning")},
+    "routing (kind: flowlet)": {**_HASHED, "gap": ("5us", {}), "entries": (1, {})},
+    "routing (kind: spray)": {
         **_HASHED,
         "order": ("random", {}),
         "allow_reordering": (True, {}),
     },
-    "routing (policy: adaptive)": {
+    "routing (kind: adaptive)": {
         **_HASHED,
         "granularity": ("packet", OUT_OF_ORDER),
         "gap": ("5us", {}),
         "entries": (1, {}),
         "allow_reordering": (True, {}),
     },
-    "routing (policy: traffic_engineering)": {
+    "routing (kind: traffic_engineering)": {
         **_HASHED,
         "interval": ("5us", {}),
         "entries": (0, {}),
@@ -101,7 +101,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "fill": ("1/100", {}),
         "hysteresis": ("1", {}),
     },
-    **{f"routing (policy: {name}).link_weights[]": _WEIGHT for name in POLICIES},
+    **{f"routing (kind: {name}).link_weights[]": _WEIGHT for name in POLICIES},
     "switch": {
         "config_db": (str(SCENARIOS / "switch/sonic_config_db.json"), BOX),
         "latency": ("400ns", {}),
@@ -172,8 +172,8 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "priorities": ([6], {}),
         "switches": (["ctsw-1"], {}),
     },
-    "switch.scheduling (policy: weighted)": {
-        "policy": ("", {}),
+    "switch.scheduling (kind: weighted)": {
+        "kind": ("", {}),
         "strict": ([3], {}),
         "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
     },
@@ -201,9 +201,9 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "ttl": (2, {}),
         "dscp": ({3: 48}, {}),
     },
-    "nic.arbiter (policy: round_robin)": {"policy": ("", {})},
-    "nic.arbiter (policy: weighted)": {
-        "policy": ("", {}),
+    "nic.arbiter (kind: round_robin)": {"kind": ("", {})},
+    "nic.arbiter (kind: weighted)": {
+        "kind": ("", {}),
         "strict": ([6], {}),
         "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
     },
@@ -229,26 +229,26 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "control_priority": (5, {}),
         "ack_priority": (5, {}),
     },
-    "transport.recovery (scheme: go_back_n)": {
-        "scheme": ("", {}),
+    "transport.recovery (kind: go_back_n)": {
+        "kind": ("", {}),
         "placement": ("in_order", {}),
         "reorder": (1, {}),
         "window": ("1KiB", {}),
     },
-    "transport.recovery (scheme: go_back_0)": {"scheme": ("", {})},
-    "transport.recovery (scheme: selective_repeat)": {
-        "scheme": ("", {}),
+    "transport.recovery (kind: go_back_0)": {"kind": ("", {})},
+    "transport.recovery (kind: selective_repeat)": {
+        "kind": ("", {}),
         "reorder": (4, {}),
         "window": ("4KB", {}),
     },
-    "transport.congestion_control (algorithm: none)": {
-        "algorithm": ("", {}),
+    "transport.congestion_control (kind: none)": {
+        "kind": ("", {}),
         "cnp_interval": ("5us", {}),
         "cnp_priority": (5, {}),
     },
-    "transport.congestion_control (algorithm: dcqcn)": _DCQCN,
-    "transport.congestion_control (algorithm: swift)": {
-        "algorithm": ("", {}),
+    "transport.congestion_control (kind: dcqcn)": _DCQCN,
+    "transport.congestion_control (kind: swift)": {
+        "kind": ("", {}),
         "cnp_interval": ("5us", {}),
         "cnp_priority": (5, {}),
         **_DELAY,
@@ -256,9 +256,9 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "additive_thousandths": (5000, {}),
         "window": ("16KB", {}),
     },
-    "transport.congestion_control (algorithm: hybrid)": {**_DCQCN, **_DELAY},
-    "transport.congestion_control (algorithm: hpcc)": {
-        "algorithm": ("", {}),
+    "transport.congestion_control (kind: hybrid)": {**_DCQCN, **_DELAY},
+    "transport.congestion_control (kind: hpcc)": {
+        "kind": ("", {}),
         "cnp_interval": ("5us", {}),
         "cnp_priority": (5, {}),
         "base_rtt": ("8us", {}),
@@ -278,16 +278,16 @@ _WHOLE: Final = "the place in the table is by the whole hash"
 _UNMARKED: Final = "queue pairs that answer to no CNP send packets that are not ECN-capable"
 RESTS: Final[Mapping[str, str]] = {
     **{
-        f"routing (policy: spray).{key}": _UNHASHED
+        f"routing (kind: spray).{key}": _UNHASHED
         for key in ("hash", "fields", "polynomial", "bit_offset", "seed")
     },
-    "routing (policy: spray).allow_reordering": _LIFTS,
-    "routing (policy: adaptive).allow_reordering": _LIFTS,
-    "routing (policy: flowlet).bit_offset": _WHOLE,
-    "routing (policy: adaptive).bit_offset": _WHOLE,
-    "routing (policy: traffic_engineering).hysteresis": "no entry moves in so short a run",
+    "routing (kind: spray).allow_reordering": _LIFTS,
+    "routing (kind: adaptive).allow_reordering": _LIFTS,
+    "routing (kind: flowlet).bit_offset": _WHOLE,
+    "routing (kind: adaptive).bit_offset": _WHOLE,
+    "routing (kind: traffic_engineering).hysteresis": "no entry moves in so short a run",
     **{
-        f"transport.congestion_control (algorithm: {name}).{key}": _UNMARKED
+        f"transport.congestion_control (kind: {name}).{key}": _UNMARKED
         for name in ("none", "swift", "hpcc")
         for key in ("cnp_interval", "cnp_priority")
     },

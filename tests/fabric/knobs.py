@@ -103,24 +103,24 @@ TWO_PORTS: Final = {
     "switch.buffer.pool": "64MB",
 }
 CONTROLLED: Final = {
-    "routing.policy": "traffic_engineering",
+    "routing.kind": "traffic_engineering",
     "routing.interval": "10us",
     "routing.threshold": "1G",
     "control.management_delay": "2us",
 }
 OUT_OF_ORDER: Final = {
-    "transport.recovery.scheme": "go_back_n",
+    "transport.recovery.kind": "go_back_n",
     "transport.recovery.placement": "out_of_order",
 }
 
 
 def _policy(name: str, **more: Any) -> Overrides:
-    return {"routing.policy": name, **{f"routing.{key}": value for key, value in more.items()}}
+    return {"routing.kind": name, **{f"routing.{key}": value for key, value in more.items()}}
 
 
 def _control(name: str, **more: Any) -> Overrides:
     knobs = {f"transport.congestion_control.{key}": value for key, value in more.items()}
-    return {**MARKS, **LONG, "transport.congestion_control.algorithm": name, **knobs}
+    return {**MARKS, **LONG, "transport.congestion_control.kind": name, **knobs}
 
 
 _RATES: Final = {
@@ -144,9 +144,9 @@ POLICIES: Final[dict[str, Overrides]] = {
 _RULE: Final = {"switch.qos.exceptions": [{"switches": ["rtsw-1", "ctsw-0"]}]}
 
 GIVEN: Final[Mapping[str, Overrides]] = {
-    **{f"routing (policy: {name})": given for name, given in POLICIES.items()},
+    **{f"routing (kind: {name})": given for name, given in POLICIES.items()},
     **{
-        f"routing (policy: {name}).link_weights[]": {
+        f"routing (kind: {name}).link_weights[]": {
             **given,
             "routing.link_weights": [{"link": "rtsw-0:ctsw-0", "weight": 2}],
         }
@@ -165,13 +165,13 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         "switch.pfc.one_way": [{"device": "rtsw-1", "peer": "ctsw-0", "sends": False}],
         "switch.buffer.alpha": "1/64",
     },
-    "switch.ecn": {**MARKS, "transport.congestion_control.algorithm": "dcqcn"},
+    "switch.ecn": {**MARKS, "transport.congestion_control.kind": "dcqcn"},
     "switch.ecn.profiles[]": {
         **MARKS,
         "switch.ecn.profiles": [{"priorities": [3], "kmin": "8KB", "kmax": "30KB"}],
-        "transport.congestion_control.algorithm": "dcqcn",
+        "transport.congestion_control.kind": "dcqcn",
     },
-    "switch.scheduling (policy: weighted)": {"switch.scheduling.strict": [7]},
+    "switch.scheduling (kind: weighted)": {"switch.scheduling.strict": [7]},
     "switch.qos": {},
     "switch.qos.exceptions[]": _RULE,
     "switch.static_routes[]": {
@@ -184,22 +184,22 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     },
     "link.credits": {"link.flow_control": "credits", "link.credits.buffer": "8KB"},
     "nic": {},
-    "nic.arbiter (policy: round_robin)": {},
-    "nic.arbiter (policy: weighted)": {"nic.arbiter.policy": "weighted", "nic.arbiter.strict": []},
+    "nic.arbiter (kind: round_robin)": {},
+    "nic.arbiter (kind: weighted)": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
     "nic.receive": {"nic.receive.enabled": True, "nic.receive.rate": "50G", "nic.receive.buffer": "200KB"},
     "transport": {},
-    "transport.recovery (scheme: go_back_n)": {**LOSSES, **OUT_OF_ORDER, "transport.recovery.reorder": 8},
-    "transport.recovery (scheme: go_back_0)": {**LOSSES, "transport.recovery.scheme": "go_back_0"},
-    "transport.recovery (scheme: selective_repeat)": {
+    "transport.recovery (kind: go_back_n)": {**LOSSES, **OUT_OF_ORDER, "transport.recovery.reorder": 8},
+    "transport.recovery (kind: go_back_0)": {**LOSSES, "transport.recovery.kind": "go_back_0"},
+    "transport.recovery (kind: selective_repeat)": {
         **LOSSES,
-        "transport.recovery.scheme": "selective_repeat",
+        "transport.recovery.kind": "selective_repeat",
         "transport.recovery.window": "16KB",
     },
-    "transport.congestion_control (algorithm: none)": _control("none"),
-    "transport.congestion_control (algorithm: dcqcn)": _control("dcqcn", **_RATES),
-    "transport.congestion_control (algorithm: swift)": _control("swift", target="6us", window="64KB"),
-    "transport.congestion_control (algorithm: hybrid)": _control("hybrid", target="8us", **_RATES),
-    "transport.congestion_control (algorithm: hpcc)": _control("hpcc", base_rtt="4us"),
+    "transport.congestion_control (kind: none)": _control("none"),
+    "transport.congestion_control (kind: dcqcn)": _control("dcqcn", **_RATES),
+    "transport.congestion_control (kind: swift)": _control("swift", target="6us", window="64KB"),
+    "transport.congestion_control (kind: hybrid)": _control("hybrid", target="8us", **_RATES),
+    "transport.congestion_control (kind: hpcc)": _control("hpcc", base_rtt="4us"),
     "transport.adaptive_retransmission": {
         **LOSSES,
         "transport.timeout": 5,

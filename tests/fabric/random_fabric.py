@@ -90,20 +90,20 @@ def random_thresholds(random: Random, reserve: object, pool_bytes: int) -> dict[
 def random_ways(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """A routing policy, and a scheme of recovery that ends whatever is lost; packets may overtake."""
     schemes: tuple[dict[str, Any], ...] = (
-        {"scheme": "go_back_n"},
-        {"scheme": "go_back_n", "placement": "out_of_order", "reorder": random.choice((1, 16, 128))},
-        {"scheme": "selective_repeat", "reorder": random.choice((0, 8, 64))},
+        {"kind": "go_back_n"},
+        {"kind": "go_back_n", "placement": "out_of_order", "reorder": random.choice((1, 16, 128))},
+        {"kind": "selective_repeat", "reorder": random.choice((0, 8, 64))},
     )
     recovery = random.choice(schemes)
     overtake = {"allow_reordering": True}
     flowlets = {"gap": random.choice(("100ns", "5us")), "entries": random.choice((1, 16, 4096))}
     policies: tuple[dict[str, Any], ...] = (
-        {"policy": "e_ecmp"},
-        {"policy": "ecmp", "hash": random.choice(("crc16", "crc32", "xor_fold", "toeplitz"))},
-        {"policy": "path_pinning"},
-        {"policy": "flowlet", **flowlets},
-        {"policy": "spray", "order": random.choice(("round_robin", "random")), **overtake},
-        {"policy": "adaptive", "granularity": random.choice(("packet", "flowlet")), **flowlets, **overtake},
+        {"kind": "e_ecmp"},
+        {"kind": "ecmp", "hash": random.choice(("crc16", "crc32", "xor_fold", "toeplitz"))},
+        {"kind": "path_pinning"},
+        {"kind": "flowlet", **flowlets},
+        {"kind": "spray", "order": random.choice(("round_robin", "random")), **overtake},
+        {"kind": "adaptive", "granularity": random.choice(("packet", "flowlet")), **flowlets, **overtake},
     )
     return random.choice(policies), recovery
 
@@ -111,11 +111,11 @@ def random_ways(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
 def random_control(random: Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """A congestion control with clocks so quick that they tick in a short run, and what switches mark."""
     controls: tuple[dict[str, Any], ...] = (
-        {"algorithm": "none"},
-        {"algorithm": "dcqcn", "byte_counter": "20KB", "increase_timer": "5us", "alpha_timer": "3us"},
-        {"algorithm": "swift", "target": "4us", "window": "64KB"},
-        {"algorithm": "hybrid", "byte_counter": "30KB", "increase_timer": "7us", "target": "3us"},
-        {"algorithm": "hpcc", "base_rtt": random.choice(("2us", "13us"))},
+        {"kind": "none"},
+        {"kind": "dcqcn", "byte_counter": "20KB", "increase_timer": "5us", "alpha_timer": "3us"},
+        {"kind": "swift", "target": "4us", "window": "64KB"},
+        {"kind": "hybrid", "byte_counter": "30KB", "increase_timer": "7us", "target": "3us"},
+        {"kind": "hpcc", "base_rtt": random.choice(("2us", "13us"))},
     )
     control = {**random.choice(controls), "cnp_interval": random.choice(("1us", "50us"))}
     kmin = random.choice((1_000, 5_000, 20_000))

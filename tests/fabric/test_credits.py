@@ -89,8 +89,8 @@ def test_few_credits_are_one_buffer_a_round_trip() -> None:
 
 @pytest.mark.parametrize("policy", ["e_ecmp", "adaptive"])
 def test_nobody_may_send_what_the_receiver_has_no_room_for(policy: str) -> None:
-    recovery = {"scheme": "selective_repeat", "reorder": 64}
-    routing: dict[str, Any] = {"policy": policy}
+    recovery = {"kind": "selective_repeat", "reorder": 64}
+    routing: dict[str, Any] = {"kind": policy}
     incast = [(source, 4) for source in (0, 1, 2, 3, 5, 6, 7)] + [(0, 7), (6, 1)]
     fabric = credited(incast, WEST_EAST, routing=routing, transport={"recovery": recovery})
     for connection in range(len(incast)):

@@ -39,7 +39,7 @@ def knobs() -> list[tuple[str, str]]:
 
 
 def path_of(heading: str, key: str) -> str:
-    """Where a knob is set: routing.link_weights[0].link for one under `routing (policy: ecmp)`."""
+    """Where a knob is set: routing.link_weights[0].link for one under `routing (kind: ecmp)`."""
     plain, brackets, rest = heading.partition(" (")
     if brackets:
         plain += rest.partition(")")[2]
@@ -70,9 +70,9 @@ def changed(heading: str, key: str) -> bool:
     if f"{key}: " in heading and heading.endswith(")"):
         own = heading.rpartition(": ")[2].removesuffix(")")
         others: dict[str, Mapping[str, Any]] = {
-            "none": {"transport.congestion_control.algorithm": "dcqcn"},
-            "e_ecmp": {"routing.policy": "ecmp"},
-            "round_robin": {"nic.arbiter.policy": "weighted", "nic.arbiter.strict": []},
+            "none": {"transport.congestion_control.kind": "dcqcn"},
+            "e_ecmp": {"routing.kind": "ecmp"},
+            "round_robin": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
         }
         plain = {k: v for k, v in before.items() if not k.startswith(path.rpartition(".")[0] + ".")}
         return events_of(before) != events_of({**plain, **others.get(own, {})})

@@ -92,7 +92,7 @@ def script(seed: int) -> dict[str, Any]:
         "name": "script",
         "seed": seed,
         "topology": FABRICS[name],
-        "routing": {"policy": "e_ecmp", "convergence": f"{random.choice((0, 5, 50))}us"},
+        "routing": {"kind": "e_ecmp", "convergence": f"{random.choice((0, 5, 50))}us"},
         "switch": {"ecn": {"enabled": True}},
         "transport": {"timeout": random.choice((2, 4)), "retry_count": random.choice((1, 7))},
         "run": {"max_time": "1ms", "stall_after": "400us"},

@@ -24,7 +24,7 @@ INCAST: dict[str, Any] = {
 SMALL: dict[str, Any] = {"switch": {"buffer": {"pool": "2MiB"}}}
 SCARCELY_MARKING: dict[str, Any] = {
     "switch": {"ecn": {"enabled": True, "kmin": "8MB", "kmax": "16MB"}},
-    "transport": {"timeout": 3, "congestion_control": {"algorithm": "dcqcn"}},
+    "transport": {"timeout": 3, "congestion_control": {"kind": "dcqcn"}},
 }
 Look = Callable[[Broken], int]
 SIGNS: dict[str, tuple[dict[str, Any], dict[str, Any], Look]] = {

@@ -38,7 +38,7 @@ def mapping_of(faults: Iterable[dict[str, Any]], workload: dict[str, Any] = FLOW
             "spines": 2,
             "link": "100G",
         },
-        "routing": {"policy": "e_ecmp", "convergence": "5us"},
+        "routing": {"kind": "e_ecmp", "convergence": "5us"},
         "transport": {"timeout": 3},
         "jobs": [{"name": "job", "workload": workload}],
         "faults": [

@@ -30,7 +30,7 @@ def test_run_in_which_everything_fired_has_no_line() -> None:
 
 def test_pause_that_was_never_sent_is_named() -> None:
     quiet = summary([record(fabric(), "controller", results=DONE)], [all_reduce_plan()])
-    assert [one.feature for one in quiet.never_fired] == ["switch.pfc", "routing.policy"]
+    assert [one.feature for one in quiet.never_fired] == ["switch.pfc", "routing.kind"]
 
 
 def test_pfc_that_is_off_is_not_named() -> None:
@@ -164,8 +164,8 @@ LIST = {"kind": "flows", "pattern": "list", "flows": [{"src": 0, "dst": 1, "size
 
 
 def test_transport_that_had_nothing_to_do_is_named() -> None:
-    assert unfired(transport={"recovery": {"scheme": "selective_repeat"}}) == ["transport.recovery"]
-    assert unfired(transport={"recovery": {"scheme": "go_back_n"}}) == []
+    assert unfired(transport={"recovery": {"kind": "selective_repeat"}}) == ["transport.recovery"]
+    assert unfired(transport={"recovery": {"kind": "go_back_n"}}) == []
     adaptive = {"adaptive_retransmission": {"enabled": True}}
     assert unfired(transport=adaptive) == ["transport.adaptive_retransmission"]
     assert unfired(transport={"receive_queue": {"depth": 4}, "rnr_retry": 3}) == ["transport.receive_queue"]
@@ -189,7 +189,7 @@ def test_transport_that_had_something_to_do_is_not_named() -> None:
         record(topology, "nic-0-0", counted),
     ]
     transport = {
-        "recovery": {"scheme": "selective_repeat"},
+        "recovery": {"kind": "selective_repeat"},
         "adaptive_retransmission": {"enabled": True},
         "receive_queue": {"depth": 4},
         "max_rd_atomic": 3,
@@ -201,7 +201,7 @@ def test_transport_that_had_something_to_do_is_not_named() -> None:
 
 def test_congestion_control_that_had_no_reason_to_act_is_named() -> None:
     for algorithm in ("dcqcn", "swift"):
-        one = {"congestion_control": {"algorithm": algorithm}}
+        one = {"congestion_control": {"kind": algorithm}}
         assert unfired(transport=one) == ["transport.congestion_control"]
 
 
@@ -222,10 +222,10 @@ def test_halves_of_pfc_are_named_if_nothing_was_paused_or_dropped() -> None:
         [record(fabric(), "controller", results=DONE)], [all_reduce_plan()], switch={"pfc": halves}
     )
     named = [one.feature for one in quiet.never_fired]
-    assert named == ["switch.pfc", "switch.pfc.off", "switch.pfc.one_way", "routing.policy"]
+    assert named == ["switch.pfc", "switch.pfc.off", "switch.pfc.one_way", "routing.kind"]
 
 
 def test_a_control_that_had_no_queue_to_answer_to_is_named() -> None:
     for name in ("swift", "hybrid", "hpcc"):
-        control = {"congestion_control": {"algorithm": name}}
+        control = {"congestion_control": {"kind": name}}
         assert unfired(transport=control) == ["transport.congestion_control"], name

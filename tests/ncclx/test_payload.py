@@ -132,20 +132,20 @@ WAYS: dict[str, dict[str, Any]] = {
         "ncclx": {"zero_copy": True, "qp_policy": "split", "qps_per_connection": 3, "channels": 2}
     },
     "blind": {"ncclx": {"admission": "none", "channels": 2}},
-    "go_back_0": {"transport": {"mtu": 1024, "timeout": 3, "recovery": {"scheme": "go_back_0"}}},
+    "go_back_0": {"transport": {"mtu": 1024, "timeout": 3, "recovery": {"kind": "go_back_0"}}},
     "sprayed, go-back-N": {
-        "routing": {"policy": "spray"},
+        "routing": {"kind": "spray"},
         "transport": {
             "mtu": 256,
             "timeout": 3,
-            "recovery": {"scheme": "go_back_n", "placement": "out_of_order"},
+            "recovery": {"kind": "go_back_n", "placement": "out_of_order"},
         },
     },
     "sprayed, selective repeat": {
-        "routing": {"policy": "spray"},
-        "transport": {"mtu": 256, "timeout": 3, "recovery": {"scheme": "selective_repeat", "reorder": 8}},
+        "routing": {"kind": "spray"},
+        "transport": {"mtu": 256, "timeout": 3, "recovery": {"kind": "selective_repeat", "reorder": 8}},
     },
-    "telemetry beside the bytes": {"transport": {"congestion_control": {"algorithm": "hpcc"}, "timeout": 3}},
+    "telemetry beside the bytes": {"transport": {"congestion_control": {"kind": "hpcc"}, "timeout": 3}},
     "a slow way to memory": {"nic": {"receive": {"enabled": True, "rate": "50G"}, "corrupt_every": 23}},
     "credits": {"link": {"flow_control": "credits"}},
 }

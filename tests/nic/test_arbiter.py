@@ -42,7 +42,7 @@ WEIGHTS = [1, 1, 1, 3, 1, 1, 1, 1]
 
 
 def test_classes_share_the_port_by_their_weights() -> None:
-    fabric = arbitrated([(0, 1), (0, 2)], [3, 4], policy="weighted", weights=WEIGHTS)
+    fabric = arbitrated([(0, 1), (0, 2)], [3, 4], kind="weighted", weights=WEIGHTS)
     seen = leaving(fabric)
     for connection in (0, 1):
         fabric.post(0, connection, 2**20)
@@ -54,7 +54,7 @@ def test_classes_share_the_port_by_their_weights() -> None:
 
 
 def test_a_class_alone_has_the_whole_port() -> None:
-    fabric = arbitrated([(0, 1)], [4], policy="weighted", weights=WEIGHTS)
+    fabric = arbitrated([(0, 1)], [4], kind="weighted", weights=WEIGHTS)
     seen = leaving(fabric)
     fabric.post(0, 0, 2**20)
     fabric.run(10 * US)
@@ -62,7 +62,7 @@ def test_a_class_alone_has_the_whole_port() -> None:
 
 
 def test_a_strict_class_goes_first() -> None:
-    fabric = arbitrated([(0, 1), (0, 2)], [3, 4], policy="weighted", strict=[4], weights=WEIGHTS)
+    fabric = arbitrated([(0, 1), (0, 2)], [3, 4], kind="weighted", strict=[4], weights=WEIGHTS)
     seen = leaving(fabric)
     for connection in (0, 1):
         fabric.post(0, connection, 100 * 1024)
@@ -80,7 +80,7 @@ def test_queue_pairs_of_a_class_take_turns_as_without_an_arbiter() -> None:
         fabric.run()
         return [(frame.qpn, frame.psn) for frame in seen]
 
-    assert order(policy="weighted") == order(policy="round_robin")
+    assert order(kind="weighted") == order(kind="round_robin")
 
 
 class LastFirst(Arbiter):
@@ -93,7 +93,7 @@ class LastFirst(Arbiter):
 
 
 def test_an_arbiter_of_ones_own_is_loaded_by_name() -> None:
-    fabric = arbitrated([(0, 1), (0, 2), (0, 1)], policy=f"{__name__}:LastFirst")
+    fabric = arbitrated([(0, 1), (0, 2), (0, 1)], kind=f"{__name__}:LastFirst")
     seen = leaving(fabric)
     for connection in range(3):
         fabric.post(0, connection, 16 * 1024)
@@ -107,7 +107,7 @@ def test_an_arbiter_of_ones_own_is_loaded_by_name() -> None:
 @pytest.mark.parametrize("policy", ["weighted", f"{__name__}:LastFirst"])
 def test_a_run_goes_on_from_its_state(policy: str) -> None:
     def make() -> Fabric:
-        return arbitrated([(0, 1), (0, 2), (0, 1)], [3, 4, 3], policy=policy)
+        return arbitrated([(0, 1), (0, 2), (0, 1)], [3, 4, 3], kind=policy)
 
     whole, first, second = make(), make(), make()
     for fabric in (whole, first):
@@ -123,11 +123,11 @@ def test_a_run_goes_on_from_its_state(policy: str) -> None:
 @pytest.mark.parametrize(
     ("arbiter", "told"),
     [
-        ({"policy": "fifo"}, "fifo"),
-        ({"policy": "no_such_module:Mine"}, "does not load"),
-        ({"policy": f"{__name__}:Frame"}, "has no method `choose_class`"),
-        ({"policy": "weighted", "weights": [1, 2]}, "weights"),
-        ({"policy": "weighted", "strict": [6, 6]}, "listed twice"),
+        ({"kind": "fifo"}, "fifo"),
+        ({"kind": "no_such_module:Mine"}, "does not load"),
+        ({"kind": f"{__name__}:Frame"}, "has no method `choose_class`"),
+        ({"kind": "weighted", "weights": [1, 2]}, "weights"),
+        ({"kind": "weighted", "strict": [6, 6]}, "listed twice"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(arbiter: dict[str, Any], told: str) -> None:

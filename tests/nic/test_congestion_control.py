@@ -128,7 +128,7 @@ def test_swift_opens_by_a_packet_and_closes_in_proportion() -> None:
 
 def controlled(algorithm: str, connections: Any = ((0, 1),), **knobs: Any) -> Fabric:
     """NICs around a switch."""
-    section = {"mtu": 1024, "congestion_control": {"algorithm": algorithm, **knobs}}
+    section = {"mtu": 1024, "congestion_control": {"kind": algorithm, **knobs}}
     return Fabric(scenario(star(3), transport=section), list(connections))
 
 
@@ -256,10 +256,10 @@ def test_a_control_of_ones_own_is_loaded_by_name() -> None:
 @pytest.mark.parametrize(
     ("control", "told"),
     [
-        ({"algorithm": "dctcp"}, "dctcp"),
-        ({"algorithm": "no_such_module:Mine"}, "does not load"),
-        ({"algorithm": "swift", "window": "512B"}, "holds no packet"),
-        ({"algorithm": "dcqcn", "least": 5}, "bare number"),
+        ({"kind": "dctcp"}, "dctcp"),
+        ({"kind": "no_such_module:Mine"}, "does not load"),
+        ({"kind": "swift", "window": "512B"}, "holds no packet"),
+        ({"kind": "dcqcn", "least": 5}, "bare number"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name(control: dict[str, Any], told: str) -> None:

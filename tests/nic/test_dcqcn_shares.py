@@ -23,7 +23,7 @@ compiled_only = pytest.mark.skipif(not is_compiled(), reason="takes minutes inte
 def two_flows(rate: str, marking: dict[str, str], additive: str, hyper: str, mtu: int) -> Fabric:
     """The fabric, before anything is posted."""
     ecn = {"enabled": True, "reference": rate, **marking}
-    control = {"algorithm": "dcqcn", "additive": additive, "hyper": hyper}
+    control = {"kind": "dcqcn", "additive": additive, "hyper": hyper}
     transport = {"mtu": mtu, "congestion_control": control}
     star_of_three = star(3, {0: rate, 1: rate, 2: rate})
     return Fabric(scenario(star_of_three, switch={"ecn": ecn}, transport=transport), [(0, 2), (1, 2)])
@@ -122,7 +122,7 @@ def test_at_40g_two_flows_share_and_the_queue_stays_short_already_after_millisec
 def test_r_ai_that_is_small_for_the_link_is_told_with_what_it_costs(
     rate: str, additive: str, told: int
 ) -> None:
-    control = {"algorithm": "dcqcn", "additive": additive, "hyper": "400M"}
+    control = {"kind": "dcqcn", "additive": additive, "hyper": "400M"}
     one = scenario(star(2, {0: rate, 1: rate}), transport={"congestion_control": control})
     lines = control_warnings(one, build_topology(one))
     assert len(lines) == told

@@ -22,7 +22,7 @@ PACKET = 4_220
 
 def controlled(connections: Any, topology: Any = None, **knobs: Any) -> Fabric:
     """NICs with HPCC around a switch, or on another fabric."""
-    control = {"algorithm": "hpcc", "base_rtt": "4us", **knobs}
+    control = {"kind": "hpcc", "base_rtt": "4us", **knobs}
     transport = {"mtu": 4096, "timeout": 0, "congestion_control": control}
     return Fabric(scenario(topology or star(3), transport=transport), list(connections))
 
@@ -174,5 +174,5 @@ def test_a_run_goes_on_from_its_state() -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, Any], told: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        scenario(star(2), transport={"congestion_control": {"algorithm": "hpcc", **knobs}})
+        scenario(star(2), transport={"congestion_control": {"kind": "hpcc", **knobs}})
     assert told in str(caught.value)

@@ -106,7 +106,7 @@ def test_one_slow_receiver_holds_up_a_flow_that_only_shares_the_senders_link() -
 
 def test_a_congestion_notification_does_not_wait_for_memory() -> None:
     section = {"enabled": True, "rate": "1G", "nics": ["nic-1"]}
-    transport = {"mtu": 1024, "congestion_control": {"algorithm": "dcqcn"}}
+    transport = {"mtu": 1024, "congestion_control": {"kind": "dcqcn"}}
     fabric = Fabric(scenario(star(2), nic={"receive": section}, transport=transport), [(0, 1), (1, 0)])
     fabric.post(0, 0, 64 * 1024)
     at_ps = FIRST_AT_PS + 70 * 1_106 * 20  # all of it is here, and memory takes 8 us for each packet

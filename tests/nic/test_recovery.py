@@ -24,7 +24,7 @@ RUN_PS = 1_000_000_000
 
 def lossy(scheme: str, every: int = 256, messages: int = 0, **transport: Any) -> Fabric:
     """NIC 1 loses every so many-th data packet; `messages` of 4 MiB are posted at time 0."""
-    sections = {"mtu": 1024, "recovery": {"scheme": scheme}, **transport}
+    sections = {"mtu": 1024, "recovery": {"kind": scheme}, **transport}
     fabric = Fabric(scenario(star(2), nic={"corrupt_every": every}, transport=sections), [(0, 1)])
     for _ in range(messages):
         fabric.post(0, 0, MESSAGE)
@@ -90,7 +90,7 @@ def test_selective_repeat_keeps_the_link_nearly_full_where_go_back_n_cannot() ->
 
 
 def test_selective_repeat_has_at_most_a_window_in_flight() -> None:
-    recovery = {"scheme": "selective_repeat", "window": "32KiB"}
+    recovery = {"kind": "selective_repeat", "window": "32KiB"}
     fabric = Fabric(scenario(star(2), transport={"mtu": 1024, "recovery": recovery}), [(0, 1)])
     fabric.post(0, 0, 2**20)
     pair = fabric.pair(fabric.connections[0])
@@ -128,11 +128,11 @@ def tapped(scheme: dict[str, Any], *lost: int, first: int = 0, **transport: Any)
 
 
 SCHEMES: list[dict[str, Any]] = [
-    {"scheme": "go_back_n"},
-    {"scheme": "go_back_n", "placement": "out_of_order", "reorder": 8},
-    {"scheme": "go_back_0"},
-    {"scheme": "selective_repeat"},
-    {"scheme": "selective_repeat", "reorder": 8, "window": "64KiB"},
+    {"kind": "go_back_n"},
+    {"kind": "go_back_n", "placement": "out_of_order", "reorder": 8},
+    {"kind": "go_back_0"},
+    {"kind": "selective_repeat"},
+    {"kind": "selective_repeat", "reorder": 8, "window": "64KiB"},
 ]
 
 
@@ -194,7 +194,7 @@ def test_a_run_goes_on_from_its_state_in_the_midst_of_recovery(scheme: dict[str,
 
 def test_out_of_order_placement_does_not_send_again_what_was_only_overtaken() -> None:
     for placement, again in (("in_order", True), ("out_of_order", False)):
-        scheme = {"scheme": "go_back_n", "placement": placement}
+        scheme = {"kind": "go_back_n", "placement": placement}
         fabric = tapped(scheme)
         tap = fabric.tap("switch", 1)
         held: list[Frame] = []
@@ -239,8 +239,8 @@ def test_adaptive_retransmission_begins_short_and_doubles_and_counts_no_retry_be
 @pytest.mark.parametrize(
     ("transport", "told"),
     [
-        ({"recovery": {"scheme": "go_back"}}, "go_back"),
-        ({"recovery": {"scheme": "selective_repeat", "window": "1KiB"}}, "holds no packet"),
+        ({"recovery": {"kind": "go_back"}}, "go_back"),
+        ({"recovery": {"kind": "selective_repeat", "window": "1KiB"}}, "holds no packet"),
         ({"timeout": 1, "adaptive_retransmission": {"enabled": True, "least": "9us"}}, "longer than"),
     ],
 )

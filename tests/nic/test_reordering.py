@@ -112,7 +112,7 @@ def test_no_more_than_half_of_all_psns_are_outstanding() -> None:
 
 @pytest.mark.parametrize("reorder", [1, 8])
 @pytest.mark.parametrize(
-    "scheme", [{"scheme": "go_back_n", "placement": "out_of_order"}, {"scheme": "selective_repeat"}], ids=str
+    "scheme", [{"kind": "go_back_n", "placement": "out_of_order"}, {"kind": "selective_repeat"}], ids=str
 )
 def test_a_packet_counts_as_lost_when_more_overtook_it_than_reordering_allows(
     scheme: dict[str, Any], reorder: int

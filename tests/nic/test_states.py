@@ -147,7 +147,7 @@ def test_a_drained_send_queue_ends_what_it_began_and_begins_nothing() -> None:
 
 
 def test_a_reset_forgets_and_both_ends_begin_again() -> None:
-    fabric = wired(recovery={"scheme": "selective_repeat"})
+    fabric = wired(recovery={"kind": "selective_repeat"})
     for number in range(3):
         fabric.post(0, 0, 50 * 4096, number=number, flags=int(POST_READ if number == 1 else 0))
     for rank in (0, 1):

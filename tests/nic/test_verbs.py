@@ -51,11 +51,11 @@ BASE = 0xFFFFFF - 20
 """A first PSN from which PSNs wrap within the first messages."""
 
 SCHEMES: list[dict[str, Any]] = [
-    {"scheme": "go_back_n"},
-    {"scheme": "go_back_n", "placement": "out_of_order", "reorder": 8, "window": "128KiB"},
-    {"scheme": "go_back_0"},
-    {"scheme": "selective_repeat"},
-    {"scheme": "selective_repeat", "reorder": 8, "window": "64KiB"},
+    {"kind": "go_back_n"},
+    {"kind": "go_back_n", "placement": "out_of_order", "reorder": 8, "window": "128KiB"},
+    {"kind": "go_back_0"},
+    {"kind": "selective_repeat"},
+    {"kind": "selective_repeat", "reorder": 8, "window": "64KiB"},
 ]
 
 
@@ -212,7 +212,7 @@ def test_lost_responses_are_asked_for_again(scheme: dict[str, Any], lost: tuple[
 
 
 def test_selective_repeat_asks_for_what_is_missing_and_nothing_else() -> None:
-    fabric = two(first=BASE, mtu=1024, recovery={"scheme": "selective_repeat"})
+    fabric = two(first=BASE, mtu=1024, recovery={"kind": "selective_repeat"})
     lost = (3, 4, 5, 40, 77)
     answered = fabric.tap("nic-1", 0, lose_psns(*((BASE + at) & 0xFFFFFF for at in lost)))
     asked = fabric.tap("nic-0", 0)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not emu.is_compiled(), reason="each run takes se
 
 @cache
 def run(policy: str, gap: str = "", fragmented: bool = False, broken: bool = False, qps: int = 16) -> Summary:
-    routing: dict[str, Any] = {"policy": policy, "convergence": "20us"}
+    routing: dict[str, Any] = {"kind": policy, "convergence": "20us"}
     overrides: dict[str, Any] = {
         "routing": {**routing, "gap": gap} if gap else routing,
         "ncclx.qps_per_connection": qps,

@@ -126,7 +126,7 @@ def engineered(**knobs: Any) -> Fabric:
     return Fabric(
         scenario(
             zone(2, DOWN, SPINES),
-            routing={"policy": "traffic_engineering", "convergence": "1us", **knobs},
+            routing={"kind": "traffic_engineering", "convergence": "1us", **knobs},
         )
     )
 
@@ -184,14 +184,14 @@ RING: dict[str, Any] = {
 
 
 def test_messages_alone_take_the_controller_from_collisions_to_a_path_for_everyone() -> None:
-    knobs = {"policy": "traffic_engineering", "interval": "40us"}
+    knobs = {"kind": "traffic_engineering", "interval": "40us"}
     first = api.run({**RING, "routing": knobs}, local=True).summary
     engineering = first.fabric.engineering
     assert engineering is not None
     assert engineering.installs >= engineering.entries == 8
     assert engineering.matched_frames > 0
-    hashed = api.run({**RING, "routing": {"policy": "e_ecmp"}}, local=True).summary
-    pinned = api.run({**RING, "routing": {"policy": "path_pinning"}}, local=True).summary
+    hashed = api.run({**RING, "routing": {"kind": "e_ecmp"}}, local=True).summary
+    pinned = api.run({**RING, "routing": {"kind": "path_pinning"}}, local=True).summary
     assert hashed.fabric.engineering is None
     last, hashed_last, pinned_last = (one.jobs["a"].collectives[-1].busbw for one in (first, hashed, pinned))
     assert last is not None
@@ -203,9 +203,9 @@ def test_messages_alone_take_the_controller_from_collisions_to_a_path_for_everyo
 
 
 def test_a_controller_that_finds_nothing_to_place_is_told() -> None:
-    knobs = {"policy": "traffic_engineering", "interval": "1s"}
+    knobs = {"kind": "traffic_engineering", "interval": "1s"}
     never = [one.feature for one in api.run({**RING, "routing": knobs}, local=True).summary.never_fired]
-    assert "routing.policy" in never
+    assert "routing.kind" in never
 
 
 def test_a_change_names_a_leaf_an_ingress_a_prefix_and_a_port() -> None:
@@ -214,7 +214,7 @@ def test_a_change_names_a_leaf_an_ingress_a_prefix_and_a_port() -> None:
 
 
 def test_a_run_that_stands_still_is_told_although_the_controller_asks_for_ever() -> None:
-    knobs = {"policy": "traffic_engineering", "interval": "40us"}
+    knobs = {"kind": "traffic_engineering", "interval": "40us"}
     cut = {"kind": "link_down", "target": "nic-0-0:rtsw-0", "at": "50us"}
     patient = {"transport": {"timeout": 0}, "run": {"stall_after": "1ms", "max_time": "20ms"}}
     summary = api.run({**RING, "routing": knobs, "faults": [cut], **patient}, local=True).summary

@@ -66,7 +66,7 @@ def send(one: Fabric, frames: list[Frame], every_ps: int = 100_000_000, port: in
 
 
 def test_pinning_follows_the_slice_of_the_destination_whatever_the_flow() -> None:
-    one = fabric({"policy": "path_pinning"})
+    one = fabric({"kind": "path_pinning"})
     stream = Stream(3, 0, 0)
     for destination in range(DOWN, 2 * DOWN):
         flows = [frame(one, destination, stream.below(1 << 24), 49152 + turn) for turn in range(8)]
@@ -74,7 +74,7 @@ def test_pinning_follows_the_slice_of_the_destination_whatever_the_flow() -> Non
 
 
 def test_a_pinned_flow_keeps_its_path_while_another_is_down_and_hashes_while_its_own_is() -> None:
-    one = fabric({"policy": "path_pinning", "convergence": "1us"})
+    one = fabric({"kind": "path_pinning", "convergence": "1us"})
     one.set_link("rtsw-0:ctsw-1", 1_000_000, up=False)
     one.run(3_000_000)
     assert send(one, [frame(one, DOWN + 2)] * 1) == [2]
@@ -85,13 +85,13 @@ def test_a_pinned_flow_keeps_its_path_while_another_is_down_and_hashes_while_its
 
 
 def test_round_robin_takes_every_member_in_turn() -> None:
-    one = fabric({"policy": "spray", "allow_reordering": True})
+    one = fabric({"kind": "spray", "allow_reordering": True})
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(12)])
     assert taken == [(taken[0] + turn) % SPINES for turn in range(12)]
 
 
 def test_random_spray_is_fair_and_repeats_with_the_seed() -> None:
-    one, again = (fabric({"policy": "spray", "order": "random", "allow_reordering": True}) for _ in range(2))
+    one, again = (fabric({"kind": "spray", "order": "random", "allow_reordering": True}) for _ in range(2))
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(400)])
     assert taken == send(again, [frame(again, DOWN, psn=turn) for turn in range(400)])
     # Six standard deviations of a fair draw: 100 +- 52.
@@ -99,7 +99,7 @@ def test_random_spray_is_fair_and_repeats_with_the_seed() -> None:
 
 
 def test_a_flowlet_stays_and_a_gap_ends_it() -> None:
-    one = fabric({"policy": "flowlet", "gap": "10us"})
+    one = fabric({"kind": "flowlet", "gap": "10us"})
     together = send(one, [frame(one, DOWN, psn=turn) for turn in range(40)], every_ps=9_999_999)
     assert len(set(together)) == 1
     apart = send(one, [frame(one, DOWN, psn=turn) for turn in range(40)], every_ps=10_000_000)
@@ -107,7 +107,7 @@ def test_a_flowlet_stays_and_a_gap_ends_it() -> None:
 
 
 def test_adaptive_takes_what_would_send_first() -> None:
-    one = fabric({"policy": "adaptive", "granularity": "packet", "allow_reordering": True})
+    one = fabric({"kind": "adaptive", "granularity": "packet", "allow_reordering": True})
     # Four at once fill four uplinks; a fifth at half rate would wait for the first of them.
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(8)], every_ps=10_000)
     assert sorted(taken[:4]) == [0, 1, 2, 3]
@@ -116,13 +116,13 @@ def test_adaptive_takes_what_would_send_first() -> None:
 
 @pytest.mark.parametrize("granularity", ["packet", "flowlet"])
 def test_adaptive_among_equals_takes_turns(granularity: str) -> None:
-    one = fabric({"policy": "adaptive", "granularity": granularity, "gap": "1us", "allow_reordering": True})
+    one = fabric({"kind": "adaptive", "granularity": granularity, "gap": "1us", "allow_reordering": True})
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(8)])
     assert sorted(taken[:4]) == sorted(taken[4:]) == [0, 1, 2, 3]
 
 
 def test_weights_hold_in_every_hash() -> None:
-    one = fabric({"policy": "ecmp", "link_weights": [{"link": "rtsw-0:ctsw-2", "weight": 5}]})
+    one = fabric({"kind": "ecmp", "link_weights": [{"link": "rtsw-0:ctsw-2", "weight": 5}]})
     taken = send(one, [frame(one, DOWN, udp_source=49152 + turn) for turn in range(800)])
     # Shares 1, 1, 5, 1 of 8; six standard deviations.
     for member, share in enumerate((1, 1, 5, 1)):
@@ -131,14 +131,14 @@ def test_weights_hold_in_every_hash() -> None:
 
 
 def test_a_hash_over_the_port_of_entry_gives_one_flow_a_path_for_each_port() -> None:
-    one = fabric({"policy": "ecmp", "hash": "xor_fold", "fields": ["ingress_port"]})
+    one = fabric({"kind": "ecmp", "hash": "xor_fold", "fields": ["ingress_port"]})
     taken = [send(one, [frame(one, DOWN)], port=port)[0] for port in range(DOWN)]
     # XOR folding of two bytes is the number itself, and the seed: each port another of four.
     assert sorted(taken) == list(range(SPINES))
 
 
 def test_a_hash_over_the_dscp_gives_classes_paths_of_their_own() -> None:
-    one = fabric({"policy": "ecmp", "hash": "crc16", "fields": ["dscp"]})
+    one = fabric({"kind": "ecmp", "hash": "crc16", "fields": ["dscp"]})
     flows = [frame(one, DOWN) for _ in range(SPINES)]
     for dscp, flow in enumerate(flows):
         flow.dscp = dscp
@@ -150,13 +150,13 @@ def test_a_snapshot_is_taken_on_by_a_fabric_that_hashes_otherwise() -> None:
     hashes: tuple[dict[str, Any], ...] = ({}, {"hash": "crc32"}, {"fields": ["dst", "ingress_port"]})
     for before in hashes:
         for after in hashes:
-            one, other = (fabric({"policy": "e_ecmp", **knobs}) for knobs in (before, after))
+            one, other = (fabric({"kind": "e_ecmp", **knobs}) for knobs in (before, after))
             first = send(one, [frame(one, DOWN)])
             other.load(one.save())
             assert uplinks(leaf(other)).count(1) == 1
             assert uplinks(leaf(other))[first[0]] == 1
             # Its own hash from then on: what a fabric does that had it from the start.
-            afresh = fabric({"policy": "e_ecmp", **after})
+            afresh = fabric({"kind": "e_ecmp", **after})
             flows = [[frame(made, DOWN, qpn=turn) for turn in range(8)] for made in (other, afresh)]
             assert send(other, flows[0]) == send(afresh, flows[1])
 
@@ -180,13 +180,13 @@ def test_capacity_weighs_unequal_links() -> None:
 @pytest.mark.parametrize(
     "routing",
     [
-        {"policy": "spray", "allow_reordering": True},
-        {"policy": "spray", "order": "random", "allow_reordering": True},
-        {"policy": "flowlet", "gap": "1us"},
-        {"policy": "adaptive", "granularity": "packet", "allow_reordering": True},
-        {"policy": "adaptive", "gap": "1us"},
+        {"kind": "spray", "allow_reordering": True},
+        {"kind": "spray", "order": "random", "allow_reordering": True},
+        {"kind": "flowlet", "gap": "1us"},
+        {"kind": "adaptive", "granularity": "packet", "allow_reordering": True},
+        {"kind": "adaptive", "gap": "1us"},
         {"hash": "crc32", "bit_offset": [3]},
-        {"policy": "traffic_engineering"},
+        {"kind": "traffic_engineering"},
     ],
 )
 def test_a_policy_goes_on_from_a_snapshot_as_if_nothing_had_been(routing: dict[str, Any]) -> None:
@@ -212,7 +212,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_the_example_of_the_page_routes(example: str) -> None:
-    one = fabric({"policy": example, "swapped": True})
+    one = fabric({"kind": example, "swapped": True})
     taken = send(one, [frame(one, DOWN, qpn=2 * turn, udp_source=50_000 + turn) for turn in range(50)])
     assert sorted(set(taken)) == [2, 3]
     taken = send(one, [frame(one, DOWN, qpn=2 * turn + 1, udp_source=50_000 + turn) for turn in range(50)])
@@ -221,7 +221,7 @@ def test_the_example_of_the_page_routes(example: str) -> None:
 
 def test_its_knobs_are_checked_and_written_like_all_others(example: str) -> None:
     text = (ROOT / "scenarios/start/permutation.yaml").read_text(encoding="utf-8")
-    with_policy = text.replace("{policy: ecmp}", f"{{policy: '{example}', swapped: true, seed: equal}}")
+    with_policy = text.replace("{kind: ecmp}", f"{{kind: '{example}', swapped: true, seed: equal}}")
     loaded = load_text(with_policy).scenario
     assert load_text(to_yaml(loaded)).scenario == loaded
     assert "swapped: true" in to_yaml(loaded)

@@ -45,7 +45,7 @@ def scenario(faults: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "name": "aimed",
         "topology": FABRIC,
-        "routing": {"policy": "e_ecmp", "convergence": "50us"},
+        "routing": {"kind": "e_ecmp", "convergence": "50us"},
         "transport": {"timeout": 5},
         "ncclx": {"qps_per_connection": 8},
         "run": {"sample_every": "20us"},

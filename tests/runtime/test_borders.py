@@ -47,7 +47,7 @@ SCENARIO = {
         "gpus_per_host": 2,
         "spines": 2,
     },
-    "routing": {"policy": "traffic_engineering"},
+    "routing": {"kind": "traffic_engineering"},
     "jobs": [
         {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["8KiB"]}},
         {"name": "flows", "workload": {"kind": "flows", "pattern": "permutation", "size": "64KiB"}},

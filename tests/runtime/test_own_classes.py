@@ -46,7 +46,7 @@ def example(page: str) -> str:
 
 def test_the_congestion_control_of_the_page_paces(place: Place) -> None:
     place("half", example("docs/congestion_control.md"))
-    control = {"algorithm": "half:Half"}
+    control = {"kind": "half:Half"}
     fabric = Fabric(scenario(star(2), transport={"mtu": 1024, "congestion_control": control}), [(0, 1)])
     fabric.post(0, 0, 2**20)
     fabric.run(10 * US)
@@ -61,7 +61,7 @@ def test_the_arbiter_of_the_page_sends_the_shortest_first(place: Place) -> None:
     sizes = [300 * 1024, 100 * 1024, 200 * 1024]
     last: dict[str, list[int]] = {}
     for policy in ("round_robin", "shortest:ShortestFirst"):
-        one = scenario(star(2), nic={"arbiter": {"policy": policy}}, transport={"mtu": 1024})
+        one = scenario(star(2), nic={"arbiter": {"kind": policy}}, transport={"mtu": 1024})
         fabric = Fabric(one, [(0, 1)] * 3)
         for connection, size in enumerate(sizes):
             fabric.post(0, connection, size)
@@ -147,8 +147,8 @@ class NoClass(Scheduler):
     def choose_class(self, ready, now):
         return 5
 """
-POLICY, CONTROL, ARBITER = "routing.policy", "transport.congestion_control.algorithm", "nic.arbiter.policy"
-SCHEDULER, RECOVERY = "switch.scheduling.policy", "transport.recovery.scheme"
+POLICY, CONTROL, ARBITER = "routing.kind", "transport.congestion_control.kind", "nic.arbiter.kind"
+SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
 
 
 @pytest.mark.parametrize(
@@ -187,14 +187,14 @@ def test_a_class_that_does_not_fit_is_refused_by_key(place: Place, key: str, nam
         (
             POLICY,
             "Fails",
-            [r"routing\.policy: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:\d+ in choose"],
+            [r"routing\.kind: mine:Fails failed: ZeroDivisionError: .*", r"  .*mine\.py:\d+ in choose"],
         ),
         (POLICY, "PortNine", [r"routing policy PortNine chose port 9 of switch \d+, of 4"]),
         (
             RECOVERY,
             "FailsOnTimeout",
             [
-                r"transport\.recovery\.scheme: mine:FailsOnTimeout failed: AttributeError: .*",
+                r"transport\.recovery\.kind: mine:FailsOnTimeout failed: AttributeError: .*",
                 r"  .*mine\.py:\d+ in on_timeout",
             ],
         ),
@@ -225,7 +225,7 @@ class Nobody(Arbiter):
 
 def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "nobody.py").write_text(NOBODY, encoding="utf-8")
-    own = {**FLOWS, "nic": {"arbiter": {"policy": "nobody:Nobody"}}}
+    own = {**FLOWS, "nic": {"arbiter": {"kind": "nobody:Nobody"}}}
     (tmp_path / "own.yaml").write_text(json.dumps(own), encoding="utf-8")
     told = subprocess.run(
         [sys.executable, "-m", "emu.cli.main", "run", "own.yaml", "--local"],

@@ -70,7 +70,7 @@ def completed_ps(fabric: Fabric) -> int:
 
 @pytest.mark.parametrize("wait", [1, 3, 100])
 def test_go_back_n_that_waits_completes_so_much_later(own: Callable[[str], str], wait: int) -> None:
-    usual = completed_ps(lossy({"scheme": "go_back_n"}))
+    usual = completed_ps(lossy({"kind": "go_back_n"}))
     patient = completed_ps(lossy({"scheme": own("Patient"), "wait": f"{wait}us"}))
     assert patient - usual == wait * US
 

@@ -68,7 +68,7 @@ RUNS: dict[str, tuple[object, dict[str, object], str, str]] = {
         {
             "faults": [CUT],
             "switch.ecn": {"enabled": True, "kmin": "20KiB", "kmax": "80KiB"},
-            "transport.congestion_control": {"algorithm": "dcqcn"},
+            "transport.congestion_control": {"kind": "dcqcn"},
         },
         "",
         "nic-0-0 waits for nic-2-0",

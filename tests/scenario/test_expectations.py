@@ -186,7 +186,7 @@ expect:
         ),
         (
             "{value: fabric.engineering.rounds, equals: 0}",
-            "there is no engineering; accepted: routing.policy: traf",
+            "there is no engineering; accepted: routing.kind: traf",
         ),
         (
             "{value: 'jobs.bench.collectives[4].busbw', at_least: 1Gbps}",

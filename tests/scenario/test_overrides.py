@@ -23,8 +23,8 @@ def test_sections_that_the_file_leaves_out_are_made() -> None:
 
 
 def test_a_whole_section_can_be_set_and_the_last_set_wins() -> None:
-    changed = scenario(SMALL, "routing={policy: ecmp}", "routing.seed=equal", "seed=1", "seed=2")
-    assert (changed.routing.policy, changed.routing.seed, changed.seed) == ("ecmp", "equal", 2)
+    changed = scenario(SMALL, "routing={kind: ecmp}", "routing.seed=equal", "seed=1", "seed=2")
+    assert (changed.routing.kind, changed.routing.seed, changed.seed) == ("ecmp", "equal", 2)
 
 
 def test_values_are_read_as_in_the_file() -> None:

@@ -51,7 +51,7 @@ def test_the_schema_accepts_every_scenario_as_written_and_as_dumped(path: Path) 
         (("transport", "mtu", 1500), "$.transport.mtu"),
         (("transport", "timout", 8), "$.transport"),
         (("switch", "latency", "5"), "$.switch.latency"),
-        (("routing", "policy", "sprayed"), "$.routing"),
+        (("routing", "kind", "sprayed"), "$.routing"),
         (("run", "max_time", 0), "$.run.max_time"),
     ],
 )
@@ -69,7 +69,7 @@ def test_the_schema_refuses_what_the_loader_refuses(assignment: tuple[str, str, 
 def test_a_section_without_its_kind_is_read_as_the_default_kind() -> None:
     tree, _ = read_document(SMALL + "routing: {seed: equal}\n", "small")
     assert wrong(listed(tree.plain())) == []
-    assert load_text(SMALL + "routing: {seed: equal}\n").scenario.routing.policy == "e_ecmp"
+    assert load_text(SMALL + "routing: {seed: equal}\n").scenario.routing.kind == "e_ecmp"
 
 
 def test_every_property_of_the_schema_is_described_on_one_line() -> None:

@@ -39,7 +39,7 @@ def test_everything_wrong_is_told_at_once() -> None:
             "switch.buffer={pool: 1TB, alpha: 1000}",
             "switch.buffer.alpha: makes a threshold of more than 64 TB; accepted: less `alpha`",
         ),
-        ("routing.policy=EECMP", "routing.policy: there is no policy 'EECMP'; did you mean 'e_ecmp'?"),
+        ("routing.kind=EECMP", "routing.kind: there is no kind 'EECMP'; did you mean 'e_ecmp'?"),
         ("routing.hash=crc", "routing.hash: 'crc' is not one of the choices; did you mean 'crc32'?"),
         (
             "routing.fields=[src, dts]",
@@ -68,12 +68,12 @@ def test_everything_wrong_is_told_at_once() -> None:
             "routing.link_weights[0].weight: 0 is out of range; accepted: at least 1",
         ),
         (
-            "routing.policy=spray",
-            "routing.policy: spray reorders packets, and go-back-N takes that for losses",
+            "routing.kind=spray",
+            "routing.kind: spray reorders packets, and go-back-N takes that for losses",
         ),
         (
-            "routing={policy: adaptive, granularity: packet}",
-            "routing.policy: adaptive reorders packets, and go-back-N takes that for losses",
+            "routing={kind: adaptive, granularity: packet}",
+            "routing.kind: adaptive reorders packets, and go-back-N takes that for losses",
         ),
         (
             "switch.ecn={kmin: 2MB, kmax: 1MB}",
@@ -87,16 +87,16 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("switch.scheduling.weights=[1, 1]", "switch.scheduling.weights: has 2 items; accepted: at least 8"),
         ("switch.scheduling.strict=[1, 1]", "switch.scheduling.strict: a priority is listed twice"),
         (
-            "routing.policy=no_such_module:Mine",
-            "routing.policy: 'no_such_module:Mine' does not load: ModuleNotFoundError: No module named 'no_",
+            "routing.kind=no_such_module:Mine",
+            "routing.kind: 'no_such_module:Mine' does not load: ModuleNotFoundError: No module named 'no_",
         ),
         (
-            "routing.policy=emu.errors:Mine",
-            "routing.policy: 'emu.errors:Mine' does not load: emu.errors has no class Mine",
+            "routing.kind=emu.errors:Mine",
+            "routing.kind: 'emu.errors:Mine' does not load: emu.errors has no class Mine",
         ),
         (
-            "routing.policy=emu.errors:EmuError",
-            "routing.policy: 'emu.errors:EmuError' does not load: it has no method `choose`",
+            "routing.kind=emu.errors:EmuError",
+            "routing.kind: 'emu.errors:EmuError' does not load: it has no method `choose`",
         ),
         ("transport.mtu=1500", "transport.mtu: 1500 is not an MTU of InfiniBand transport; accepted: 256, "),
         ("transport.mtu=4KB", "transport.mtu: '4KB' is not an MTU of InfiniBand transport"),

@@ -13,8 +13,8 @@ from emu.scenario.sweep import Axis, check_axes, combinations, parse_axis, split
         ("a,b", ["a", "b"]),
         ("[1MiB,2MiB],[4MiB]", ["[1MiB,2MiB]", "[4MiB]"]),
         (
-            "{policy: spray, order: random},{policy: ecmp}",
-            ["{policy: spray, order: random}", "{policy: ecmp}"],
+            "{kind: spray, order: random},{kind: ecmp}",
+            ["{kind: spray, order: random}", "{kind: ecmp}"],
         ),
         ("[{a: [1,2]},3],4", ["[{a: [1,2]},3]", "4"]),
         ("'a,b',c", ["'a,b'", "c"]),

@@ -298,7 +298,7 @@ def test_what_waits_for_a_port_counts_its_virtual_output_queues() -> None:
 
 
 def test_adaptive_routing_avoids_the_port_that_virtual_output_queues_wait_for() -> None:
-    routing = {"policy": "adaptive", "granularity": "packet", "allow_reordering": True}
+    routing = {"kind": "adaptive", "granularity": "packet", "allow_reordering": True}
     section = {"where": "listed", "switches": ["rtsw-0"], "credit_delay": "1us"}
     fabric = Fabric(scenario(zone(2, 2, 2), switch={"deep_buffer": section}, routing=routing))
     leaf = fabric.switch("rtsw-0")

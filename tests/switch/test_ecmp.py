@@ -103,7 +103,7 @@ def test_with_the_five_tuple_and_one_port_per_pair_more_queue_pairs_change_nothi
 def test_a_running_switch_sends_where_its_hash_says(policy: str) -> None:
     seed = 11
     pairs = [(flow, FLOWS + flow) for flow in range(FLOWS) for _ in range(4)]
-    fabric = Fabric(scenario(RACKS, seed=seed, routing={"policy": policy}), pairs)
+    fabric = Fabric(scenario(RACKS, seed=seed, routing={"kind": policy}), pairs)
     for number in range(len(pairs)):
         fabric.post(0, number, 4096 * (number + 1))
     leaf = fabric.switch("rtsw-0")

@@ -178,7 +178,7 @@ class LowestFirst(Scheduler):
 @pytest.mark.parametrize("modular", [False, True])
 def test_a_scheduler_of_ones_own_is_loaded_by_name(modular: bool) -> None:
     deep = {"where": "listed", "switches": ["switch"]} if modular else {"where": "none"}
-    own = {"policy": f"{__name__}:LowestFirst"}
+    own = {"kind": f"{__name__}:LowestFirst"}
     one = Fabric(scenario(star(3), switch={"scheduling": own, "deep_buffer": deep}))
     frames = backlog(one, [1, 3], 40)
     one.run()

@@ -78,15 +78,13 @@ def test_a_packet_on_the_empty_fabric_needs_it(topology: dict[str, Any]) -> None
 
 @pytest.mark.parametrize(("delay", "settled_us"), [("500ns", 5), ("1us", 9), ("11us", 89)])
 def test_hpcc_takes_it_rounded_up_to_a_microsecond(delay: str, settled_us: int) -> None:
-    transport = {"congestion_control": {"algorithm": "hpcc"}}
+    transport = {"congestion_control": {"kind": "hpcc"}}
     one = scenario(zone(2, 1, 1, nic_delay=delay, uplink_delay=delay), transport=transport)
     section = settled(one, build_topology(one))
     assert isinstance(section, Hpcc)
     exact = 4 * (link_ps(400, 0, more=42) + 2 * {"500ns": 500_000, "1us": 10**6, "11us": 11 * 10**6}[delay])
     assert section.base_rtt_ps == -(-exact // 10**6) * 10**6 == settled_us * 10**6
-    given = scenario(
-        zone(2, 1, 1), transport={"congestion_control": {"algorithm": "hpcc", "base_rtt": "12us"}}
-    )
+    given = scenario(zone(2, 1, 1), transport={"congestion_control": {"kind": "hpcc", "base_rtt": "12us"}})
     assert settled(given, build_topology(given)) is given.transport.congestion_control
 
 
@@ -94,7 +92,7 @@ def test_a_fabric_that_is_too_long_for_hpcc_is_refused_by_name() -> None:
     long = {
         "name": "long",
         "topology": zone(2, 1, 1, uplink_delay="30us"),
-        "transport": {"congestion_control": {"algorithm": "hpcc"}},
+        "transport": {"congestion_control": {"kind": "hpcc"}},
         "jobs": [{"name": "a", "workload": {"kind": "flows", "pattern": "permutation", "size": "1KiB"}}],
     }
     said = r"base_rtt: the longest round trip takes .*; accepted: 1us to 100us"

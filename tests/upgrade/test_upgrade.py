@@ -208,6 +208,45 @@ def test_a_discriminator_that_is_renamed_is_refused_by_its_new_name(monkeypatch:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        (
+            "routing: {policy: spray, order: random}",
+            "routing: {kind: spray, order: random}",
+            "routing.policy",
+        ),
+        (
+            "switch:\n  scheduling:\n    strict: [6]  # control\n    policy: weighted  # by bytes",
+            "switch:\n  scheduling:\n    strict: [6]  # control\n    kind: weighted  # by bytes",
+            "switch.scheduling.policy",
+        ),
+        (
+            "nic: {arbiter: {policy: weighted, strict: []}}",
+            "nic: {arbiter: {kind: weighted, strict: []}}",
+            "nic.arbiter.policy",
+        ),
+        (
+            "transport: {recovery: {scheme: selective_repeat, reorder: 8}}",
+            "transport: {recovery: {kind: selective_repeat, reorder: 8}}",
+            "transport.recovery.scheme",
+        ),
+        (
+            "transport: {congestion_control: {algorithm: dcqcn, additive: 100M}}",
+            "transport: {congestion_control: {kind: dcqcn, additive: 100M}}",
+            "transport.congestion_control.algorithm",
+        ),
+    ],
+)
+def test_what_told_kinds_apart_is_refused_in_one_line_and_upgraded(before: str, after: str, key: str) -> None:
+    (told,) = refused(f"{NEW}{before}\n")
+    assert f": {key}: unknown key: {key.rpartition('.')[2]!r} of emu 0.1.0 is 'kind' now; `emu upg" in told
+    upgraded = upgraded_scenario(f"{NEW}{before}\n")
+    assert (upgraded.text, upgraded.left) == (f"{NEW}{after}\n", [])
+    if "spray" not in after:
+        load_text(upgraded.text)
+
+
 def test_rules_get_the_names_of_today_and_keep_their_own() -> None:
     upgraded = upgraded_promql(RULES)
     assert upgraded.left == []
@@ -299,7 +338,7 @@ def test_a_plug_in_that_imports_what_has_moved_is_refused_with_where_it_is(
 ) -> None:
     (tmp_path / "policy_of_the_release.py").write_text(PLUGIN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    (told,) = refused(NEW.replace("seed: 3", 'routing: {policy: "policy_of_the_release:Mine"}'))
+    (told,) = refused(NEW.replace("seed: 3", 'routing: {kind: "policy_of_the_release:Mine"}'))
     assert (
         "'actors.switch.policy' of emu 0.1.0 is 'actors.switch.routing.policy' now; `emu upgrade FILE`"
         in told

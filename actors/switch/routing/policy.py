@@ -9,7 +9,7 @@ in every placement.
 for the others.
 
 To write one: derive from `RoutingPolicy`, name the model of its knobs in `knobs`, override `choose`, and
-`save` and `load` if it keeps state. In a scenario it is `policy: my_module:MyPolicy`. An interpreted subclass
+`save` and `load` if it keeps state. In a scenario it is `kind: my_module:MyPolicy`. An interpreted subclass
 works in a compiled install. `docs/routing.md` has a worked example.
 """
 

@@ -33,7 +33,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     "description": "",
     "seed": 1,
     "routing": {
-        "policy": "e_ecmp",
+        "kind": "e_ecmp",
         "hash": "mix",
         "fields": ["src", "dst", "protocol", "udp_source", "udp_destination", "qpn"],
         "polynomial": [],
@@ -91,7 +91,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "profiles": [],
         },
         "scheduling": {
-            "policy": "weighted",
+            "kind": "weighted",
             "strict": [0, 1, 2, 3, 4, 5, 6, 7],
             "weights": [1, 1, 1, 1, 1, 1, 1, 1],
         },
@@ -111,7 +111,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "bond": "per_qp",
         "corrupt_every": 0,
         "ttl": 64,
-        "arbiter": {"policy": "round_robin"},
+        "arbiter": {"kind": "round_robin"},
         "receive": {
             "enabled": False,
             "rate": "504Gbps",
@@ -126,8 +126,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "mtu": 4096,
         "timeout": 14,
         "retry_count": 7,
-        "recovery": {"scheme": "go_back_n", "placement": "in_order", "reorder": 128, "window": "1MB"},
-        "congestion_control": {"algorithm": "none", "cnp_interval": "50us", "cnp_priority": 6},
+        "recovery": {"kind": "go_back_n", "placement": "in_order", "reorder": 128, "window": "1MB"},
+        "congestion_control": {"kind": "none", "cnp_interval": "50us", "cnp_priority": 6},
         "adaptive_retransmission": {"enabled": False, "least": "64us"},
         "receive_queue": {"depth": 0, "repost": "0s"},
         "rnr_timer": 12,
@@ -266,7 +266,7 @@ def _verb(verb: str) -> Case:
 
 RECOVERIES: Final[dict[str, dict[str, Any]]] = {
     "go_back_n": _EVERY_KEY["transport"]["recovery"],
-    "selective_repeat": {"scheme": "selective_repeat", "reorder": 0, "window": "1MB"},
+    "selective_repeat": {"kind": "selective_repeat", "reorder": 0, "window": "1MB"},
 }
 
 
@@ -321,30 +321,30 @@ _BY_FLOWLET: Final = {"gap": "128us", "entries": 4096}
 ROUTINGS: Final[dict[str, dict[str, Any]]] = {
     "ecmp": {
         **_HASHED,
-        "policy": "ecmp",
+        "kind": "ecmp",
         "fields": ["src", "dst", "protocol", "udp_source", "udp_destination"],
     },
-    "crc32": {**_HASHED, "policy": "e_ecmp", "hash": "crc32"},
-    "path-pinning": {**_HASHED, "policy": "path_pinning"},
-    "flowlet": {**_HASHED, **_BY_FLOWLET, "policy": "flowlet"},
-    "spray": {**_HASHED, "policy": "spray", "order": "round_robin", "allow_reordering": False},
+    "crc32": {**_HASHED, "kind": "e_ecmp", "hash": "crc32"},
+    "path-pinning": {**_HASHED, "kind": "path_pinning"},
+    "flowlet": {**_HASHED, **_BY_FLOWLET, "kind": "flowlet"},
+    "spray": {**_HASHED, "kind": "spray", "order": "round_robin", "allow_reordering": False},
     "adaptive": {
         **_HASHED,
         **_BY_FLOWLET,
-        "policy": "adaptive",
+        "kind": "adaptive",
         "granularity": "flowlet",
         "allow_reordering": False,
     },
     "adaptive-packet": {
         **_HASHED,
         **_BY_FLOWLET,
-        "policy": "adaptive",
+        "kind": "adaptive",
         "granularity": "packet",
         "allow_reordering": False,
     },
     "traffic-engineering": {
         **_HASHED,
-        "policy": "traffic_engineering",
+        "kind": "traffic_engineering",
         "interval": "50us",
         "entries": 1024,
         "threshold": "10G",
@@ -395,7 +395,7 @@ QUICKSTART: Final[dict[str, Any]] = {
         "spines": 8,
         "link": "400G",
     },
-    "routing": {"policy": "e_ecmp"},
+    "routing": {"kind": "e_ecmp"},
     "transport": {"timeout": 8},
     "ncclx": {"qps_per_connection": 16},
 }
@@ -499,11 +499,11 @@ _HPCC: Final = {
 
 
 def _control(algorithm: str, knobs: dict[str, Any]) -> dict[str, Any]:
-    return {"transport": {"congestion_control": {"algorithm": algorithm, **knobs}}}
+    return {"transport": {"congestion_control": {"kind": algorithm, **knobs}}}
 
 
 _MARKING: Final = {"switch": {"ecn": {"enabled": True}}}
-_WEIGHTED: Final = {"policy": "weighted", "strict": [6], "weights": [1, 1, 1, 1, 1, 1, 1, 1]}
+_WEIGHTED: Final = {"kind": "weighted", "strict": [6], "weights": [1, 1, 1, 1, 1, 1, 1, 1]}
 
 
 FEATURES: Final[dict[str, Case]] = {

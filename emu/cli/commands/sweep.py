@@ -35,7 +35,7 @@ Loader = Callable[[list[Override]], Loaded]
 EXAMPLES: Final = """\b
 Examples:
   emu sweep incast --local --set switch.buffer.alpha=1/32,1/8,1 --show fabric.pfc_paused_ps
-  emu sweep quickstart --local --set routing.policy=ecmp,e_ecmp --set ncclx.qps_per_connection=1,16
+  emu sweep quickstart --local --set routing.kind=ecmp,e_ecmp --set ncclx.qps_per_connection=1,16
   emu sweep quickstart --workers 2 --set 'jobs[0].workload.sizes=[1MiB],[8MiB]' --seeds 5 --mean
 """
 

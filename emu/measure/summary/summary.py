@@ -423,7 +423,7 @@ class Fabric(Part):
     idle_uplinks: int
     """Uplinks without payload, of switches whose other uplinks had some."""
     engineering: Engineering | None
-    """Null unless `routing.policy` is `traffic_engineering`."""
+    """Null unless `routing.kind` is `traffic_engineering`."""
 
 
 class FaultEffect(Part):

@@ -84,10 +84,10 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
             yield Unfired(feature="nic.receive", reason="no packet waited on its way to memory")
     if not any(row.data_bytes for row in fabric.uplinks):
         reason = "no packet had a choice between equal paths"
-        yield Unfired(feature="routing.policy", reason=reason)
+        yield Unfired(feature="routing.kind", reason=reason)
     elif fabric.engineering is not None and fabric.engineering.matched_frames == 0:
         reason = "no packet matched an entry of the controller"
-        yield Unfired(feature="routing.policy", reason=reason)
+        yield Unfired(feature="routing.kind", reason=reason)
     yield from _transport(scenario, fabric, counts)
 
 
@@ -149,9 +149,9 @@ def _congestion_control(scenario: Scenario, fabric: Fabric, counts: Counts) -> I
     """Whether what should have slowed queue pairs down never had a reason to."""
     section = scenario.transport.congestion_control
     feature = "transport.congestion_control"
-    if section.algorithm == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
+    if section.kind == "dcqcn" and counts.total("nic_rp_cnp_handled") == 0:
         yield Unfired(feature=feature, reason="no CNP came to a sender")
-    elif section.algorithm not in ("none", "dcqcn") and fabric.buffer_peak_bytes == 0:
+    elif section.kind not in ("none", "dcqcn") and fabric.buffer_peak_bytes == 0:
         yield Unfired(feature=feature, reason="no packet waited in a switch")
 
 

@@ -156,7 +156,7 @@ class HashDrift(SwitchDrift):
     def lacking(self, environment: Environment) -> Objection | None:
         """A hash."""
         if not environment.routing.plainly_hashed:
-            reason = f"routing.policy {environment.routing.policy}, as it is set, has no such hash"
+            reason = f"routing.kind {environment.routing.kind}, as it is set, has no such hash"
             return Objection("kind", reason, "ecmp or e_ecmp with hash: mix and the default fields")
         return None
 

@@ -35,7 +35,7 @@ from emu.units import parse_rate, parse_size, parse_time
 class CongestionSection(Section):
     """What every algorithm shares."""
 
-    algorithm: str
+    kind: str
     """Which algorithm."""
     cnp_interval_ps: PositiveTimePs = parse_time("50us")
     """A receiver sends at most one CNP per queue pair and interval."""
@@ -56,14 +56,14 @@ class CongestionSection(Section):
 class NoControl(CongestionSection):
     """Only pauses slow a queue pair down."""
 
-    algorithm: Literal["none"] = "none"
+    kind: Literal["none"] = "none"
     """PFC only."""
 
 
 class Dcqcn(CongestionSection):
     """The rate follows what switches mark."""
 
-    algorithm: Literal["dcqcn"] = "dcqcn"
+    kind: Literal["dcqcn"] = "dcqcn"
     """DCQCN."""
     gain_bits: Annotated[int, Field(ge=1, le=16)] = 8
     """g is 2^-gain_bits: 8 is 1/256."""
@@ -88,7 +88,7 @@ class Dcqcn(CongestionSection):
 class Swift(CongestionSection):
     """The window follows the round-trip time."""
 
-    algorithm: Literal["swift"] = "swift"
+    kind: Literal["swift"] = "swift"
     """Swift."""
     target_ps: PositiveTimePs = parse_time("25us")
     """The round trip to aim at. A choice; deep-buffer spines alone take 22 us."""
@@ -105,7 +105,7 @@ class Swift(CongestionSection):
 class Hybrid(Dcqcn):
     """DCQCN's answer to marks and Swift's to delay."""
 
-    algorithm: Literal["hybrid"] = "hybrid"  # type: ignore[assignment]  # a kind of its own
+    kind: Literal["hybrid"] = "hybrid"  # type: ignore[assignment]  # a kind of its own
     """Both."""
     target_ps: PositiveTimePs = parse_time("25us")
     """A longer round trip lowers the rate and holds steps up."""
@@ -118,7 +118,7 @@ class Hybrid(Dcqcn):
 class Hpcc(CongestionSection):
     """The window follows what links on the way say of themselves."""
 
-    algorithm: Literal["hpcc"] = "hpcc"
+    kind: Literal["hpcc"] = "hpcc"
     """HPCC."""
     LONGEST_RTT_PS: ClassVar[int] = parse_time("100us")
 
@@ -159,7 +159,7 @@ class Hpcc(CongestionSection):
 
 
 CONTROLS: Final = OneOfOrPlugin(
-    "algorithm",
+    "kind",
     {"none": NoControl, "dcqcn": Dcqcn, "swift": Swift, "hybrid": Hybrid, "hpcc": Hpcc},
     default="none",
     base=CongestionSection,

@@ -43,21 +43,21 @@ Weight = Annotated[int, Field(ge=1, le=256)]
 class ArbiterSection(Section):
     """What every arbiter shares."""
 
-    policy: str
+    kind: str
     """Which arbiter."""
 
 
 class RoundRobin(ArbiterSection):
     """Strict between classes; queue pairs of a class in turn, one packet each."""
 
-    policy: Literal["round_robin"] = "round_robin"
+    kind: Literal["round_robin"] = "round_robin"
     """Queue pairs in turn."""
 
 
 class Weighted(ArbiterSection):
     """Classes share the port by weight; queue pairs of a class in turn."""
 
-    policy: Literal["weighted"] = "weighted"
+    kind: Literal["weighted"] = "weighted"
     """Classes by weight."""
     strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (6,)
     """Priorities that go before all others, the highest number first."""
@@ -71,7 +71,7 @@ class Weighted(ArbiterSection):
 
 
 ARBITERS: Final = OneOfOrPlugin(
-    "policy",
+    "kind",
     {"round_robin": RoundRobin, "weighted": Weighted},
     default="round_robin",
     base=ArbiterSection,
@@ -139,7 +139,7 @@ class NicSection(Section):
 class RecoverySection(Section):
     """What a queue pair does about packets that are lost or out of order."""
 
-    scheme: str
+    kind: str
     """Which scheme."""
 
     @property
@@ -151,7 +151,7 @@ class RecoverySection(Section):
 class GoBackN(RecoverySection):
     """After a loss, everything from the lost packet on is sent again."""
 
-    scheme: Literal["go_back_n"] = "go_back_n"
+    kind: Literal["go_back_n"] = "go_back_n"
     """Go back to the packet that is missing."""
     placement: Literal["in_order", "out_of_order"] = "in_order"
     """Whether a responder keeps only what is in sequence, or also what overtook within `window`."""
@@ -171,14 +171,14 @@ class GoBackN(RecoverySection):
 class GoBack0(RecoverySection):
     """After a loss, the whole message is sent again."""
 
-    scheme: Literal["go_back_0"] = "go_back_0"
+    kind: Literal["go_back_0"] = "go_back_0"
     """Go back to the first packet of the message."""
 
 
 class SelectiveRepeat(RecoverySection):
     """After a loss, only what was lost is sent again."""
 
-    scheme: Literal["selective_repeat"] = "selective_repeat"
+    kind: Literal["selective_repeat"] = "selective_repeat"
     """Repeat what is missing."""
     reorder: Annotated[int, Field(ge=0, le=65536)] = 0
     """A packet counts as lost once one that is more than so many later has come; more than 0 where paths
@@ -195,7 +195,7 @@ class SelectiveRepeat(RecoverySection):
 
 
 RECOVERIES: Final = OneOfOrPlugin(
-    "scheme",
+    "kind",
     {"go_back_n": GoBackN, "go_back_0": GoBack0, "selective_repeat": SelectiveRepeat},
     default="go_back_n",
     base=RecoverySection,

@@ -58,7 +58,7 @@ class RoutingSection(Section):
     controlled: ClassVar[bool] = False
     """Whether switches are on the management network."""
 
-    policy: str
+    kind: str
     """Which policy."""
     hash: Literal["mix", "crc16", "crc32", "xor_fold", "toeplitz"] = "mix"
     """Hash over the fields. All but `mix` are linear: differing seeds do not cure their polarisation."""
@@ -85,7 +85,7 @@ class RoutingSection(Section):
     def plainly_hashed(self) -> bool:
         """Whether a switch hashes by itself: ECMP or E-ECMP with `mix` over their own fields."""
         usual = type(self).model_fields["fields"].default
-        hashed = self.policy in ("ecmp", "e_ecmp") and self.hash == "mix" and not any(self.bit_offset)
+        hashed = self.kind in ("ecmp", "e_ecmp") and self.hash == "mix" and not any(self.bit_offset)
         return hashed and self.fields == usual
 
     def check(self) -> Iterator[Refusal]:
@@ -121,7 +121,7 @@ class RoutingSection(Section):
 class Ecmp(RoutingSection):
     """Static hash on the 5-tuple."""
 
-    policy: Literal["ecmp"] = "ecmp"
+    kind: Literal["ecmp"] = "ecmp"
     """Hash on addresses, protocol and UDP ports."""
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = FIVE_TUPLE
     """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
@@ -130,21 +130,21 @@ class Ecmp(RoutingSection):
 class EEcmp(RoutingSection):
     """Static hash on the 5-tuple and the destination queue pair."""
 
-    policy: Literal["e_ecmp"] = "e_ecmp"
+    kind: Literal["e_ecmp"] = "e_ecmp"
     """Hash on addresses, protocol, UDP ports and the destination queue pair of the BTH."""
 
 
 class PathPinning(RoutingSection):
     """By destination slice: the downlink of the destination's leaf chooses the path."""
 
-    policy: Literal["path_pinning"] = "path_pinning"
+    kind: Literal["path_pinning"] = "path_pinning"
     """Pin each destination to a path; hash where that path is down."""
 
 
 class Flowlet(RoutingSection):
     """A flow may take another path after a gap."""
 
-    policy: Literal["flowlet"] = "flowlet"
+    kind: Literal["flowlet"] = "flowlet"
     """A random path for each flowlet."""
     gap_ps: PositiveTimePs = parse_time("128us")
     """Silence after which a flow takes a new path. Meta tried 128 to 512 us."""
@@ -156,7 +156,7 @@ class Spray(RoutingSection):
     """Every packet its own way."""
 
     per_packet: ClassVar[bool] = True
-    policy: Literal["spray"] = "spray"
+    kind: Literal["spray"] = "spray"
     """Each packet takes another member."""
     order: Literal["round_robin", "random"] = "round_robin"
     """In turn for each destination prefix, or at random."""
@@ -167,7 +167,7 @@ class Spray(RoutingSection):
 class Adaptive(RoutingSection):
     """The member with the least waiting."""
 
-    policy: Literal["adaptive"] = "adaptive"
+    kind: Literal["adaptive"] = "adaptive"
     """By least load of the egress ports."""
     granularity: Literal["packet", "flowlet"] = "flowlet"
     """Whether every packet chooses, or every flowlet."""
@@ -188,7 +188,7 @@ class TrafficEngineering(RoutingSection):
     """A controller gives flows paths of their own, and the rest is hashed."""
 
     controlled: ClassVar[bool] = True
-    policy: Literal["traffic_engineering"] = "traffic_engineering"
+    kind: Literal["traffic_engineering"] = "traffic_engineering"
     """Entries by source port and destination prefix from a controller; E-ECMP for what has none."""
     interval_ps: PositiveTimePs = parse_time("500us")
     """From one collection of counters to the next. Meta: 30 s, for jobs that run for weeks."""
@@ -209,7 +209,7 @@ class TrafficEngineering(RoutingSection):
 
 
 POLICIES: Final = OneOfOrPlugin(
-    "policy",
+    "kind",
     {
         "ecmp": Ecmp,
         "e_ecmp": EEcmp,

@@ -190,14 +190,14 @@ class EcnSection(MarkingProfile):
 class SchedulingSection(Section):
     """What every scheduler shares."""
 
-    policy: str
+    kind: str
     """Which scheduler."""
 
 
 class WeightedScheduling(SchedulingSection):
     """Strict priorities first, the rest by weight."""
 
-    policy: Literal["weighted"] = "weighted"
+    kind: Literal["weighted"] = "weighted"
     """Strict priorities first, the rest by weight."""
     strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (0, 1, 2, 3, 4, 5, 6, 7)
     """Priorities that go before all others, the highest number first. The rest share by weight."""
@@ -225,7 +225,7 @@ class WeightedScheduling(SchedulingSection):
 
 
 SCHEDULERS: Final = OneOfOrPlugin(
-    "policy",
+    "kind",
     {"weighted": WeightedScheduling},
     default="weighted",
     base=SchedulingSection,

@@ -104,10 +104,19 @@ _SILENT: Final = ("default_factory_not_called",)
 
 
 def problems_of(error: ValidationError, tree: Node, root: type[Section]) -> list[Problem]:
-    """Every error of a failed validation, as a user reads it, in the order found."""
+    """Every error of a failed validation, as a user reads it, in the order found.
+
+    A section whose kind is under the key of an earlier release was read as another kind, so that key is all
+    that is said of it.
+    """
     found: list[Problem] = []
-    for item in error.errors(include_url=False):
+    items = error.errors(include_url=False)
+    misread = {item["loc"][:-1] for item in items if _names_kind_as_before(dict(item), root)}
+    for item in items:
         if item["type"] in _SILENT or _counts_only_what_was_valid(dict(item)):
+            continue
+        follows = any(item["loc"][: len(section)] == section for section in misread)
+        if follows and not _names_kind_as_before(dict(item), root):
             continue
         location, (reason, accepted) = _explained(dict(item), root)
         place = tree.find(location)
@@ -123,6 +132,16 @@ def _counts_only_what_was_valid(item: dict[str, Any]) -> bool:
         and isinstance(given, tuple)
         and len(given) >= int(item["ctx"]["min_length"])
     )
+
+
+def _names_kind_as_before(item: dict[str, Any], root: type[Section]) -> bool:
+    """Whether the error is the key that told a section's kinds apart in an earlier release."""
+    location: Location = tuple(item["loc"])
+    if item["type"] != "extra_forbidden" or len(location) < 2 or not is_kind(location[-2]):
+        return False
+    table = shape_at(root, location[:-2])
+    new = renames.new_key(renames.place(without_kinds(location[:-1])), str(location[-1]))
+    return isinstance(table, OneOf) and new == table.key
 
 
 def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Explained]:
