@@ -13,7 +13,7 @@ from typing import Final
 from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.diagnosis.wait_chain import chain_of_waits
+from emu.diagnosis.wait_chain import TIME_LIMIT, breaks_off, chain_of_waits, stuck
 from emu.measure.device_state import WAITS
 from emu.measure.summary.jobs import SUCCESS
 
@@ -43,7 +43,7 @@ def found(view: View) -> Iterator[Finding]:
 
 def waits(view: View) -> list[str]:
     """Who waits for whom at the end of a run that came to none: ranks, queue pairs, ports."""
-    if view.ending == "finished":
+    if view.ending == "finished" or (view.ending == TIME_LIMIT and not breaks_off(view)):
         return []
     lines: list[str] = []
     for host in view.numbers(Role.HOST):
@@ -53,8 +53,7 @@ def waits(view: View) -> list[str]:
                 f"{view.plans[job].name} rank {rank} waits in operation {operation} for {WAITS[why]} from "
                 f"rank {peer}, on {where} queue pair {pair}"
             )
-    for nic in view.numbers(Role.NIC):
-        lines += [_outstanding(view, nic, row) for row in view.rows(nic, "outstanding")]
+    lines += [_outstanding(view, nic, row) for nic, row in stuck(view)]
     for number in view.networked():
         for port, waiting, blocked, _, up in view.rows(number, "held"):
             if waiting & blocked:
@@ -65,7 +64,7 @@ def waits(view: View) -> list[str]:
 
 
 def _outstanding(view: View, nic: int, row: Sequence[int]) -> str:
-    _, qpn, remote, left, sent = row
+    _, qpn, remote, left, sent, *_ = row
     towards = view.name(view.topology.nic_at(remote))
     return (
         f"{view.name(nic)} waits for {towards}: queue pair {qpn} has {left} packets unacknowledged, {sent} "

@@ -11,6 +11,10 @@ Asked where a run came to no end. Every link of the chain is something that a de
 4. a rank that waits for nobody, a device that says stop and is held up by nobody, or a link that is down is
    the end: the root. A chain that comes back to itself is a circle.
 
+A run that ends at `run.max_time` breaks off whatever is in flight. There a queue pair waits only if nothing
+of it was acknowledged for longer than what shares its ends takes to drain (`stuck`), and where packets move
+no chain of ranks is told.
+
 Of all ranks' chains the shortest that ends in the fabric, or at a rank that waits for nobody, is told. Where
 ranks wait for one another in a circle, as those of a ring do, and a suspect is known, the chain ends at a
 rank of the suspect's server. Without ranks, chains begin at queue pairs.
@@ -18,14 +22,25 @@ rank of the suspect's server. Without ranks, chains begin at queue pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Role
 from actors.fabric.routing import routes
+from actors.kernel.units import serialisation_ps
 from emu.diagnosis.view import View
 from emu.measure.device_state import WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
 
+TIME_LIMIT: Final = "time_limit"
+QUIET_PS: Final = 50_000_000
+"""For so long a queue pair may hear nothing on an idle fabric: above every round trip that is modelled."""
+DRAINS: Final = 4
+"""How many times as long as what shares its ends takes on their link: others share the links between."""
+_REMOTE: Final = 2
+_SENT: Final = 4
+_QUIET: Final = 5
+"""Columns of table `outstanding`."""
 MOST_PORTS: Final = 8
 """Ports of a chain that are told one by one."""
 
@@ -53,7 +68,7 @@ class _Rank(NamedTuple):
 
 def chain_of_waits(view: View, suspect: str = "") -> str:
     """The sentence; empty if the run came to an end, or nobody waits. `suspect` is a device."""
-    if view.ending == "finished":
+    if view.ending == "finished" or (view.ending == TIME_LIMIT and not breaks_off(view, suspect)):
         return ""
     ranks = _ranks(view)
     host = host_of(view, suspect)
@@ -83,10 +98,38 @@ def _ranks(view: View) -> dict[tuple[int, int], _Rank]:
     return found
 
 
+def breaks_off(view: View, suspect: str = "") -> bool:
+    """Whether somebody waits where the run broke off at its time limit: a queue pair, or, if nothing is in
+    flight, whoever the suspect holds up.
+    """
+    pairs = [nic for nic in view.numbers(Role.NIC) if view.rows(nic, "outstanding")]
+    return bool(stuck(view)) if pairs else bool(suspect)
+
+
+def stuck(view: View) -> list[tuple[int, Sequence[int]]]:
+    """NICs and rows of the queue pairs that have waited for longer than what is in flight takes to drain."""
+    rows = [(nic, row) for nic in view.numbers(Role.NIC) for row in view.rows(nic, "outstanding")]
+    if view.ending != TIME_LIMIT:
+        return rows
+    sent: Counter[int] = Counter()
+    for nic, row in rows:
+        sent[nic] += row[_SENT]
+        sent[view.topology.nic_at(row[_REMOTE])] += row[_SENT]
+    return [(nic, row) for nic, row in rows if _is_stuck(view, nic, row, sent)]
+
+
+def _is_stuck(view: View, nic: int, row: Sequence[int], sent: Mapping[int, int]) -> bool:
+    if row[_SENT] == 0:
+        return _blocked_port(view, nic, row[_REMOTE]) is not None
+    quiet_ps = row[_QUIET] if len(row) > _QUIET else -1
+    ends = nic, view.topology.nic_at(row[_REMOTE])
+    rate_bps = min(end.rate_bps for _, end in view.fabric_ports(nic))
+    packet_ps = serialisation_ps(view.scenario.transport.mtu_bytes, rate_bps)
+    return quiet_ps < 0 or quiet_ps > QUIET_PS + DRAINS * packet_ps * sum(sent[end] for end in ends)
+
+
 def _outstanding(view: View) -> Iterator[tuple[int, Sequence[int]]]:
-    for nic in view.numbers(Role.NIC):
-        for row in view.rows(nic, "outstanding"):
-            yield nic, row
+    yield from stuck(view)
 
 
 def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int, int], host: int) -> Chain:
@@ -151,7 +194,7 @@ def _asked_for(
 
 def _from_pair(view: View, nic: int, row: Sequence[int]) -> Chain:
     """On from a queue pair: what holds its packets."""
-    _, qpn, remote, left, sent = row
+    _, qpn, remote, left, sent, *_ = row
     towards = view.topology.nic_at(remote)
     words = (
         f"queue pair {qpn} of {view.name(nic)} has {left} packets that {view.name(towards)} has not "

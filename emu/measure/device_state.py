@@ -28,7 +28,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "withdrawn": ("link",),
     "receive": ("port", "priority", "peak_bytes", "size_bytes"),
     "pairs": ("pair", "qpn", "remote_address", "remote_qpn"),
-    "outstanding": ("pair", "qpn", "remote_address", "left", "sent"),
+    "outstanding": ("pair", "qpn", "remote_address", "left", "sent", "quiet_ps"),
     "ranks": ("job", "rank", "operation", "waits_for", "peer", "port", "pair"),
     "silent": ("silent",),
 }

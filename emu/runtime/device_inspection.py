@@ -19,7 +19,7 @@ from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.program import ScriptProgram
 from actors.nic.nic import Nic
-from actors.nic.queue_pair.queue_pair import ERROR
+from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.port.link import KEPT_DOWNS, PRIORITIES
 from actors.port.pfc import ALL_CLASSES
 from actors.port.port import Port
@@ -98,6 +98,7 @@ def shown_by(device: Device) -> dict[str, Rows]:
                 int(pair.remote_address),
                 int(pair.end_psn - pair.una_psn),
                 int(pair.next_psn - pair.una_psn),
+                _quiet_ps(device, pair),
             ]
             for pair in device.pairs
             if pair.head is not None
@@ -111,6 +112,13 @@ def shown_by(device: Device) -> dict[str, Rows]:
             if isinstance(program, ScriptProgram) and program.running
         ]
     return {name: rows for name, rows in tables.items() if rows}
+
+
+def _quiet_ps(nic: Nic, pair: QueuePair) -> int:
+    """Since when nothing that a queue pair has sent was acknowledged; -1 if a timer has run out meanwhile."""
+    if pair.retries or pair.rnr_retries or pair.backoff:
+        return -1
+    return int(nic.queue.now_ps - (pair.deadline_ps - nic.requester.first_timeout_ps))
 
 
 def _rank_row(program: ScriptProgram) -> list[int]:

@@ -8,7 +8,7 @@ import pytest
 
 from emu import api
 from emu.diagnosis.wait_chain import MOST_PORTS
-from tests.diagnosis.broken_runs import said_of
+from tests.diagnosis.broken_runs import run_of, said_of
 
 PATIENT: dict[str, Any] = {"transport": {"timeout": 20, "retry_count": 3}}
 """Nobody's retries run out before the run has stalled."""
@@ -77,3 +77,32 @@ def test_a_circle_is_named_whole_with_a_queue_pair_that_waits_behind_it(control:
     assert words in found[0].sentence
     assert "ring-0 -> ring-1 -> ring-2 -> ring-3 -> ring-4 -> ring-0" in found[0].sentence
     assert any("queue pair" in line and "in a circle through" in line for line in found[0].evidence)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"kind": "flows", "pattern": "permutation", "size": "64MiB"},
+        {"kind": "flows", "pattern": "incast", "size": "16MiB", "fan_in": 5, "destination": 0},
+        {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 1000},
+    ],
+)
+@pytest.mark.parametrize("max_time", ["7us", "100us", "103us", "501200ns"])
+def test_what_is_in_flight_when_a_run_is_out_of_time_is_not_stuck(
+    workload: dict[str, Any], max_time: str
+) -> None:
+    run = run_of(jobs=[{"name": "train", "workload": workload}], run={"max_time": max_time})
+    assert run.ending == "time_limit"
+    assert run.diagnosis == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"kind": "pause_storm", "target": "ctsw-0>rtsw-1"}, "rtsw-1>ctsw-0 holds frames, told to stop"),
+        ({"kind": "link_down", "target": "nic-2-0:rtsw-1"}, "nic-2-0>rtsw-1 holds frames and its link"),
+    ],
+)
+def test_what_has_waited_when_a_run_is_out_of_time_is_told(fault: dict[str, Any], words: str) -> None:
+    (first, *_) = said_of(fault | {"at": "150us"}, **PATIENT, run={"max_time": "900us"})
+    assert words in first.sentence
