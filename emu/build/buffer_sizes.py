@@ -21,22 +21,25 @@ from emu.scenario.sections.buffer import BufferProfile
 
 def largest_frame_bytes(scenario: Scenario) -> int:
     """The largest frame on any link, with headers and FCS, without preamble and gap."""
-    transport = scenario.transport
-    return transport.mtu_bytes + LARGEST_HEADERS_BYTES + transport.congestion_control.telemetry_bytes
+    return LARGEST_HEADERS_BYTES + max(
+        one.mtu_bytes + one.congestion_control.telemetry_bytes for one in scenario.transports
+    )
 
 
 def ingress_latency_ps(scenario: Scenario, topology: Topology, node: int) -> int:
     """The fixed latency from a frame's last bit at this device until it is acted on."""
-    return scenario.nic.latency_ps if topology.nodes[node].role is Role.NIC else scenario.switch.latency_ps
+    own = scenario.at(topology, node)
+    return own.nic.latency_ps if topology.nodes[node].role is Role.NIC else own.switch.latency_ps
 
 
 def pause_response_ps(scenario: Scenario, topology: Topology, node: int, rate_bps: int) -> int:
     """How long this device's port takes to obey a pause; to take in an update of credits, no time."""
     if scenario.credited:
         return 0
+    own = scenario.at(topology, node)
     if topology.nodes[node].role is Role.NIC:
-        return scenario.nic.response_at(rate_bps)
-    return scenario.switch.pfc.response_at(rate_bps)
+        return own.nic.response_at(rate_bps)
+    return own.switch.pfc.response_at(rate_bps)
 
 
 def port_headroom_bytes(
@@ -58,22 +61,28 @@ def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, e
 def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line for each configured headroom that is less than some port needs, or all ports of a switch at
     once: it drops, counted, in the run."""
-    if not scenario.switch.pfc.enabled or scenario.credited:
+    if scenario.credited:
         return []
     return [*_short(scenario, topology), *_oversubscribed(scenario, topology)]
 
 
 def _short(scenario: Scenario, topology: Topology) -> list[str]:
-    pfc = scenario.switch.pfc
-    buffer = scenario.switch.buffer
-    if all(one.headroom_bytes is None for one in (buffer, *buffer.profiles)):
+    whole = scenario.switch.buffer
+    given = any(one.headroom_bytes is not None for one in (whole, *whole.profiles))
+    if not given and not any(one.has("switch.buffer") for one in scenario.overrides):
         return []
     short: dict[str, int] = {}
     worst: dict[str, tuple[int, int, str]] = {}
     for switch in topology.switches:
         name = topology.nodes[switch].name
-        profiles = buffer.profiles_of(name)
-        used = {buffer.key_of(profiles[p]): profiles[p].headroom_bytes for p in pfc.priorities}
+        section = scenario.at(topology, switch).switch
+        if not section.pfc.enabled:
+            continue
+        profiles = section.buffer.profiles_of(name)
+        used = {
+            scenario.key_at(topology, switch, f"{section.buffer.key_of(one)}.headroom"): one.headroom_bytes
+            for one in (profiles[priority] for priority in section.pfc.priorities)
+        }
         for end in topology.ports(switch):
             needed = needed_headroom_bytes(scenario, topology, switch, end)
             for key, configured in used.items():
@@ -83,7 +92,7 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
                         worst[key] = needed, configured, f"{name} to {topology.nodes[end.peer].name}"
     return [
         (
-            f"{key}.headroom: {configured}B is too small for {short[key]} ports of switches"
+            f"{key}: {configured}B is too small for {short[key]} ports of switches"
             f" ({where} needs {needed}B): lossless classes may drop; use auto"
         )
         for key, (needed, configured, where) in sorted(worst.items())
@@ -91,21 +100,21 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
 
 
 def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
-    buffer = scenario.switch.buffer
     worst: dict[str, tuple[int, str, int]] = {}
     for switch in topology.switches:
         name = topology.nodes[switch].name
-        own = buffer.pool_of(name)
+        section = scenario.at(topology, switch).switch
+        own = section.buffer.pool_of(name)
         shared = own.headroom_pool_bytes
-        if shared is None or is_deep(scenario, topology, switch):
+        if shared is None or not section.pfc.enabled or is_deep(scenario, topology, switch):
             continue
         needed = sum(headroom for _, headroom in _set_aside(scenario, topology, switch))
-        key = buffer.key_of(own)
+        key = scenario.key_at(topology, switch, f"{section.buffer.key_of(own)}.headroom_pool")
         if needed > shared:
             worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
     return [
         (
-            f"{key}.headroom_pool: {shared}B for all ports is less than the {most}B that {name} may"
+            f"{key}: {shared}B for all ports is less than the {most}B that {name} may"
             " need if all are stopped at once: lossless classes may drop"
         )
         for key, (most, name, shared) in sorted(worst.items())
@@ -114,8 +123,9 @@ def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
 
 def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[tuple[int, int]]:
     """What reserves and what headroom take of a switch's buffer, port by port."""
-    pfc = scenario.switch.pfc
-    profiles = scenario.switch.buffer.profiles_of(topology.nodes[switch].name)
+    section = scenario.at(topology, switch).switch
+    pfc = section.pfc
+    profiles = section.buffer.profiles_of(topology.nodes[switch].name)
     reserve = sum(profile.reserve_bytes for profile in profiles)
     lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
     for end in topology.ports(switch):
@@ -127,18 +137,20 @@ def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[
 def port_pools_bytes(scenario: Scenario, topology: Topology, switch: int) -> list[int]:
     """What is left of each port's own buffer in a modular switch. ScenarioError if nothing is, or if it is
     to do what it cannot."""
-    section = scenario.switch
+    section = scenario.at(topology, switch).switch
     if section.buffer.limited:
         reason = f"{topology.nodes[switch].name} is modular: its egress queues are short, and have no limit"
         accepted = "0, or switch.deep_buffer.where: none"
         key = "egress_limit" if section.buffer.egress_limit_bytes else "egress_alpha"
-        raise ScenarioError([Problem(scenario.name, 0, f"switch.buffer.{key}", reason, accepted)])
+        key = scenario.key_at(topology, switch, f"switch.buffer.{key}")
+        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     whole = section.deep_buffer.port_buffer_bytes
     pools = [whole - sum(taken) for taken in _set_aside(scenario, topology, switch)]
     if min(pools, default=1 << 30) < largest_frame_bytes(scenario):
         reason = f"reserves and headroom of a port of {topology.nodes[switch].name} leave no shared part"
         accepted = "a larger buffer, or less reserve or headroom"
-        raise ScenarioError([Problem(scenario.name, 0, "switch.deep_buffer.port_buffer", reason, accepted)])
+        key = scenario.key_at(topology, switch, "switch.deep_buffer.port_buffer")
+        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     return pools
 
 
@@ -147,11 +159,11 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
     they share none."""
     if is_deep(scenario, topology, switch):
         return sum(port_pools_bytes(scenario, topology, switch))
-    buffer = scenario.switch.buffer
-    own = buffer.pool_of(topology.nodes[switch].name)
+    section = scenario.at(topology, switch).switch
+    own = section.buffer.pool_of(topology.nodes[switch].name)
     taken = list(_set_aside(scenario, topology, switch))
     headroom = own.headroom_pool_bytes
-    if headroom is None or not scenario.switch.pfc.enabled:
+    if headroom is None or not section.pfc.enabled:
         headroom = sum(stopped for _, stopped in taken)
     left = own.pool_bytes - sum(reserve for reserve, _ in taken) - headroom
     if left < largest_frame_bytes(scenario):
@@ -159,7 +171,8 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
         count = len(topology.ports(switch))
         reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
         accepted = "a larger pool, or less reserve or headroom"
-        raise ScenarioError([Problem(scenario.name, 0, f"{buffer.key_of(own)}.pool", reason, accepted)])
+        key = scenario.key_at(topology, switch, f"{section.buffer.key_of(own)}.pool")
+        raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     return left
 
 
@@ -174,11 +187,11 @@ class Share(NamedTuple):
     headroom_bytes: int | None
 
 
-def shares_of(scenario: Scenario, name: str, alpha_fixed: int) -> list[Share]:
-    """By priority, at a switch by name; `alpha_fixed` is that of groups without a profile of their own."""
-    buffer = scenario.switch.buffer
+def shares_of(scenario: Scenario, topology: Topology, switch: int, alpha_fixed: int) -> list[Share]:
+    """By priority, at a switch; `alpha_fixed` is that of groups without a profile of their own."""
+    buffer = scenario.at(topology, switch).switch.buffer
     found = []
-    for profile in buffer.profiles_of(name):
+    for profile in buffer.profiles_of(topology.nodes[switch].name):
         alpha = alpha_fixed if profile is buffer else fixed_alpha(profile.alpha)
         static = profile.xoff_bytes or 0
         xon = profile.resumes_at(largest_frame_bytes(scenario))
@@ -197,10 +210,10 @@ def is_deep(scenario: Scenario, topology: Topology, node: int) -> bool:
     """Whether a device is a modular switch."""
     if scenario.credited:  # then every port has its lanes
         return False
-    section = scenario.switch.deep_buffer
     here = topology.nodes[node]
     if here.role is not Role.SWITCH:
         return False
+    section = scenario.at(topology, node).switch.deep_buffer
     if section.where == "auto":
         return scenario.topology.kind == "llama3" and here.model == "ctsw"
     if section.where == "listed":

@@ -18,6 +18,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
@@ -44,14 +45,22 @@ MOST_HELD_BYTES: Final = 1 << 30
 
 def own_classes(scenario: Scenario) -> dict[str, str]:
     """Classes of the user's own, `module:Class`, by key."""
-    named = {
-        "routing.kind": scenario.routing.kind,
-        "transport.congestion_control.kind": scenario.transport.congestion_control.kind,
-        "transport.recovery.kind": scenario.transport.recovery.kind,
-        "nic.arbiter.kind": scenario.nic.arbiter.kind,
-        "switch.scheduling.kind": scenario.switch.scheduling.kind,
-    }
+    named = {"routing.kind": scenario.routing.kind}
+    for place, view in _views(scenario):
+        named |= {
+            f"{place}transport.congestion_control.kind": view.transport.congestion_control.kind,
+            f"{place}transport.recovery.kind": view.transport.recovery.kind,
+            f"{place}nic.arbiter.kind": view.nic.arbiter.kind,
+            f"{place}switch.scheduling.kind": view.switch.scheduling.kind,
+        }
     return {key: name for key, name in named.items() if SEPARATOR in name}
+
+
+def _views(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
+    """The scenario, and what each override makes of it, with where that stands."""
+    yield "", scenario
+    for at in range(len(scenario.overrides)):
+        yield f"overrides[{at}].", scenario.overridden((at,))
 
 
 def check_made(scenario: Scenario, topology: Topology) -> None:
@@ -65,13 +74,17 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             build_switch(scenario, topology, switch, EventQueue(), _no_outbox)
             for switch in topology.switches[:1]
         ],
-        "transport.congestion_control.kind": lambda: control_of(
-            scenario.transport.congestion_control, rate_bps, scenario.transport.mtu_bytes
-        ),
-        "transport.recovery.kind": lambda: recovery_of(scenario.transport),
-        "nic.arbiter.kind": lambda: arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario)),
-        "switch.scheduling.kind": lambda: scheduler_of(scenario),
     }
+    largest = largest_frame_bytes(scenario)
+    for place, view in _views(scenario):
+        trials |= {
+            f"{place}transport.congestion_control.kind": partial(
+                control_of, view.transport.congestion_control, rate_bps, view.transport.mtu_bytes
+            ),
+            f"{place}transport.recovery.kind": partial(recovery_of, view.transport),
+            f"{place}nic.arbiter.kind": partial(arbiter_of, view.nic.arbiter, largest),
+            f"{place}switch.scheduling.kind": partial(scheduler_of, view.switch.scheduling, largest),
+        }
     problems = []
     for key, name in own_classes(scenario).items():
         try:

@@ -45,7 +45,8 @@ def build_gpu(
     link = _message_port(host, queue, outbox_for)
     wired = plan.wired()
     prioritised = any(group.priority for job in wired for group in job.script.groups)
-    gpu = Gpu(number, queue, link, scenario.gpu.copy_rate_bps, scenario.gpu.copy_latency_ps, prioritised)
+    own = scenario.at(topology, number).gpu
+    gpu = Gpu(number, queue, link, own.copy_rate_bps, own.copy_latency_ps, prioritised)
     if scenario.payload == "real" and not scenario.ncclx.zero_copy:
         gpu.memory = GpuMemory(contents_of(wired, number))
     end = topology.nvlink_end(number)
@@ -97,12 +98,12 @@ def build_host(
         outbox_for(topology.controller),
     )
     ports = [_message_port(end, queue, outbox_for) for end in topology.ports(number)]
-    host = Host(number, queue, ports, management, scenario.host.proxy_cost_ps)
+    host = Host(number, queue, ports, management, scenario.at(topology, number).host.proxy_cost_ps)
     host.to_gpu = [topology.nodes[end.peer].role is Role.GPU for end in topology.ports(number)]
     receives = scenario.transport.receive_queue
     host.reposting = receives.depth > 0
     host.repost_ps = receives.repost_ps
-    stocks = _stocks(scenario, plan, number)
+    stocks = _stocks(scenario, topology, plan, number)
     for job in plan.jobs:
         if job.wired is not None:
             add_ranks(job.wired, topology, host, plan.pairs, stocks)
@@ -111,12 +112,12 @@ def build_host(
     return host
 
 
-def _stocks(scenario: Scenario, plan: Plan, host: int) -> dict[int, GpuSms]:
+def _stocks(scenario: Scenario, topology: Topology, plan: Plan, host: int) -> dict[int, GpuSms]:
     """The SMs of each GPU of a host that has ranks, where channels take them."""
     if scenario.ncclx.sms_per_channel == 0:
         return {}
     places = (place for job in plan.wired() for place in zip(job.gpus, job.nodes, strict=True))
-    return {gpu: GpuSms(scenario.gpu.sms) for gpu, node in places if node == host}
+    return {gpu: GpuSms(scenario.at(topology, gpu).gpu.sms) for gpu, node in places if node == host}
 
 
 def _message_port(end: Attachment, queue: EventQueue, outbox_for: OutboxFor, lane: int = 0) -> MessagePort:

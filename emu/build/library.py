@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from actors.fabric.model import Topology
 from actors.ncclx.settings import Outstanding, Settings
 from actors.ncclx.transport.flight import Delays
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import OutstandingSection
 
 
-def settings_of(scenario: Scenario, job: int) -> Settings:
+def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
     """What the library goes by in a job."""
     ncclx = scenario.ncclx
     own_class = ncclx.control == "own_class"
@@ -32,13 +33,25 @@ def settings_of(scenario: Scenario, job: int) -> Settings:
         control_priority=scenario.transport.control_priority if own_class else None,
         watchdog_ps=ncclx.watchdog_ps or 0,
         flight_recorder=ncclx.flight_recorder,
-        delays=Delays(
-            proxy_ps=scenario.host.proxy_cost_ps,
-            nic_ps=scenario.nic.latency_ps,
-            switch_ps=scenario.switch.latency_ps,
-            cuts_through=scenario.switch.forwarding == "cut_through",
-        ),
+        delays=_delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology)),
     )
+
+
+def _delays(scenario: Scenario) -> Delays:
+    return Delays(
+        proxy_ps=scenario.host.proxy_cost_ps,
+        nic_ps=scenario.nic.latency_ps,
+        switch_ps=scenario.switch.latency_ps,
+        cuts_through=scenario.switch.forwarding == "cut_through",
+    )
+
+
+def _elsewhere(scenario: Scenario, topology: Topology) -> dict[int, Delays] | None:
+    """The delays of devices that have overrides, by number."""
+    if not scenario.overrides:
+        return None
+    views = {node.number: scenario.at(topology, node.number) for node in topology.nodes}
+    return {number: _delays(view) for number, view in views.items() if view is not scenario}
 
 
 def data_priority(scenario: Scenario, job: int) -> int:

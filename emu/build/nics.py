@@ -88,7 +88,8 @@ def build_nic(
     outbox_for: OutboxFor,
 ) -> Nic:
     """One NIC with its fabric ports and queue pairs."""
-    transport = scenario.transport
+    own = scenario.at(topology, number)
+    transport, section = own.transport, own.nic
     ends = topology.ports(number)
     fabric = [end for end in ends if end.kind == FABRIC]
     host_end = ends[-1]
@@ -112,21 +113,21 @@ def build_nic(
         transport.ack_priority,
         recovery,
         first_timeout_ps(transport),
-        scenario.nic.corrupt_every,
+        section.corrupt_every,
     )
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
-        latency_ps, timeout_ps = scenario.nic.latency_ps, nic.requester.first_timeout_ps
-        arbiter = arbiter_of(scenario.nic.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
+        latency_ps, timeout_ps = section.latency_ps, nic.requester.first_timeout_ps
+        arbiter = arbiter_of(section.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
         if arbiter is None:
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
         else:
             port = ArbitratedPort(nic, index, wire, latency_ps, timeout_ps, recovery, arbiter)
         if has_pfc(scenario, topology, number, end.peer):
             port.pfc = give_pfc(scenario, topology, number, end.peer, port)
-        if scenario.nic.ttl != FIRST_TTL or scenario.nic.dscp != SELECTED:
-            port.set_stamp(scenario.nic.ttl, list(scenario.nic.dscp))
+        if section.ttl != FIRST_TTL or section.dscp != SELECTED:
+            port.set_stamp(section.ttl, list(section.dscp))
         if scenario.credited:
             give_credits(scenario, port)
         give_errors(port, scenario, topology, end)
@@ -145,7 +146,7 @@ def build_nic(
                 plan.remote_address,
                 plan.udp_source,
                 plan.priority,
-                transport.mtu_bytes,
+                path_mtu_bytes(scenario, topology, number, plan.remote_nic),
                 transport.ack_every,
                 first_psn(scenario.seed, number, plan.index),
                 first_psn(scenario.seed, plan.remote_nic, plan.remote_index),
@@ -158,13 +159,13 @@ def build_nic(
         pair.max_reads = transport.max_rd_atomic
     give_receives(nic, transport)
     if nic.bond is not None:
-        nic.bond.set_homes(spread=scenario.nic.bond == "per_qp")
-    give_control(nic, settled(scenario, topology), fabric[0].rate_bps, transport.mtu_bytes)
-    receive = scenario.nic.receive
-    classes = [scenario.switch.pfc.priorities if port.pfc is not None else () for port in ports]
+        nic.bond.set_homes(spread=section.bond == "per_qp")
+    give_control(nic, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
+    receive = section.receive
+    classes = [own.switch.pfc.priorities if port.pfc is not None else () for port in ports]
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
-    limits = memory_limits(scenario, topology.nodes[number].name)
+    limits = memory_limits(own, topology.nodes[number].name)
 
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
@@ -175,12 +176,18 @@ def build_nic(
     if limits:
         nic.receive = make_receive()
         nic.counts_receive = True
-    pcie = scenario.host.pcie
+    pcie = own.host.pcie
     if pcie.limits(topology.nodes[number].name):
         fetch = Fetch(pcie.rate_bps)
         for port in ports:
             port.set_fetch(fetch)
     return nic
+
+
+def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic: int) -> int:
+    """The MTU of a queue pair: the smaller of its two ends', as NCCL settles it when it connects them."""
+    ends = (scenario.at(topology, end).transport.mtu_bytes for end in (nic, remote_nic))
+    return min(ends)
 
 
 def memory_limits(scenario: Scenario, nic: str) -> list[int]:
@@ -192,14 +199,14 @@ def memory_limits(scenario: Scenario, nic: str) -> list[int]:
 
 def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line if NICs' receive buffers have no room for what may come after XOFF."""
-    section = scenario.nic.receive
-    pfc = scenario.switch.pfc
-    if not pfc.enabled or scenario.credited:
+    if scenario.credited:
         return []
-    worst, worst_bytes = "", 0
+    worst, worst_bytes, key, buffer_bytes = "", 0, "", 0
     for nic in topology.nics:
         name = topology.nodes[nic].name
-        if not memory_limits(scenario, name):
+        own = scenario.at(topology, nic)
+        section = own.nic.receive
+        if not memory_limits(own, name):
             continue
         for end in topology.ports(nic):
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):
@@ -209,11 +216,13 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
             room = section.buffer_bytes - (found[0] if found else 0)
             if (found is None or room < needed) and needed > worst_bytes:
                 worst, worst_bytes = name, needed
+                key = scenario.key_at(topology, nic, "nic.receive")
+                buffer_bytes = section.buffer_bytes
     if not worst:
         return []
     return [
         (
-            f"nic.receive: {section.buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs:"
+            f"{key}: {buffer_bytes}B leaves no {worst_bytes}B above xoff, which {worst} needs:"
             " lossless classes may drop; use a larger buffer, and xoff auto"
         )
     ]

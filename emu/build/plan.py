@@ -164,7 +164,7 @@ def _scripted(
     script: ScriptPlan,
 ) -> JobWork:
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
-    settings = settings_of(scenario, number)
+    settings = settings_of(scenario, topology, number)
     schedules = schedules_of(settings, script, nodes)
     for label, operation, fault in own_faults(script, schedules):
         place = "" if label == UNLABELLED else f".operations[{label}]"

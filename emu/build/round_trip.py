@@ -42,9 +42,8 @@ def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
     known = _KNOWN.get(topology)
     if known is not None and known[0] is scenario:
         return known[1]
-    transport = scenario.transport
-    more = transport.congestion_control.telemetry_bytes
-    packet = int(wire_size(WRITE_ONLY, transport.mtu_bytes)) + more
+    more = scenario.transport.congestion_control.telemetry_bytes
+    packet = int(wire_size(WRITE_ONLY, max(one.mtu_bytes for one in scenario.transports))) + more
     answer = int(wire_size(ACKNOWLEDGE, 0)) + more
 
     def link_ps(end: Attachment) -> int:
@@ -52,24 +51,28 @@ def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
         return both + 2 * end.delay_ps
 
     def switch_ps(switch: int) -> int:
-        credit_ps = scenario.switch.deep_buffer.credit_delay_ps if is_deep(scenario, topology, switch) else 0
-        return 2 * (scenario.switch.latency_ps + 2 * credit_ps)
+        section = scenario.at(topology, switch).switch
+        credit_ps = section.deep_buffer.credit_delay_ps if is_deep(scenario, topology, switch) else 0
+        return 2 * (section.latency_ps + 2 * credit_ps)
 
     way_ps = longest_way(topology, link_ps, switch_ps)
-    found = way_ps + 2 * scenario.nic.latency_ps if way_ps else 0
+    slowest_ps = scenario.nic.latency_ps
+    if scenario.overrides:
+        slowest_ps = max(scenario.at(topology, nic).nic.latency_ps for nic in topology.nics)
+    found = way_ps + 2 * slowest_ps if way_ps else 0
     _KNOWN[topology] = scenario, found
     return found
 
 
-def settled(scenario: Scenario, topology: Topology) -> CongestionSection:
-    """The section of congestion control with what is `auto` worked out. Raises ScenarioError."""
-    section = scenario.transport.congestion_control
+def settled(scenario: Scenario, topology: Topology, nic: int) -> CongestionSection:
+    """The section of congestion control of a NIC with what is `auto` worked out. Raises ScenarioError."""
+    section = scenario.at(topology, nic).transport.congestion_control
     if not isinstance(section, Hpcc) or section.base_rtt_ps is not None:
         return section
     found_ps = longest_round_trip_ps(scenario, topology)
     rounded_ps = max(-(-found_ps // US_PS), 1) * US_PS
     if rounded_ps > Hpcc.LONGEST_RTT_PS:
-        key = "transport.congestion_control.base_rtt"
+        key = scenario.key_at(topology, nic, "transport.congestion_control.base_rtt")
         reason = f"the longest round trip takes {format_time(found_ps)}, longer than HPCC can count"
         raise ScenarioError([Problem(scenario.name, 0, key, reason, "1us to 100us")])
     return section.model_copy(update={"base_rtt_ps": rounded_ps})

@@ -55,7 +55,7 @@ from emu.build.routing_policies import give_policy
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
-from emu.scenario.sections.switch import StaticRoute, WeightedScheduling
+from emu.scenario.sections.switch import SchedulingSection, StaticRoute, SwitchSection, WeightedScheduling
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues that mark: this, plus the queue's number."""
@@ -79,31 +79,33 @@ def wire_of(scenario: Scenario, topology: Topology, end: Attachment, outbox_for:
 
 def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
     """Whether a device acts on the head of a frame."""
-    switch = topology.nodes[node].role is Role.SWITCH
-    return scenario.switch.forwarding == "cut_through" and switch and not is_deep(scenario, topology, node)
+    if topology.nodes[node].role is not Role.SWITCH or is_deep(scenario, topology, node):
+        return False
+    return scenario.at(topology, node).switch.forwarding == "cut_through"
 
 
 def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
     """Whether the link between two devices has flow control."""
     pfc = scenario.switch.pfc
-    if scenario.credited:
+    if scenario.credited or not all(scenario.at(topology, end).switch.pfc.enabled for end in (one, other)):
         return False
     if not pfc.off:
-        return pfc.enabled
+        return True
     names = (topology.nodes[one].name, topology.nodes[other].name)
-    return pfc.enabled and not any(name in pfc.off for name in names)
+    return not any(name in pfc.off for name in names)
 
 
 def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
     """The flow control of a port, whole or half."""
-    made = Pfc(port, scenario.switch.pfc.quanta)
-    for half in scenario.switch.pfc.one_way:
+    section = scenario.at(topology, number).switch
+    made = Pfc(port, section.pfc.quanta)
+    for half in section.pfc.one_way:
         if half.device == topology.nodes[number].name and half.peer in (None, topology.nodes[peer].name):
             made.silent = not half.sends
             made.ignored = 0 if half.obeys else ALL_CLASSES
-    lossless = scenario.switch.pfc.priorities
+    lossless = section.pfc.priorities
     if topology.nodes[number].role is Role.SWITCH:
-        stops = scenario.switch.qos.maps_of(topology.nodes[number].name).pfc_priority_to_queue
+        stops = section.qos.maps_of(topology.nodes[number].name).pfc_priority_to_queue
         lossless = tuple(stops[priority] for priority in lossless)
     made.hold_after_link_up(
         sum(1 << priority for priority in lossless),
@@ -125,16 +127,17 @@ def build_switch(
     scenario: Scenario, topology: Topology, number: int, queue: EventQueue, outbox_for: OutboxFor
 ) -> Switch:
     """One switch with its ports, buffer and routing groups."""
-    section = scenario.switch
+    own_scenario = scenario.at(topology, number)
+    section = own_scenario.switch
     pfc = section.pfc
     deep = is_deep(scenario, topology, number)
     alpha = fixed_alpha(section.deep_buffer.alpha if deep else section.buffer.alpha)
-    shares = shares_of(scenario, topology.nodes[number].name, alpha)
+    shares = shares_of(scenario, topology, number, alpha)
     xon_offset = shares[0].xon_offset_bytes
     lanes: CreditBuffer | None = None
     everywhere = scenario.routing.seed == "equal"
     seed = hash_seed(scenario.seed, -1 if everywhere else number)
-    routes = GraphRoutes(topology, scenario.routing, section.static_routes)
+    routes = GraphRoutes(topology, scenario.routing, scenario.switch.static_routes)
     policy = POLICIES.get(scenario.routing.kind, E_ECMP)
     if scenario.credited:
         room = len(topology.ports(number)) * PRIORITIES * scenario.link.credits.buffer_bytes
@@ -143,7 +146,7 @@ def build_switch(
     elif deep:
         parts = DeepBuffer(port_pools_bytes(scenario, topology, number), alpha, xon_offset)
         buffer = parts
-        switch = make_deep(scenario, number, queue, parts, routes, policy, seed)
+        switch = make_deep(own_scenario, number, queue, parts, routes, policy, seed)
     else:
         buffer = Buffer(shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
         own = section.buffer.pool_of(topology.nodes[number].name)
@@ -160,7 +163,7 @@ def build_switch(
         )
     for index, end in enumerate(topology.ports(number)):
         wire = wire_of(scenario, topology, end, outbox_for)
-        port = _switch_port(scenario, switch, topology.nodes[number].name, index, wire, buffer)
+        port = _switch_port(scenario, topology, switch, index, wire, buffer)
         if lanes is not None:
             lanes.add_port(give_credits(scenario, port))
         flow_control = has_pfc(scenario, topology, number, end.peer)
@@ -188,7 +191,7 @@ def build_switch(
         give_errors(port, scenario, topology, end)
         switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
         switch.add_port(port)
-        if isinstance(switch, DeepSwitch) and (scheduler := scheduler_of(scenario)) is not None:
+        if isinstance(switch, DeepSwitch) and (scheduler := _scheduler(scenario, section)) is not None:
             switch.granters[index].set_scheduler(scheduler)
     management = _management_of(scenario, topology, number, queue, outbox_for)
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
@@ -207,12 +210,12 @@ def _management_of(
 
 
 def _switch_port(
-    scenario: Scenario, switch: Switch, name: str, index: int, wire: Wire, buffer: Buffer
+    scenario: Scenario, topology: Topology, switch: Switch, index: int, wire: Wire, buffer: Buffer
 ) -> SwitchPort:
     """A port with its scheduler, its egress limits and what it marks."""
-    section = scenario.switch
+    section = scenario.at(topology, switch.number).switch
     port = SwitchPort(switch, index, wire, section.latency_ps, buffer)
-    scheduler = scheduler_of(scenario)
+    scheduler = _scheduler(scenario, section)
     if scheduler is not None:
         port.set_scheduler(scheduler)
     port.measuring = scenario.transport.congestion_control.collects
@@ -220,7 +223,7 @@ def _switch_port(
     ecn = section.ecn
     if ecn.enabled:
         first = index * PRIORITIES
-        for priority, profile in enumerate(ecn.profiles_of(name)):
+        for priority, profile in enumerate(ecn.profiles_of(topology.nodes[switch.number].name)):
             kmin, kmax = ecn.thresholds_at(wire.rate_bps, profile)
             stream = Stream(scenario.seed, switch.number, ECN_PURPOSE + first + priority)
             port.reds.append(Red(kmin, kmax, int((profile or ecn).pmax * ONE), stream))
@@ -228,10 +231,13 @@ def _switch_port(
     return port
 
 
-def scheduler_of(scenario: Scenario) -> Scheduler | None:
+def _scheduler(scenario: Scenario, section: SwitchSection) -> Scheduler | None:
+    return scheduler_of(section.scheduling, largest_frame_bytes(scenario))
+
+
+def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Scheduler | None:
     """A scheduler for one egress; None where all classes are strict."""
-    section = scenario.switch.scheduling
-    largest = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES
+    largest = largest_frame_bytes + PREAMBLE_GAP_BYTES
     if not isinstance(section, WeightedScheduling):
         made: Scheduler = load_plugin(section.kind)(largest, section)
         return made

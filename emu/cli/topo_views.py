@@ -5,6 +5,8 @@ A view is a plain value that JSON can hold, and its text. Only what a view needs
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -46,6 +48,34 @@ def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
     if longest_ps == 0:
         return []
     return [f"longest unloaded round trip {longest_ps / 10**6:.2f}us, a full packet and its acknowledgement"]
+
+
+MOST_NAMED = 8
+"""Devices that a line on an override names."""
+
+
+def overrides(scenario: Scenario, topology: Topology) -> list[str]:
+    """A line for each override: what it changes, and where."""
+    lines = []
+    for place, one in enumerate(scenario.overrides):
+        if one.link is not None:
+            found = [link.name for link in topology.links if one.names_link(link.name)]
+        else:
+            found = [node.name for node in topology.nodes if one.names(node.name)]
+        of = ", ".join(found[:MOST_NAMED]) or "nothing"
+        of += f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
+        changes = ", ".join(_changes("", one.parts))
+        lines.append(f"overrides[{place}]: {changes}, of {of}")
+    return lines
+
+
+def _changes(key: str, value: object) -> Iterator[str]:
+    """The keys of a part of a section with their values, like `transport.mtu 1024`."""
+    if isinstance(value, Mapping) and all(isinstance(name, str) and not name.isdigit() for name in value):
+        for name, below in value.items():
+            yield from _changes(f"{key}.{name}" if key else name, below)
+    else:
+        yield f"{key} {json.dumps(value, default=str)}".replace('"', "")
 
 
 def paths(topology: Topology, source: str, target: str, most: int) -> View:
@@ -146,15 +176,17 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
     )
 
     nodes = topology.nodes
-    pfc = scenario.switch.pfc
-    lossless = list(pfc.priorities) if pfc.enabled else []
+    every: dict[int, None] = {}
     ports: dict[tuple[str, str, int, int, tuple[int, ...], int], int] = {}
     pools: dict[tuple[str, int, int, int, bool], int] = {}
     for switch in topology.switches:
         held = 0
         modular = is_deep(scenario, topology, switch)
-        own = scenario.switch.buffer.pool_of(nodes[switch].name)
-        profiles = scenario.switch.buffer.profiles_of(nodes[switch].name)
+        section = scenario.at(topology, switch).switch
+        lossless = list(section.pfc.priorities) if section.pfc.enabled else []
+        every |= dict.fromkeys(lossless)
+        own = section.buffer.pool_of(nodes[switch].name)
+        profiles = section.buffer.profiles_of(nodes[switch].name)
         for end in topology.ports(switch):
             sizes = [port_headroom_bytes(scenario, topology, switch, end, profiles[p]) for p in lossless]
             held += sum(sizes)
@@ -196,10 +228,11 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         )
         for (model, many, held, shared, modular), count in pools.items()
     ]
-    names = ", ".join(map(str, lossless)) or "none"
-    lines = [*table(rows), ""] if lossless else []
+    names = ", ".join(map(str, every)) or "none"
+    lines = [*table(rows), ""] if every else []
     lines += [*table(below), "", *_thresholds(scenario), ""]
-    lines += _pools(scenario, names, shared=bool(lossless))
+    lines += _pools(scenario, names, shared=bool(every))
+    lines += overrides(scenario, topology)
     if any(modular for _, _, _, _, modular in pools):
         port_text = format_size(scenario.switch.deep_buffer.port_buffer_bytes)
         share = scenario.switch.deep_buffer.alpha

@@ -49,7 +49,7 @@ def victims(view: View, number: int, port: int) -> list[str]:
 
 
 def _roots(view: View) -> Iterator[Finding]:
-    frame_bytes = view.scenario.transport.mtu_bytes + 100
+    frame_bytes = max(one.mtu_bytes for one in view.scenario.transports) + 100
     for number in view.networked():
         for port, _ in view.fabric_ports(number):
             sent = view.total("pfc_transmit_xoff_frames", number, port)

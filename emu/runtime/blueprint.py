@@ -84,12 +84,10 @@ class RunPlan:
             for device, host in enumerate(self.assignment)
         ]
         nics = [len(self.topology.prefix_nics(prefix)) for prefix in range(self.topology.prefixes)]
-        transport = self.scenario.transport
-        telemetry = transport.congestion_control.telemetry_bytes
+        mtu_bytes = max(one.mtu_bytes for one in self.scenario.transports)
+        telemetry = max(one.congestion_control.telemetry_bytes for one in self.scenario.transports)
         loaded = self.scenario.payload == "real"
-        reader = BatchReader(
-            ports, int(MANAGEMENT_PORT), transport.mtu_bytes, telemetry, fabric, nics, loaded
-        )
+        reader = BatchReader(ports, int(MANAGEMENT_PORT), mtu_bytes, telemetry, fabric, nics, loaded)
         return Partition(worker, kernel, outboxes, reader)
 
     def names_of(self, worker: int) -> tuple[str, ...]:
@@ -103,7 +101,8 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     resolved = resolve(scenario, topology)
     plan = plan_jobs(scenario, topology, resolved)
     check_connections(scenario, topology, plan)
-    settled(scenario, topology)
+    for nic in topology.nics if scenario.overrides else topology.nics[:1]:
+        settled(scenario, topology, nic)
     if scenario.payload == "real":
         check_payload(scenario, plan)
     return Blueprint(scenario, topology, resolved, plan)

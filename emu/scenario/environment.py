@@ -7,17 +7,22 @@ them in a table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationError
+from pydantic_core import InitErrorDetails
 
+from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES
-from emu.scenario.section import Refusal, Section
+from emu.errors import Problem, ScenarioError
+from emu.scenario.section import Refusal, Section, errors_below, refused
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
+from emu.scenario.sections.overrides import OverrideSection, with_part
 from emu.scenario.sections.routing import POLICIES, EEcmp, RoutingSection
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
@@ -76,6 +81,8 @@ class Environment(Section):
     """The servers."""
     gpu: GpuSection = GpuSection()
     """The GPUs."""
+    overrides: Annotated[tuple[OverrideSection, ...], Field(max_length=65536)] = ()
+    """What is different on some devices."""
     ncclx: NcclxSection = NcclxSection()
     """The collective library."""
     payload: Literal["sizes", "real"] = "sizes"
@@ -111,9 +118,129 @@ class Environment(Section):
                 accepted += ", or routing.allow_reordering: true"
                 yield Refusal(("routing", "kind"), reason, accepted)
 
+    def errors(self) -> Iterator[InitErrorDetails]:
+        """Refuse what each override makes of its sections."""
+        yield from super().errors()
+        for place, override in enumerate(self.overrides):
+            try:
+                view = self.overridden((place,))
+            except ValidationError as error:
+                yield from errors_below(("overrides", place), error)
+                continue
+            for location, reason, accepted in self._contradictions(override, view):
+                where = ("overrides", place, *location)
+                yield InitErrorDetails(type=refused(reason, accepted), loc=where, input=None)
+
+    def _contradictions(self, override: OverrideSection, view: Environment) -> Iterator[Refusal]:
+        """What of an override contradicts what the whole fabric has.
+
+        A device may well contradict its neighbours: that is what overrides are for.
+        """
+        if override.gpu and self.ncclx.channels * self.ncclx.sms_per_channel >= view.gpu.sms:
+            reason = f"{self.ncclx.channels} channels take all {view.gpu.sms} SMs of a GPU"
+            yield Refusal(("gpu", "sms"), reason, "more")
+        if self.credited and (override.switch or override.transport):
+            for location, reason, accepted in view._without_room():
+                if location[0] in override.parts:
+                    yield Refusal(location, reason, accepted)
+        control, own = self.transport.congestion_control, view.transport.congestion_control
+        if control.collects != own.collects or (own.collects and control.kind != own.kind):
+            reason = "telemetry is collected on the whole fabric or not at all"
+            where = ("transport", "congestion_control", "kind")
+            yield Refusal(where, reason, f"transport.congestion_control.kind: {own.kind}")
+
+    @cached_property
+    def views(self) -> dict[tuple[int, ...] | str, Self]:
+        """What was asked of `overridden` and `at` before."""
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy, which has its own views."""
+        copied = super().model_copy(update=update, deep=deep)
+        for derived in ("views", "transports"):
+            copied.__dict__.pop(derived, None)
+        return copied
+
+    @cached_property
+    def transports(self) -> tuple[TransportSection, ...]:
+        """The sections `transport` that there are: that of the fabric, and what each override makes of it."""
+        others = (self.overridden((at,)) for at, one in enumerate(self.overrides) if one.transport)
+        return (self.transport, *(one.transport for one in others))
+
+    def overridden(self, places: tuple[int, ...]) -> Self:
+        """The scenario with some of its overrides applied. Raises pydantic's ValidationError."""
+        if not places:
+            return self
+        found = self.views.get(places)
+        if found is None:
+            sections: dict[str, Any] = {}
+            for place in places:
+                for name, part in self.overrides[place].parts.items():
+                    before = sections.get(name) or getattr(self, name)
+                    try:
+                        sections[name] = with_part(before, part)
+                    except ValidationError as error:
+                        raise ValidationError.from_exception_data(
+                            type(self).__name__, list(errors_below((name,), error))
+                        ) from None
+            found = self.views[places] = self.model_copy(update=sections | {"overrides": ()})
+        return found
+
+    def at(self, topology: Topology, number: int) -> Self:
+        """The scenario as a device has it: what overrides say of it is in the sections.
+
+        Raises ScenarioError where those do not go together.
+        """
+        if not self.overrides:
+            return self
+        node = topology.nodes[number]
+        found = self.views.get(node.name)
+        if found is None:
+            places = self.overrides_of(topology, number)
+            found = self.views[node.name] = self._together(places, node.name)
+        return found
+
+    def _together(self, places: tuple[int, ...], name: str) -> Self:
+        """The overrides of one device applied. Raises ScenarioError where they contradict each other."""
+        try:
+            return self.overridden(places)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            reason = f"the overrides of {name} do not go together: {first['loc'][-1]} {first['msg']}"
+            where = f"overrides[{places[-1]}]"
+            raise ScenarioError([Problem(self.name, 0, where, reason, "overrides that agree")]) from None
+
+    def overrides_of(self, topology: Topology, number: int) -> tuple[int, ...]:
+        """The overrides that count for a device, by place: those of its name, or of its host's."""
+        node = topology.nodes[number]
+        server = node.host >= 0 and node.role is not Role.HOST
+        host = topology.nodes[topology.host_of(number)].name if server else node.name
+        return tuple(
+            place
+            for place, one in enumerate(self.overrides)
+            if one.names(node.name) or (server and one.names(host))
+        )
+
+    def link_at(self, topology: Topology, link: int) -> LinkSection:
+        """The section `link` as a link of the fabric has it."""
+        if not self.overrides:
+            return self.link
+        name = topology.links[link].name
+        places = (at for at, one in enumerate(self.overrides) if one.link and one.names_link(name))
+        return self._together(tuple(places), name).link
+
+    def key_at(self, topology: Topology, number: int, key: str) -> str:
+        """Where the value that a device has under a key stands: in an override, or in the section itself."""
+        for place in reversed(self.overrides_of(topology, number) if self.overrides else ()):
+            if self.overrides[place].has(key.partition("[")[0]):
+                return f"overrides[{place}].{key}"
+        return key
+
     @property
     def classified(self) -> bool:
         """Whether switches go by DSCP: a map is not the default, or NICs give other DSCPs."""
+        if any(one.has("switch.qos") or one.has("nic.dscp") for one in self.overrides):
+            return True
         qos = self.switch.qos
         return not qos.plain or bool(qos.exceptions) or self.nic.dscp != NicSection().dscp
 
@@ -158,8 +285,7 @@ class Environment(Section):
         """
         if self.run.stall_after_ps is not None:
             return self.run.stall_after_ps
-        transport = self.transport
-        if transport.timeout_ps == 0:
+        if any(one.timeout_ps == 0 for one in self.transports):
             return LONGEST_AUTO_STALL_PS
-        retries_ps = transport.timeout_ps * (transport.retry_count + 2)
+        retries_ps = max(one.timeout_ps * (one.retry_count + 2) for one in self.transports)
         return min(max(retries_ps, LEAST_AUTO_STALL_PS), LONGEST_AUTO_STALL_PS)

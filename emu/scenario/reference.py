@@ -17,6 +17,7 @@ from emu.docstrings import describe_fields, field_docstrings
 from emu.scenario import variants
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
+from emu.scenario.sections.overrides import SECTIONS, OverrideSection
 from emu.scenario.yaml.problems import ListOf, Shape, field_shape, fields
 from emu.scenario.yaml.values import Reading
 
@@ -65,6 +66,13 @@ def json_schema() -> dict[str, Any]:
         definition["description"] = " ".join(definition.get("description", "").split())
         for name, described in definition.get("properties", {}).items():
             definition["properties"][name] = _tidy(described)
+    changed = definitions[OverrideSection.__name__]["properties"]
+    for (
+        name,
+        model,
+    ) in SECTIONS.items():  # what has no default in a section has its tag, which may be left out
+        changed[name]["$ref"] = f"#/$defs/{model.__name__}"
+        del changed[name]["type"]
     schema["properties"][variants.KEY] = variants.json_schema()
     return {"$schema": DIALECT, **schema}
 

@@ -15,10 +15,11 @@ something else, is a problem of its key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from actors.fabric.model import FABRIC, Role, Topology, TopologyError, prefix_of
+from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.collectives import BLOCKWISE, BY_SERVER
@@ -42,6 +43,7 @@ from emu.scenario.sections.flows import (
 )
 from emu.scenario.sections.graph import AUTO, own_algorithm
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
+from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.qos import QosException
 from emu.scenario.sections.switch import OneWayPfc, QueueMarking, StaticRoute
@@ -94,12 +96,68 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
                 elif not any(names((name,), topology.nodes[switch].name) for switch in topology.switches):
                     first = topology.nodes[topology.switches[0]].name
                     yield problem_at(scenario, spot, f"no switch is called {name!r}", f"names like {first}")
+    yield from _unmatched(scenario, topology)
     for index, name in enumerate(scenario.nic.receive.nics):
         yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
     for index, name in enumerate(scenario.host.pcie.nics):
         yield from _wrong_role(scenario, topology, ("host", "pcie", "nics", index), name, Role.NIC)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
+
+
+def _unmatched(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Overrides for devices that the fabric does not have, and those that together make no section."""
+    nodes = topology.nodes
+    for place, one in enumerate(scenario.overrides):
+        here: Location = ("overrides", place)
+        for at, pattern in enumerate(one.devices):
+            spot = (*here, "devices") if len(one.devices) == 1 else (*here, "devices", at)
+            alone = one.model_copy(update={"devices": (pattern,)})
+            if one.link is not None:
+                if not any(alone.names_link(link.name) for link in topology.links if link.kind == FABRIC):
+                    yield from _nobody(scenario, spot, pattern, topology.links_named, "link")
+                continue
+            matched = [node for node in nodes if alone.names(node.name)]
+            if not matched:
+                yield from _nobody(scenario, spot, pattern, topology.node_named, "device")
+                continue
+            roles = {node.role for node in matched}
+            if Role.HOST in roles:
+                roles |= {Role.NIC, Role.GPU}
+            for section, part in one.parts.items():
+                takers = TAKERS[section]
+                if section == "switch" and set(part) <= {"pfc"}:
+                    takers = (*takers, Role.NIC)
+                if roles.isdisjoint(takers):
+                    role = matched[0].role.value
+                    what = f"{pattern!r} names no {takers[0].value}: {matched[0].name} is a {role}"
+                    yield problem_at(scenario, (*here, section), what, f"a {takers[0].value} in `devices`")
+    for node in nodes if len(scenario.overrides) > 1 else ():
+        try:
+            scenario.at(topology, node.number)
+        except ScenarioError as error:
+            yield from error.problems
+            return
+
+
+TAKERS: Final[Mapping[str, tuple[Role, ...]]] = {
+    "switch": (Role.SWITCH,),
+    "nic": (Role.NIC,),
+    "transport": (Role.NIC,),
+    "host": (Role.HOST, Role.NIC, Role.GPU),
+    "gpu": (Role.GPU,),
+}
+"""What has a section."""
+
+
+def _nobody(
+    scenario: Scenario, spot: Location, pattern: str, look_up: Callable[[str], object], what: str
+) -> Iterator[Problem]:
+    """What is wrong with a name or pattern that fits nothing of the fabric."""
+    if is_pattern(pattern):
+        yield problem_at(scenario, spot, f"no {what} is like {pattern!r}", f"a {what} of the fabric")
+    else:
+        yield from _flaws(scenario, spot, look_up, pattern)
 
 
 def _flaws(
@@ -289,7 +347,28 @@ def build_topology(scenario: Scenario) -> Topology:
     except TopologyError as error:
         problems = [of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
-    return _as_cabled(scenario, topology)
+    return _as_cabled(scenario, _as_overridden(scenario, topology))
+
+
+def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
+    """The fabric with the rates and delays of links that `link` and overrides give them."""
+    by_host = any(one.has("host.link_rate") or one.has("host.link_delay") for one in scenario.overrides)
+    by_link = scenario.link.rate_bps is not None or scenario.link.delay_ps is not None
+    by_link = by_link or any(one.link for one in scenario.overrides)
+    if not by_host and not by_link:
+        return topology
+    links = list(topology.links)
+    for at, link in enumerate(links):
+        rate_bps, delay_ps = link.rate_bps, link.delay_ps
+        if link.kind == FABRIC:
+            own = scenario.link_at(topology, at)
+            rate_bps, delay_ps = own.rate_bps or rate_bps, own.delay_ps or delay_ps
+        elif link.kind == HOST:
+            inner = link.b if topology.nodes[link.a].role is Role.HOST else link.a
+            host = scenario.at(topology, inner).host
+            rate_bps, delay_ps = host.link_rate_bps, host.link_delay_ps
+        links[at] = replace(link, rate_bps=rate_bps, delay_ps=delay_ps)
+    return Topology(topology.nodes, links, topology.kind)
 
 
 def _as_cabled(scenario: Scenario, topology: Topology) -> Topology:
@@ -405,14 +484,15 @@ def _tuned(
     A NIC's rate is that of its port, or of the slowest PCIe where that is less; NVLink's that of the fabric;
     unless the tuner is given others.
     """
-    ncclx, pcie, tuner = scenario.ncclx, scenario.host.pcie, scenario.ncclx.tuner
+    ncclx, tuner = scenario.ncclx, scenario.ncclx.tuner
     turned = ncclx.ring_order == "by_channel"
     shapes = [shape_of(topology, gpus, ncclx.channels, turned=turned) for gpus in groups]
     nics = [nic for gpus in groups for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
     nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps
-    limited = pcie.enabled and any(pcie.limits(topology.nodes[nic].name) for nic in nics)
-    if tuner.nic_rate_bps is None and limited:
-        nic_bps = min(nic_bps, pcie.rate_bps)
+    for nic in nics if tuner.nic_rate_bps is None else ():
+        pcie = scenario.at(topology, nic).host.pcie
+        if pcie.limits(topology.nodes[nic].name):
+            nic_bps = min(nic_bps, pcie.rate_bps)
     end = topology.nvlink_end(groups[0][0])
     rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
     known = TunerSettings(tuner.base_ps, tuner.hop_ps, tuner.hop_inside_ps, tuner.among)

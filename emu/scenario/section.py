@@ -18,10 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from emu.spelling import listed
+from emu.spelling import listed, shown
 
 UNIT_SUFFIXES: Final = ("_ps", "_bytes", "_bps")
 
@@ -59,6 +66,15 @@ def refused(reason: str, accepted: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{reason}", {"reason": reason, "accepted": accepted})
 
 
+def errors_below(location: Location, error: ValidationError) -> Iterator[InitErrorDetails]:
+    """The errors of a section that was validated by itself, as errors below its place."""
+    for item in error.errors(include_url=False):
+        context = dict(item.get("ctx", {}))
+        kind = refused(context["reason"], context["accepted"]) if item["type"] == "refused" else item["type"]
+        place = (*location, *item["loc"])
+        yield InitErrorDetails(type=kind, loc=place, input=item["input"], ctx=context)
+
+
 class Section(BaseModel):
     """Base of all sections: frozen, strict, keys without units, faults collected."""
 
@@ -82,15 +98,48 @@ class Section(BaseModel):
         known = {field.alias or name for name, field in cls.model_fields.items()}
         return {key: below for key, below in value.items() if below is not None or key not in known}
 
+    def errors(self) -> Iterator[InitErrorDetails]:
+        """Yield what `check` refuses, as pydantic reports it."""
+        for location, reason, accepted in self.check():
+            yield InitErrorDetails(type=refused(reason, accepted), loc=location, input=None)
+
     @model_validator(mode="after")
     def _collect_refusals(self) -> Self:
-        errors = [
-            InitErrorDetails(type=refused(reason, accepted), loc=location, input=None)
-            for location, reason, accepted in self.check()
-        ]
+        errors = list(self.errors())
         if errors:
             raise ValidationError.from_exception_data(type(self).__name__, errors)
         return self
+
+
+class PartOf:
+    """The type of some keys of a section, kept as they were written.
+
+    What is in it is checked by who puts it into a section of this `model`.
+    """
+
+    def __init__(self, model: type[Section]) -> None:
+        self.model = model
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        del source, handler
+
+        def validate(value: object) -> object:
+            if value is None:
+                return None
+            accepted = f"a mapping with {listed(yaml_name(name) for name in self.model.model_fields)}"
+            if not isinstance(value, dict):
+                raise refused(f"{shown(value)} is not a mapping", accepted)
+            if not value:
+                raise refused("changes nothing", accepted)
+            return value
+
+        return core_schema.no_info_plain_validator_function(validate)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        del schema, handler
+        return {"type": "object"}
 
 
 class OneOf:

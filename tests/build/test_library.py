@@ -6,13 +6,15 @@ import pytest
 
 from actors.ncclx.settings import Cut, Settings
 from emu.build.library import settings_of
+from emu.scenario.resolve import build_topology
 from tests.ncclx.toy import collective, scenario
 
 KIB = 1024
 
 
 def settings(job: dict[str, Any] | None = None, **sections: Any) -> Settings:
-    return settings_of(scenario([collective("all_reduce", "1MiB") | (job or {})], **sections), 0)
+    made = scenario([collective("all_reduce", "1MiB") | (job or {})], **sections)
+    return settings_of(made, build_topology(made), 0)
 
 
 def test_by_default_a_channel_buffer_is_cut_as_nccl_cuts_it() -> None:

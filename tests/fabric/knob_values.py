@@ -190,7 +190,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "destination": ("nic-3", {}),
         "via": ("ctsw-1", {}),
     },
-    "link": {"flow_control": ("credits", {})},
+    "link": {"flow_control": ("credits", {}), "rate": ("100G", {}), "delay": ("100ns", {})},
     "link.bit_errors[]": {"link": ("rtsw-1:ctsw-0", {}), "rate": ("1/20000", {})},
     "link.credits": {"buffer": ("32KB", {}), "update": ("1KB", {})},
     "nic": {

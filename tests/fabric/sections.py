@@ -64,6 +64,7 @@ def scenario(topology: Section, seed: int = 7, **sections: Any) -> Scenario:
         "switch": {"latency": 0, "pfc": {"response": 0}},
         "nic": {"latency": 0, "pfc_response": 0},
         "faults": sections.pop("faults", ()),
+        "overrides": sections.pop("overrides", ()),
     }
     for name, section in sections.items():
         merged = dict(quiet.get(name, {}))

@@ -80,12 +80,12 @@ def test_a_packet_on_the_empty_fabric_needs_it(topology: dict[str, Any]) -> None
 def test_hpcc_takes_it_rounded_up_to_a_microsecond(delay: str, settled_us: int) -> None:
     transport = {"congestion_control": {"kind": "hpcc"}}
     one = scenario(zone(2, 1, 1, nic_delay=delay, uplink_delay=delay), transport=transport)
-    section = settled(one, build_topology(one))
+    section = settled(one, build_topology(one), 0)
     assert isinstance(section, Hpcc)
     exact = 4 * (link_ps(400, 0, more=42) + 2 * {"500ns": 500_000, "1us": 10**6, "11us": 11 * 10**6}[delay])
     assert section.base_rtt_ps == -(-exact // 10**6) * 10**6 == settled_us * 10**6
     given = scenario(zone(2, 1, 1), transport={"congestion_control": {"kind": "hpcc", "base_rtt": "12us"}})
-    assert settled(given, build_topology(given)) is given.transport.congestion_control
+    assert settled(given, build_topology(given), 0) is given.transport.congestion_control
 
 
 def test_a_fabric_that_is_too_long_for_hpcc_is_refused_by_name() -> None:

@@ -13,7 +13,7 @@ Not modelled: the credit exchange of a modular spine, which a clear-to-send wait
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
@@ -32,20 +32,28 @@ class Delays(NamedTuple):
     switch_ps: int
     cuts_through: bool
     """Whether a switch sends a packet on once it has its head."""
+    elsewhere: Mapping[int, Delays] | None = None
+    """Of devices that are configured otherwise, by number."""
+
+    def at(self, device: int) -> Delays:
+        """What a message meets in this device."""
+        return self.elsewhere.get(device, self) if self.elsewhere else self
 
 
 def unloaded_ps(delays: Delays, topology: Topology, source: int, target: int, size_bytes: int) -> int:
     """From a post at the source NIC's host until the target NIC's host has the completion of one packet."""
     wire_bytes = int(wire_size(int(WRITE_ONLY_IMM), size_bytes))
-    total = 2 * delays.proxy_ps
+    total = 0
     for nic in (source, target):
+        total += delays.at(topology.host_of(nic)).proxy_ps
         end = topology.ports(nic)[-1]
         total += serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
     for hop in _hops(topology, source, target):
         to_switch = topology.nodes[hop.peer].role is Role.SWITCH
-        on_wire = int(HEAD_WIRE_BYTES) if delays.cuts_through and to_switch else wire_bytes
+        own = delays.at(hop.peer)
+        on_wire = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else wire_bytes
         total += serialisation_ps(on_wire, hop.rate_bps) + hop.delay_ps
-        total += delays.switch_ps if to_switch else delays.nic_ps
+        total += own.switch_ps if to_switch else own.nic_ps
     return total
 
 

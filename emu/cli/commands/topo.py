@@ -69,6 +69,7 @@ def command(
         click.echo("\n\n".join(view.text for view in shown))
     elif svg is None:
         figures = [to_text(describe(topology)), *views.round_trip(loaded.scenario, topology)]
+        figures += views.overrides(loaded.scenario, topology)
         click.echo("\n".join([*figures, "", outline(topology)]))
 
 

@@ -56,4 +56,6 @@ def described(loaded: Loaded, topology: Topology) -> str:
         counted(len(scenario.faults), "fault"),
         counted(len(scenario.expect), "expectation"),
     ]
+    if scenario.overrides:
+        parts.append(counted(len(scenario.overrides), "override"))
     return f"{loaded.source.file}: valid: {scenario.name}, {', '.join(parts)}"

@@ -37,7 +37,7 @@ class SwitchDrift(RecurringFault):
 
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The switch has what drifts."""
-        found = self.lacking(environment)
+        found = self.lacking(environment.at(topology, spot.node))
         if found is not None:
             yield found
 
@@ -205,7 +205,8 @@ class CreditDrift(SwitchDrift):
 
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """The switch is modular."""
-        deep, node = environment.switch.deep_buffer, topology.nodes[spot.node]
+        node = topology.nodes[spot.node]
+        deep = environment.at(topology, spot.node).switch.deep_buffer
         modular = {
             "auto": environment.topology.kind == "llama3" and node.model == "ctsw",
             "listed": node.name in deep.switches,

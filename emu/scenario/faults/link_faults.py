@@ -210,7 +210,7 @@ class PfcFault(PortFault):
 
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """There is flow control to break."""
-        if environment.credited or not environment.switch.pfc.enabled:
+        if environment.credited or not environment.at(topology, spot.node).switch.pfc.enabled:
             yield Objection("kind", "there is no PFC to break", "switch.pfc.enabled: true")
 
 
@@ -224,7 +224,8 @@ class PauseStorm(PfcFault):
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The ports that storm."""
-        mask = sum(1 << one for one in dict.fromkeys(self.priorities or environment.switch.pfc.priorities))
+        own = environment.at(topology, spot.node).switch
+        mask = sum(1 << one for one in dict.fromkeys(self.priorities or own.pfc.priorities))
         return Strike(at_ports(int(STORM), spot.node, spot.ports, (mask, 0, 0)))
 
 

@@ -13,7 +13,14 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.section import RefusedError, Section
-from emu.scenario.yaml.values import AutoPositiveSizeBytes, LinkName, PositiveSizeBytes, Reading
+from emu.scenario.yaml.values import (
+    AutoDelayPs,
+    AutoPositiveSizeBytes,
+    AutoRateBps,
+    LinkName,
+    PositiveSizeBytes,
+    Reading,
+)
 from emu.spelling import shown
 from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size
 
@@ -68,3 +75,7 @@ class LinkSection(Section):
     and `switch.pfc` do not matter then."""
     credits: CreditsSection = CreditsSection()
     """With `flow_control: credits`."""
+    rate_bps: AutoRateBps = None
+    """Rate of a fabric link. `auto`: what `topology` gives it."""
+    delay_ps: AutoDelayPs = None
+    """Its propagation, one way. `auto`: what `topology` gives it."""

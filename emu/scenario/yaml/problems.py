@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from emu.errors import Problem
-from emu.scenario.section import Location, OneOf, Section
+from emu.scenario.section import Location, OneOf, PartOf, Section
 from emu.scenario.yaml.document import Node, shown_location
 from emu.scenario.yaml.values import Reading
 from emu.spelling import did_you_mean, listed, shown
@@ -40,6 +40,8 @@ def shape_of(annotation: Any, metadata: Iterable[Any] = ()) -> Shape:
     for mark in metadata:
         if isinstance(mark, (OneOf, Reading)):
             return mark
+        if isinstance(mark, PartOf):
+            return mark.model
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return annotation
     arguments = get_args(annotation)

@@ -180,6 +180,7 @@ TimePs = Annotated[int, _time(0)]
 PositiveTimePs = Annotated[int, _time(1)]
 DelayPs = Annotated[int, _time(LEAST_DELAY_PS)]
 """Delay of a link: at least 1 ns, since two devices may sit on different workers."""
+AutoDelayPs = Annotated[int | None, _or_auto(_time(LEAST_DELAY_PS))]
 AutoTimePs = Annotated[int | None, _or_auto(_time(0))]
 AutoPositiveTimePs = Annotated[int | None, _or_auto(_time(1))]
 SizeBytes = Annotated[int, _size(0)]
