@@ -116,9 +116,3 @@ def benchmark(
         for size_bytes in sizes_bytes
         for turn in range(warmup + iterations)
     )
-
-
-def payload_bytes(operation: Operation, ranks: int) -> int:
-    """Payload that all ranks of a ring together put on the fabric, clear-to-send not counted."""
-    times = 2 * (ranks - 1) if operation.op == "all_reduce" else ranks - 1
-    return times * operation.size_bytes

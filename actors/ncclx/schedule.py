@@ -16,14 +16,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import Final
 
+from actors.ncclx.algorithms.bruck import Bruck
+from actors.ncclx.algorithms.chain import Chain
+from actors.ncclx.algorithms.direct import Direct
+from actors.ncclx.algorithms.hierarchical import Hierarchical, Pxn
+from actors.ncclx.algorithms.recursive import HalvingDoubling, RecursiveDoubling
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
-from actors.ncclx.algorithms.table import LIBRARY
+from actors.ncclx.algorithms.trees import DoubleBinaryTree
 from actors.ncclx.checking import GraphError, check
-from actors.ncclx.graph import NOBODY, Call, Step, waits
-from actors.ncclx.operations import POINT_TO_POINT, Operation, payload_bytes
+from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
+from actors.ncclx.operations import POINT_TO_POINT, Operation
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.settings import Settings
 from actors.ncclx.transport.graph_channel import TaskPlan
+
+LIBRARY: Final[dict[str, Algorithm]] = {
+    "ring": Chain(),
+    "direct": Direct(),
+    "recursive_doubling": RecursiveDoubling(),
+    "halving_doubling": HalvingDoubling(),
+    "bruck": Bruck(),
+    "double_binary_tree": DoubleBinaryTree(),
+    "hierarchical": Hierarchical(),
+    "pxn": Pxn(),
+}
+"""By the names of `actors.ncclx.collectives.ALGORITHMS`. Collectives whose ring closes its circle
+(`actors.ncclx.algorithms.ring`) are no graphs and not here."""
 
 _NOMINAL_BYTES: Final = 64
 
@@ -142,26 +160,6 @@ class Schedule:
                 for step in self._steps(operation, channel, rank):
                     found[rank].update(((peer, step.lane), None) for peer in step.sends)
         return [list(edges) for edges in found]
-
-    def payload_bytes(self) -> int:
-        """What all ranks together send in all operations, up to rounding: in proportion to the size."""
-        per_kind: dict[Operation, int] = {}
-        for kind in self._kinds():
-            if not is_ring(kind):
-                per_kind[kind] = sum(
-                    step.size_bytes * len(step.sends)
-                    for channel in range(self.settings.channels)
-                    for rank in range(len(self.nodes))
-                    for step in self._steps(kind, channel, rank)
-                )
-        sent = 0
-        for operation in self.operations:
-            if is_ring(operation):
-                sent += payload_bytes(operation, len(self.nodes))
-            else:
-                kind = self._nominal(operation)
-                sent += per_kind[kind] * operation.size_bytes // kind.size_bytes
-        return sent
 
     def tasks(
         self, number: int, channel: int, rank: int, sends: Sequence[Edge], receives: Sequence[Edge]

@@ -44,14 +44,6 @@ REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
 
 RINGED: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 """Collectives for which NCCL has a ring."""
-_EVEN: Final = (
-    ("all_reduce", "ring"),
-    ("all_gather", "ring"),
-    ("reduce_scatter", "ring"),
-    ("all_to_all", "direct"),
-)
-"""Those in which every rank sends (n - 1) / n of the buffer, all_reduce twice that."""
-
 Instruction = tuple[int, int, int]
 
 
@@ -173,18 +165,3 @@ class ScriptPlan:
             self._numbers[group] = len(self.groups)
             self.groups.append(group)
         return self._numbers[group]
-
-    def payload_bytes(self) -> int:
-        """Payload that a step puts on the fabric, clear-to-send and what graphs send not counted."""
-        total = 0
-        for script in self.scripts:
-            for place, calls in enumerate(script.calls):
-                group = self.groups[script.groups[place]]
-                members = len(group.members)
-                for call in calls:
-                    if group.kind == LINE:
-                        total += call.size_bytes if group.members[0] == script.rank else 0
-                    elif (call.op, call.algorithm) in _EVEN:
-                        times = 2 if call.op == "all_reduce" else 1
-                        total += times * (members - 1) * call.size_bytes // members
-        return total

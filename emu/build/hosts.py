@@ -7,7 +7,6 @@ and within a job rank by rank.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from actors.fabric.model import Attachment, Role, Topology
@@ -21,11 +20,9 @@ from actors.ncclx.payload import contents_of
 from actors.ncclx.scripted import add_ranks
 from actors.ncclx.sm_share import GpuSms
 from actors.port.host_link import MANAGEMENT_PORT, MessagePort
-from actors.port.link import Outbox
 from emu.build.plan import JobWork, Plan
+from emu.build.switches import OutboxFor
 from emu.scenario.schema import Scenario
-
-OutboxFor = Callable[[int], Outbox | None]
 
 ARRIVALS: Final = 1
 DEPARTURES: Final = 2

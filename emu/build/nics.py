@@ -15,11 +15,12 @@ links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from actors.fabric.model import FABRIC, Topology
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
+from actors.ncclx.transport.queue_pair_plan import QpPlan
 from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
 from actors.nic.bond import Bond, Reach
 from actors.nic.egress_port import NicPort
@@ -56,34 +57,11 @@ MOST_DELIVERIES = 1 << 16
 EVERY_DELIVERY = 1 << 40
 
 
-class QueuePairPlan(Protocol):
-    """What a queue pair is built from: one entry of the connection plan."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def qpn(self) -> int: ...
-    @property
-    def remote_nic(self) -> int: ...
-    @property
-    def remote_index(self) -> int: ...
-    @property
-    def remote_qpn(self) -> int: ...
-    @property
-    def remote_address(self) -> int: ...
-    @property
-    def udp_source(self) -> int: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def log_deliveries(self) -> bool: ...
-
-
 def build_nic(
     scenario: Scenario,
     topology: Topology,
     number: int,
-    pairs: Sequence[QueuePairPlan],
+    pairs: Sequence[QpPlan],
     queue: EventQueue,
     outbox_for: OutboxFor,
 ) -> Nic:

@@ -250,19 +250,3 @@ def _flows(
             )
         )
     return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works), enabled=job.enabled)
-
-
-def planned_payload_bytes(plan: Plan) -> int:
-    """Payload that the jobs put on the fabric, clear-to-send not counted: what a progress bar runs to."""
-    total = 0
-    for work in plan.jobs:
-        if not work.enabled:
-            continue
-        if work.wired is not None:
-            script = work.wired.script
-            if isinstance(script, BenchmarkPlan):
-                total += sum(schedule.payload_bytes() for schedule in work.wired.schedules)
-            else:
-                total += len(work.operations) * script.payload_bytes()
-        total += sum(flow.size_bytes for flow in work.flows)
-    return total

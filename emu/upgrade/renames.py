@@ -111,6 +111,7 @@ actors.host.program actors.host.host
 actors.host.tables actors.host.host
 actors.host_link actors.port.host_link
 actors.link actors.port.link
+actors.ncclx.algorithms.table actors.ncclx.schedule
 actors.ncclx.assembly emu.build.hosts
 actors.ncclx.channel actors.ncclx.transport.channel
 actors.ncclx.ends actors.ncclx.transport.clear_to_send
@@ -126,6 +127,7 @@ actors.ncclx.ring actors.ncclx.algorithms.ring
 actors.ncclx.ring_channel actors.ncclx.transport.ring_channel
 actors.ncclx.ring_order actors.ncclx.algorithms.ring_order
 actors.ncclx.share actors.ncclx.sm_share
+actors.ncclx.verifying actors.ncclx.payload
 actors.ncclx.waits actors.ncclx.transport.clear_to_send_waits
 actors.ncclx.wiring actors.ncclx.transport.wiring
 actors.nic.arbiters emu.build.nics

@@ -9,7 +9,6 @@ Latencies are zero unless said.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.fabric.model import HOST, Topology
@@ -28,6 +27,7 @@ from actors.kernel.event import (
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, save_event
+from actors.ncclx.transport.queue_pair_plan import QpPlan
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
@@ -47,21 +47,6 @@ Lose = Callable[[Frame], bool]
 """Whether a frame that passes is to be lost."""
 
 SLICE = 50_000
-
-
-@dataclass(frozen=True)
-class PairPlan:
-    """One end of a connection, as `build_nic` wants it."""
-
-    index: int
-    qpn: int
-    remote_nic: int
-    remote_index: int
-    remote_qpn: int
-    remote_address: int
-    udp_source: int
-    priority: int
-    log_deliveries: bool
 
 
 class Connection(NamedTuple):
@@ -200,14 +185,14 @@ class Fabric:
 
     def _plan(
         self, connections: Sequence[tuple[int, int]], priorities: Sequence[int], udp_sources: Sequence[int]
-    ) -> list[list[PairPlan]]:
+    ) -> list[list[QpPlan]]:
         topology, seed = self.topology, self.scenario.seed
         counts = [0] * len(topology.nics)
         for src, dst in connections:
             counts[src] += 1
             counts[dst] += 1
         qpns = [assign_qpns(seed, nic, max(1, counts[rank])) for rank, nic in enumerate(topology.nics)]
-        plans: list[list[PairPlan]] = [[] for _ in topology.nics]
+        plans: list[list[QpPlan]] = [[] for _ in topology.nics]
         for number, (src, dst) in enumerate(connections):
             one, other = len(plans[src]), len(plans[dst]) + (src == dst)
             self.connections.append(Connection(number, src, dst, one, other))
@@ -218,7 +203,8 @@ class Fabric:
             for here, index, there, remote in ((src, one, dst, other), (dst, other, src, one)):
                 nic = topology.nics[there]
                 plans[here].append(
-                    PairPlan(
+                    QpPlan(
+                        topology.nics[here],
                         index,
                         qpns[here][index],
                         nic,
@@ -228,6 +214,7 @@ class Fabric:
                         udp_source,
                         priority,
                         log_deliveries=True,
+                        job=0,
                     )
                 )
         return plans

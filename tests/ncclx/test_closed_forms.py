@@ -26,7 +26,7 @@ from typing import Any, Final
 import pytest
 
 from actors.control.controller import Controller
-from actors.ncclx.algorithms.table import LIBRARY
+from actors.ncclx.schedule import LIBRARY
 from emu.build.devices import build_kernel, draw
 from emu.scenario.schema import Scenario
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from actors.gpu.reductions import encode
-from actors.ncclx.verifying import numbers, stream
+from actors.ncclx.payload import numbers, stream
 from emu import api
 from tests.ncclx.test_payload import DTYPES, LOSSY, REDUCTIONS, payload_rows, result_of
 

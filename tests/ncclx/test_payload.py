@@ -14,7 +14,7 @@ from actors.gpu.memory import RankMemory
 from actors.gpu.reductions import decode, encode
 from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import Call
-from actors.ncclx.verifying import RankContents, numbers
+from actors.ncclx.payload import RankContents, numbers
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import Collective

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from actors.gpu.reductions import encode
-from actors.ncclx.verifying import numbers
+from actors.ncclx.payload import numbers
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import Collective

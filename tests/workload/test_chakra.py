@@ -84,8 +84,6 @@ def test_sizes_count_what_one_rank_puts_in() -> None:
     ]
     assert meshes == [("all_to_all", 4096)]
     assert [group.kind for group in made.groups] == [COLLECTIVE, EXCHANGE]
-    ring = 4 * 3 * (2 * 1024 + 4096 + 1024) + 4 * (2 * 3 * 4 // 4)
-    assert made.payload_bytes() == ring + 4 * 3 * 1024
     # One communicator, so one stream, in the order of the trace.
     (stream,) = [line for line in made.scripts[0].streams if line]
     assert [place for kind, place, _ in stream if kind == CALL] == [0, 0, 0, 1, 0]
