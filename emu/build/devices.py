@@ -154,5 +154,6 @@ def fault_events(blueprint: Blueprint, assignment: Sequence[int], worker: int) -
     events that it would have made had it been there from the beginning.
     """
     scenario, topology, resolved, _ = blueprint
-    events = all_events(resolved.faults, topology, scenario.routing.convergence_ps)
+    routing = scenario.routing
+    events = all_events(resolved.faults, topology, routing.convergence_ps, routing.own_convergence_ps)
     return [event.message() for event in events if assignment[event.device] == worker]

@@ -43,6 +43,7 @@ _HASHED: Final[Mapping[str, Try]] = {
     "seed": ("equal", {}),
     "weights": ("capacity", {}),
     "convergence": ("5us", FLAP),
+    "local_convergence": ("100ns", FLAP),
 }
 _WEIGHT: Final[Mapping[str, Try]] = {"link": ("rtsw-0:ctsw-1", {}), "weight": (1, {})}
 _MAPS: Final[Mapping[str, Try]] = {

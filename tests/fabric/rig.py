@@ -178,7 +178,9 @@ class Fabric:
         for device in (*self.hosts, *self.switches, *self.nics):
             self.kernel.add(device)
         faults = scripted(scenario, self.topology)
-        for fault in all_events(faults, self.topology, scenario.routing.convergence_ps):
+        for fault in all_events(
+            faults, self.topology, scenario.routing.convergence_ps, scenario.routing.own_convergence_ps
+        ):
             self.queue.push(fault.message())
         self._first_psns = {nic.number: sum(pair.high_psn for pair in nic.pairs) for nic in self.nics}
         self.kernel.start()

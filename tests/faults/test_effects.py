@@ -14,6 +14,11 @@ from emu import api
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}
 """1,200 us of computing on each GPU."""
+FLOW: dict[str, Any] = {
+    "kind": "flows",
+    "pattern": "list",
+    "flows": [{"src": 0, "dst": 1, "size": "8MiB"}],
+}
 STAR: dict[str, Any] = {"kind": "star", "hosts": 2}
 
 
@@ -77,3 +82,34 @@ def test_a_gpu_that_computes_slowly_is_found_by_what_its_host_counted() -> None:
     (found,) = api.run(mapping, local=True).summary.diagnosis
     assert (found.cause, found.place) == ("gpu_slow", "gpu-2-0")
     assert "1.10 times as long" in found.sentence
+
+
+def black_hole(kind: str, local_us: int) -> int:
+    """Frames lost where a flow at 100G loses its first hop's uplink, which one depends on the policy."""
+    lost = 0
+    for spine in (0, 1):
+        mapping = {
+            "name": "black-hole",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 2}
+            | {"link": "100G"},
+            "routing": {"kind": kind, "convergence": "300us", "local_convergence": f"{local_us}us"},
+            "transport": {"timeout": 8},
+            "run": {"max_time": "3ms"},
+            "jobs": [{"name": "job", "workload": FLOW}],
+            "faults": [{"kind": "link_down", "target": f"rtsw-0:ctsw-{spine}", "at": "50us"}],
+        }
+        lost = max(lost, api.run(mapping, local=True).summary.faults[0].frames_lost)
+    return lost
+
+
+@pytest.mark.parametrize("local_us", [20, 100, 300])
+def test_a_hash_loses_what_it_sends_to_a_dead_uplink_until_its_switch_has_converged(local_us: int) -> None:
+    # 4,194 bytes at 100G, one after the other; up to a round trip of 4 us was in flight.
+    sent = local_us * US * 100 // (4194 * 8 * 1000)
+    assert sent <= black_hole("e_ecmp", local_us) <= sent + 12
+
+
+def test_adaptive_loses_what_is_in_flight_when_its_uplink_dies_and_nothing_more() -> None:
+    # Data and acknowledgements of one round trip, 4 us at most.
+    in_flight = 2 * 4 * US * 100 // (4194 * 8 * 1000)
+    assert {black_hole("adaptive", local_us) <= in_flight for local_us in (20, 300)} == {True}

@@ -114,6 +114,35 @@ def test_adaptive_takes_what_would_send_first() -> None:
     assert [port.queued_bytes[3] for port in list(leaf(one).ports)[DOWN:]] == [4178] * 4
 
 
+@pytest.mark.parametrize(
+    "routing",
+    [
+        {"kind": "adaptive", "granularity": "packet"},
+        {"kind": "adaptive", "gap": "1us"},
+        {"kind": "flowlet", "gap": "1us"},
+        {"kind": "spray"},
+        {"kind": "spray", "order": "random"},
+    ],
+)
+def test_whoever_chooses_passes_over_its_own_links_that_are_down_at_once(routing: dict[str, Any]) -> None:
+    reordering = {} if routing["kind"] == "flowlet" else {"allow_reordering": True}
+    one = fabric(routing | reordering)
+    one.set_link("rtsw-0:ctsw-1", 1_000_000, up=False, converge=False)
+    one.run(2_000_000)
+    taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(40)])
+    assert set(taken) == {0, 2, 3}
+
+
+@pytest.mark.parametrize("routing", [{"kind": "flowlet"}, {"kind": "adaptive", "granularity": "flowlet"}])
+def test_a_flowlet_leaves_a_link_that_goes_down_with_its_next_packet(routing: dict[str, Any]) -> None:
+    one = fabric(routing | {"gap": "1s"})
+    (first,) = send(one, [frame(one, DOWN)])
+    one.set_link(f"rtsw-0:ctsw-{first}", int(one.queue.now_ps) + 1, up=False, converge=False)
+    one.run(int(one.queue.now_ps) + 2)
+    (then,) = {*send(one, [frame(one, DOWN, psn=turn) for turn in range(1, 9)])}
+    assert then not in (first, -1)
+
+
 @pytest.mark.parametrize("granularity", ["packet", "flowlet"])
 def test_adaptive_among_equals_takes_turns(granularity: str) -> None:
     one = fabric({"kind": "adaptive", "granularity": granularity, "gap": "1us", "allow_reordering": True})

@@ -10,6 +10,9 @@ entry share its fate. A new flowlet takes a random member (`flowlet`) or the one
 over all queues, plus the rest of the frame on the wire, as time. Among equals the one after the last choice
 wins.
 
+A switch knows which of its own links are down, so neither policy chooses such a member, and a flowlet whose
+link goes down takes another path with its next packet; groups follow when routing has converged.
+
 Sources: Sinha, Kandula and Katabi (2004) and Let It Flow (NSDI 2017) for flowlets; Meta (SIGCOMM 2024) tried
 gaps of 128 to 512 us.
 
@@ -49,6 +52,9 @@ class LeastLoaded(RoutingPolicy):
             at: i64 = (self._turn + 1 + step) % count
             number: i64 = group.ports[at]
             port = self.switch.ports[number]
+            if not port.up:
+                step += 1
+                continue
             waiting: i64 = port.backlog_bytes()
             load_ps: i64 = port.serialisation(waiting) if waiting > 0 else 0
             if port.free_ps > now:
@@ -58,6 +64,8 @@ class LeastLoaded(RoutingPolicy):
                 best_ps = load_ps
                 best_at = at
             step += 1
+        if best < 0:
+            return group.ports[0]
         self._turn = best_at
         return best
 
@@ -85,11 +93,12 @@ class Flowlets(LeastLoaded):
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         entry: i64 = self.switch.hash.of(frame) % self._entries
         path: i64 = self._paths[entry]
-        if path < 0 or now - self._seen_ps[entry] >= self._gap_ps or not group.holds(path):
+        stays: bool = path >= 0 and group.holds(path) and self.switch.ports[path].up
+        if not stays or now - self._seen_ps[entry] >= self._gap_ps:
             if self._least_loaded:
                 path = self.least(group, now)
             else:
-                path = group.ports[self.switch.stream.below(group.count)]
+                path = self.live(group, self.switch.stream.below(group.count))
             self._paths[entry] = path
         self._seen_ps[entry] = now
         return path

@@ -64,6 +64,17 @@ class RoutingPolicy:
         """
         raise NotImplementedError
 
+    def live(self, group: Group, at: i64) -> i64:
+        """The port of member `at`, or of the next one that is up; where none is, the port of `at`."""
+        count: i64 = group.count
+        step: i64 = 0
+        while step < count:
+            number: i64 = group.ports[(at + step) % count]
+            if self.switch.ports[number].up:
+                return number
+            step += 1
+        return group.ports[at]
+
     def groups_changed(self, groups: list[Group]) -> None:
         """Groups were computed, one for each prefix: at first, and after each change of a link."""
 

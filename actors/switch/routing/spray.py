@@ -1,8 +1,8 @@
 """Packet spraying.
 
 `spray`: each packet takes the next member of its destination prefix's group (`round_robin`) or a random one
-(`random`). Links are loaded evenly and packets overtake each other, so the transport must place what arrives
-out of order, or treats every overtaking as a loss.
+(`random`); a member whose link is down is passed over at once. Links are loaded evenly and packets overtake
+each other, so the transport must place what arrives out of order, or treats every overtaking as a loss.
 
 Round robin begins at a random member in every switch, so that switches do not march in step.
 """
@@ -23,7 +23,7 @@ class RandomSpray(RoutingPolicy):
     """A random member for every packet."""
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
-        return group.ports[self.switch.stream.below(group.count)]
+        return self.live(group, self.switch.stream.below(group.count))
 
 
 class RoundRobinSpray(RoutingPolicy):
@@ -41,7 +41,7 @@ class RoundRobinSpray(RoutingPolicy):
         prefix: i64 = frame.dst >> PREFIX_SHIFT
         turn: i64 = self._next[prefix]
         self._next[prefix] = (turn + 1) & 0x3FFFFFFF
-        return group.ports[turn % group.count]
+        return self.live(group, turn % group.count)
 
     def save(self) -> list[Plain]:
         return [super().save(), save_integers(self._next)]

@@ -6,8 +6,8 @@ virtual time: what the scenario scripts before time begins, what somebody inject
 on. They carry all they need, so it does not matter who made them or where, and a snapshot holds them.
 
 Links: both ends lose the signal at the same time; every switch takes the link out of its groups a convergence
-delay later, and back in a convergence delay after the signal returned. NICs with several ports hear of it
-with the switches.
+delay later, and back in a convergence delay after the signal returned. The switches at its ends have a delay
+of their own. NICs with several ports hear of it with the switches.
 
 `link_changes` is the timeline of links. Faults may overlap. The rules, for one link:
 
@@ -95,12 +95,17 @@ class FaultEvent(NamedTuple):
         return message
 
 
-def events_of(fault: Fault, topology: Topology, convergence_ps: int) -> list[FaultEvent]:
+def events_of(
+    fault: Fault, topology: Topology, convergence_ps: int, local_convergence_ps: int
+) -> list[FaultEvent]:
     """Every event of a fault, its end included, by device and time."""
     assert 0 <= fault.number < MOST_FAULTS, fault.number
     changes = [(change, 0) for change in fault.changes]
+    ends: dict[int, tuple[int, ...]] = dict.fromkeys(fault.avoided, ())
+    if fault.unaware < 0:  # a drained switch has withdrawn its links itself, and they are up
+        ends = {link: (topology.links[link].a, topology.links[link].b) for link in fault.avoided}
     changes += [
-        (Change(ROUTE, device, link), convergence_ps)
+        (Change(ROUTE, device, link), local_convergence_ps if device in ends[link] else convergence_ps)
         for device in (*topology.switches, *topology.bonded_nics)
         if device != fault.unaware
         for link in fault.avoided
@@ -125,10 +130,12 @@ def _event(fault: Fault, change: Change, at_ps: int, phase: int) -> FaultEvent:
     )
 
 
-def all_events(faults: tuple[Fault, ...], topology: Topology, convergence_ps: int) -> Iterator[FaultEvent]:
+def all_events(
+    faults: tuple[Fault, ...], topology: Topology, convergence_ps: int, local_convergence_ps: int
+) -> Iterator[FaultEvent]:
     """The events of all faults of a scenario."""
     for fault in faults:
-        yield from events_of(fault, topology, convergence_ps)
+        yield from events_of(fault, topology, convergence_ps, local_convergence_ps)
 
 
 def spans_of(faults: Iterable[Fault]) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.yaml.values import LinkName, PositiveFraction, PositiveTimePs, RateBps, TimePs
+from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveFraction, PositiveTimePs, RateBps, TimePs
 from emu.units import parse_rate, parse_time
 
 HashField = Literal[
@@ -78,8 +78,15 @@ class RoutingSection(Section):
     link_weights: Annotated[tuple[LinkWeight, ...], Field(max_length=65536)] = ()
     """Exceptions, link by link."""
     convergence_ps: TimePs = parse_time("1ms")
-    """From a link's change of state until groups no longer (or again) hold it. A choice, not a
-    measurement."""
+    """From a link's change of state until the groups of other switches follow: detection and withdrawal. A
+    choice, not a measurement."""
+    local_convergence_ps: AutoTimePs = None
+    """The same for the devices at both ends, which detect it themselves. `auto`: `convergence`."""
+
+    @property
+    def own_convergence_ps(self) -> int:
+        """From a link's change of state until the groups at its ends follow."""
+        return self.convergence_ps if self.local_convergence_ps is None else self.local_convergence_ps
 
     @property
     def plainly_hashed(self) -> bool:
@@ -99,6 +106,9 @@ class RoutingSection(Section):
         for at, offset in enumerate(self.bit_offset):
             if offset >= bits:
                 yield Refusal(("bit_offset", at), "lies beyond the hash", f"less than {bits}")
+        if self.own_convergence_ps > self.convergence_ps:
+            reason = "is later than what other switches take, which hear of it from there"
+            yield Refusal(("local_convergence",), reason, "at most `convergence`")
         if len(dict.fromkeys(self.fields)) != len(self.fields):
             yield Refusal(("fields",), "a field is named twice", "each field once")
 
