@@ -57,7 +57,7 @@ from actors.port.pfc import ALL_CLASSES
 from actors.port.port import LINK_DOWN_DROP
 from actors.port.scheduling import Backlog, Scheduler, highest, next_class
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
-from actors.switch.egress import WATCHDOG_DROP, SwitchPort
+from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort
 from actors.switch.routing.groups import Routes
 from actors.switch.switch import Switch
 from actors.wire.fault import CREDITS
@@ -380,6 +380,11 @@ class DeepSwitch(Switch):
         if (out.discarding >> priority) & 1:
             out.drop(frame, WATCHDOG_DROP)
             return
+        if out.limited and not self.buffer.groups[place].lossless:
+            depth: i64 = self._voq(out.number, (port.number << 3) | priority).queued_bytes
+            if out.dropped_early(frame, depth, now):
+                port.drop(frame, AQM_DROP)
+                return
         verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.drop(frame, verdict)
@@ -496,7 +501,7 @@ class DeepSwitch(Switch):
             size: i64 = frame.wire_bytes
             out.voq_bytes[voq.priority] -= size
             if (out.marking >> voq.priority) & 1:
-                out.mark(frame, voq.priority, depth)
+                out.mark(frame, voq.priority, depth, now)
             voq.credit_bytes -= size
             voq.unused_bytes -= size
             crossed += size

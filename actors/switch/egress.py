@@ -16,11 +16,12 @@ from actors.kernel.vectors import vec
 from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
 from actors.switch.buffer import Buffer
-from actors.switch.ecn import Red
+from actors.switch.ecn import Aqm
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
 from actors.wire.telemetry import with_hop
 
 WATCHDOG_DROP: Final[i64] = 5
+AQM_DROP: Final[i64] = 7
 DROP_COUNTERS: Final = 8
 
 
@@ -37,15 +38,17 @@ class SwitchPort(Port):
         self.dropped: vec[i64] = vec[i64]([0] * DROP_COUNTERS)
         """Frames that were to leave or had entered here, by the reasons of `actors.switch.switch`."""
         self.limited: bool = False
-        """Whether lossy queues have limits of their own."""
+        """Whether lossy queues have limits of their own, or an AQM that drops."""
         self.egress_limit_bytes: i64 = 0
         """What a lossy queue may hold, in bytes on the wire; 0 for no such limit."""
         self.egress_alpha_fixed: i64 = 0
         """A lossy queue may hold this share of what is left of the shared pool; 0 for no such limit."""
         self.marking: i64 = 0
-        """The priorities whose queues mark frames."""
-        self.reds: list[Red] = []
-        """By priority, if any queue marks."""
+        """The priorities whose queues have an AQM (a mask)."""
+        self.dropping: i64 = 0
+        """Those whose AQM drops frames, too."""
+        self.aqms: list[Aqm] = []
+        """By priority, if any queue has one."""
         self.behind_voqs: bool = False
         """Whether frames wait at their ingress for this port (`actors.switch.deep`), and are marked there."""
         self.voq_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
@@ -56,7 +59,24 @@ class SwitchPort(Port):
     def set_limits(self, limit_bytes: int, alpha_fixed: int) -> None:
         """Limits of lossy queues: so many bytes, and a share of the free pool; 0 for none."""
         self.egress_limit_bytes, self.egress_alpha_fixed = limit_bytes, alpha_fixed
-        self.limited = limit_bytes > 0 or alpha_fixed > 0
+        self.limited = limit_bytes > 0 or alpha_fixed > 0 or self.dropping != 0
+
+    def add_aqm(self, aqm: Aqm, managed: bool) -> None:
+        """The AQM of the next priority, and whether its queue is managed at all."""
+        bit: i64 = 1 << len(self.aqms)
+        self.aqms.append(aqm)
+        if managed:
+            self.marking |= bit
+            if aqm.drops_frames:
+                self.dropping |= bit
+                self.limited = True
+
+    def dropped_early(self, frame: Frame, queued_bytes: i64, now: i64) -> bool:
+        """Whether the AQM of a lossy frame's queue, in which so much waits, drops it."""
+        priority: i64 = frame.priority
+        if (self.dropping >> priority) & 1 == 0:
+            return False
+        return self.aqms[priority].drops(queued_bytes, frame.wire_bytes, now)
 
     def over_limit(self, frame: Frame) -> bool:
         """Whether a frame would take its queue, a lossy one, over a limit."""
@@ -95,16 +115,18 @@ class SwitchPort(Port):
             frame.queue_next = None
         size: i64 = frame.wire_bytes
         if (self.marking >> priority) & 1 and not self.behind_voqs:
-            self.mark(frame, priority, self.queued_bytes[priority])
+            self.mark(frame, priority, self.queued_bytes[priority], now)
         self.queued_bytes[priority] -= size
         self.buffer.release(frame.ingress, size - PREAMBLE_GAP_BYTES, now)
         return frame
 
-    def mark(self, frame: Frame, priority: i64, waiting_bytes: i64) -> None:
+    def mark(self, frame: Frame, priority: i64, waiting_bytes: i64, now: i64) -> None:
         """Mark a frame that leaves by what waits, itself included; not one that is lost with its link."""
         if not self.up or frame.ecn != ECN_CAPABLE:
             return
-        if self.reds[priority].marks(waiting_bytes):
+        aqm = self.aqms[priority]
+        if aqm.marks(waiting_bytes, now - frame.time_ps, now):
+            aqm.marked += 1
             frame.ecn = ECN_CONGESTED
 
     def tell(self, frame: Frame, now: i64) -> None:
@@ -174,8 +196,8 @@ class SwitchPort(Port):
             queues.append(frames)
         own: list[Plain] = [queues, save_integers(self.queue_peak_bytes), save_integers(self.dropped)]
         own.append(self.discarding)
-        for red in self.reds:
-            own += [red.marked, red.stream.counter]
+        for aqm in self.aqms:
+            own += [aqm.marked, aqm.stream.counter, aqm.save()]
         return [super().save(), own]
 
     def load(self, state: Plain) -> None:
@@ -184,8 +206,10 @@ class SwitchPort(Port):
         super().load(base)
         queues, peaks, dropped, discarding, *marks = as_list(own)
         self.discarding = as_int(discarding)
-        for place, red in enumerate(self.reds):
-            red.marked, red.stream.counter = as_int(marks[2 * place]), as_int(marks[2 * place + 1])
+        for place, aqm in enumerate(self.aqms):
+            marked, counter, kept = marks[3 * place : 3 * place + 3]
+            aqm.marked, aqm.stream.counter = as_int(marked), as_int(counter)
+            aqm.load(as_list(kept))
         waiting: i64 = self.waiting
         self._heads = vec[Frame | None]([None] * PRIORITIES)
         self._tails = vec[Frame | None]([None] * PRIORITIES)

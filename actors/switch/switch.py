@@ -51,7 +51,8 @@ from actors.port.faults import afflict_port
 from actors.port.link import PRIORITIES, SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.classes import Classes, class_selectors
-from actors.switch.egress import WATCHDOG_DROP, SwitchPort
+from actors.switch.ecn import Red
+from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort
 from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.routing.policy import RoutingPolicy
@@ -84,8 +85,9 @@ DROP_REASONS: Final = (
     "egress_limit",
     "watchdog",
     "ttl",
+    "aqm",
 )
-"""By number; 1, 2 and 4 are congestion. What a dead or bad link cost is counted by the port."""
+"""By number; 1, 2, 4 and 7 are congestion. What a dead or bad link cost is counted by the port."""
 assert NO_SHARED_ROOM == 1 and HEADROOM_OVERRUN == 2
 
 
@@ -221,9 +223,13 @@ class Switch(Device):
             out.drop(frame, WATCHDOG_DROP)
             return
         frame.ingress = place
-        if out.limited and not self.buffer.groups[place].lossless and out.over_limit(frame):
-            port.drop(frame, EGRESS_LIMIT)
-            return
+        if out.limited and not self.buffer.groups[place].lossless:
+            if out.over_limit(frame):
+                port.drop(frame, EGRESS_LIMIT)
+                return
+            if out.dropped_early(frame, out.queued_bytes[priority], now):
+                port.drop(frame, AQM_DROP)
+                return
         verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.drop(frame, verdict)
@@ -356,7 +362,9 @@ class Switch(Device):
             buffer.set_alpha(-1 if values is None else values[0])
 
     def _set_ecn(self, place: int, values: list[int] | None) -> None:
-        for red in self.ports[place].reds:
+        for red in self.ports[place].aqms:
+            if not isinstance(red, Red):
+                continue
             if values is None:
                 red.set_thresholds(red.built_kmin_bytes, red.built_kmax_bytes, red.built_pmax_fixed)
             else:
@@ -388,11 +396,13 @@ class Switch(Device):
     def _reasons(self, port: SwitchPort) -> list[int]:
         """The reasons for which a port, as it is configured, can drop."""
         found = [1, 2, 3]
-        if port.limited:
+        if port.egress_limit_bytes > 0 or port.egress_alpha_fixed > 0:
             found.append(4)
         if self.watches:
             found.append(5)
         found.append(6)
+        if port.dropping:
+            found.append(7)
         return found
 
     def series(self) -> list[Series]:
@@ -409,7 +419,7 @@ class Switch(Device):
             rows += [series_of("port_dropped_frames", n, -1, DROP_REASONS[r]) for r in self._reasons(port)]
             if self.watches:
                 rows += by_priority("pfc_watchdog_storms", n)
-            rows += by_priority("queue_marked_frames", n)[: len(port.reds)]
+            rows += by_priority("queue_marked_frames", n)[: len(port.aqms)]
             rows += by_priority("queue_bytes", n)
             rows += by_priority("queue_peak_bytes", n)
             rows += by_priority("ingress_bytes", n)
@@ -435,8 +445,8 @@ class Switch(Device):
                 into.add(port.dropped[reason])
             if self.watches:
                 into.add_table(self.watches[port.number].storms)
-            for red in port.reds:
-                into.add(red.marked)
+            for aqm in port.aqms:
+                into.add(aqm.marked)
             into.add_table(port.queued_bytes)
             into.add_table(port.queue_peak_bytes)
             first: i64 = port.number * PRIORITIES

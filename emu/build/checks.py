@@ -24,14 +24,16 @@ from typing import Final
 from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routing import routes
 from actors.gpu.reductions import ELEMENT_BYTES
+from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import Part, parts_of
 from actors.ncclx.script import UNLABELLED
+from actors.switch.ecn import EgressQueue
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
 from emu.build.nics import arbiter_of, recovery_of
 from emu.build.plan import Plan
-from emu.build.switches import build_switch, scheduler_of
+from emu.build.switches import aqm_of, build_switch, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
 from emu.scenario.schema import Scenario
@@ -51,6 +53,7 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
             f"{place}transport.congestion_control.kind": view.transport.congestion_control.kind,
             f"{place}transport.recovery.kind": view.transport.recovery.kind,
             f"{place}nic.arbiter.kind": view.nic.arbiter.kind,
+            f"{place}switch.ecn.kind": view.switch.ecn.kind,
             f"{place}switch.scheduling.kind": view.switch.scheduling.kind,
         }
     return {key: name for key, name in named.items() if SEPARATOR in name}
@@ -69,6 +72,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
     for switch in topology.switches:
         shared_pool_bytes(scenario, topology, switch)
     rate_bps = max(end.rate_bps for nic in topology.nics for end in topology.ports(nic) if end.kind == FABRIC)
+    trial_queue = EgressQueue("switch", 0, 0, rate_bps, Stream(0, 0, 0))
     trials: dict[str, Callable[[], object]] = {
         "routing.kind": lambda: [
             build_switch(scenario, topology, switch, EventQueue(), _no_outbox)
@@ -83,6 +87,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             ),
             f"{place}transport.recovery.kind": partial(recovery_of, view.transport),
             f"{place}nic.arbiter.kind": partial(arbiter_of, view.nic.arbiter, largest),
+            f"{place}switch.ecn.kind": partial(aqm_of, view.switch.ecn, trial_queue),
             f"{place}switch.scheduling.kind": partial(scheduler_of, view.switch.scheduling, largest),
         }
     problems = []

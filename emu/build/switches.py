@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
+from typing import Final
 
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from actors.fabric.routing import equal_cost_groups, host_groups, local_ports
@@ -33,7 +34,7 @@ from actors.switch.buffer import Buffer, PriorityGroup
 from actors.switch.classes import Classes
 from actors.switch.credit_switch import CreditBuffer, CreditSwitch
 from actors.switch.deep import DeepBuffer, DeepSwitch
-from actors.switch.ecn import ONE, Red
+from actors.switch.ecn import ONE, Aqm, EgressQueue, Red
 from actors.switch.egress import SwitchPort
 from actors.switch.routing.groups import VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import E_ECMP, POLICIES
@@ -55,10 +56,17 @@ from emu.build.routing_policies import give_policy
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import RoutingSection
-from emu.scenario.sections.switch import SchedulingSection, StaticRoute, SwitchSection, WeightedScheduling
+from emu.scenario.sections.switch import (
+    AqmSection,
+    EcnSection,
+    SchedulingSection,
+    StaticRoute,
+    SwitchSection,
+    WeightedScheduling,
+)
 
 ECN_PURPOSE = 1 << 20
-"""Of the random streams of queues that mark: this, plus the queue's number."""
+"""Of the random streams of queues with an AQM: this, plus the queue's number."""
 
 OutboxFor = Callable[[int], Outbox | None]
 
@@ -222,13 +230,30 @@ def _switch_port(
     port.set_limits(section.buffer.egress_limit_bytes, fixed_alpha(section.buffer.egress_alpha))
     ecn = section.ecn
     if ecn.enabled:
-        first = index * PRIORITIES
-        for priority, profile in enumerate(ecn.profiles_of(topology.nodes[switch.number].name)):
-            kmin, kmax = ecn.thresholds_at(wire.rate_bps, profile)
-            stream = Stream(scenario.seed, switch.number, ECN_PURPOSE + first + priority)
-            port.reds.append(Red(kmin, kmax, int((profile or ecn).pmax * ONE), stream))
-            port.marking |= (profile is not None) << priority
+        name, first = topology.nodes[switch.number].name, ECN_PURPOSE + index * PRIORITIES
+        for priority, profile in enumerate(ecn.profiles_of(name)):
+            stream = Stream(scenario.seed, switch.number, first + priority)
+            egress = EgressQueue(name, index, priority, wire.rate_bps, stream)
+            port.add_aqm(aqm_of(ecn, egress), managed=profile is not None)
     return port
+
+
+AqmMaker = Callable[[EgressQueue, AqmSection], Aqm]
+
+
+def _red(queue: EgressQueue, knobs: AqmSection) -> Aqm:
+    assert isinstance(knobs, EcnSection), knobs
+    profile = knobs.profiles_of(queue.switch)[queue.priority] or knobs
+    return Red(queue, *knobs.thresholds_at(queue.rate_bps, profile), int(profile.pmax * ONE))
+
+
+AQMS: Final[dict[str, AqmMaker]] = {"red": _red}
+
+
+def aqm_of(section: AqmSection, queue: EgressQueue) -> Aqm:
+    """The AQM of one egress queue."""
+    make: AqmMaker = AQMS[section.kind] if section.kind in AQMS else load_plugin(section.kind)
+    return make(queue, section)
 
 
 def _scheduler(scenario: Scenario, section: SwitchSection) -> Scheduler | None:

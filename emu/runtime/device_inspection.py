@@ -25,6 +25,7 @@ from actors.port.pfc import ALL_CLASSES
 from actors.port.port import Port
 from actors.switch.classes import Classes
 from actors.switch.deep import DeepSwitch
+from actors.switch.ecn import Red
 from actors.switch.egress import SwitchPort
 from actors.switch.switch import Switch
 from actors.wire.fault import FAULT_OPERATIONS
@@ -229,7 +230,9 @@ def _port_differs(switch: Switch, port: SwitchPort) -> Rows:
             carved, built_bytes = int(group.headroom_bytes), int(group.built_headroom_bytes)
             rows.append([HEADROOM, number, carved, 0, 0, built_bytes, 0, 0])
             break
-    for red in port.reds:
+    for red in port.aqms:
+        if not isinstance(red, Red):
+            continue
         marks = [int(red.kmin_bytes), int(red.kmax_bytes), int(red.pmax_fixed)]
         meant = [red.built_kmin_bytes, red.built_kmax_bytes, red.built_pmax_fixed]
         if marks != meant:

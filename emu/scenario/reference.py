@@ -15,6 +15,7 @@ from pydantic_core import PydanticUndefined
 
 from emu.docstrings import describe_fields, field_docstrings
 from emu.scenario import variants
+from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
 from emu.scenario.sections.overrides import SECTIONS, OverrideSection
@@ -134,10 +135,11 @@ def _blocks_below(path: str, rows: Mapping[str, _Row], seen: dict[type[Section],
 def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> Iterator[str]:
     """The kinds of a section, and one table of all their keys: equal rows are printed once."""
     kinds = [(part, _rows(part, _tags(table))) for part in _kinds(table, path, ())]
+    own = ", or a class of your own ([plugins.md](plugins.md))" if isinstance(table, OneOfOrPlugin) else ""
     lines = [
         f"### `{path}`",
         "",
-        "One kind." if len(kinds) == 1 else f"One of {len(kinds)} kinds.",
+        f"{'One kind' if len(kinds) == 1 else f'One of {len(kinds)} kinds'}{own}.",
         "",
         "| | what it is | keys |",
         "|---|---|---|",

@@ -46,7 +46,7 @@ from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchS
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.qos import QosException
-from emu.scenario.sections.switch import OneWayPfc, QueueMarking, StaticRoute
+from emu.scenario.sections.switch import EcnSection, OneWayPfc, QueueMarking, StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
@@ -79,13 +79,14 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
         )
     for index, half in enumerate(scenario.switch.pfc.one_way):
         yield from _wrong_half(scenario, topology, index, half)
+    marking = scenario.switch.ecn
     listed: tuple[
         tuple[Location, Sequence[QosException | PoolProfile | GroupProfile | QueueMarking]], ...
     ] = (
         (("switch", "qos", "exceptions"), scenario.switch.qos.exceptions),
         (("switch", "buffer", "pools"), scenario.switch.buffer.pools),
         (("switch", "buffer", "profiles"), scenario.switch.buffer.profiles),
-        (("switch", "ecn", "profiles"), scenario.switch.ecn.profiles),
+        (("switch", "ecn", "profiles"), marking.profiles if isinstance(marking, EcnSection) else ()),
     )
     for where, entries in listed:
         for index, entry in enumerate(entries):

@@ -157,7 +157,8 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "sends": (After({"switch.pfc.one_way": [{"device": "rtsw-1", "sends": False}]}), NO_HALF),
         "obeys": (After({"switch.pfc.one_way": [{"device": "nic-0", "obeys": False}]}), NO_HALF),
     },
-    "switch.ecn": {
+    "switch.ecn (kind: red)": {
+        "kind": ("", {}),
         "enabled": (False, {}),
         "kmin": ("10KB", {}),
         "kmax": ("60KB", {}),
@@ -166,7 +167,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "scaled": (False, {}),
         "priorities": ([6], {}),
     },
-    "switch.ecn.profiles[]": {
+    "switch.ecn (kind: red).profiles[]": {
         "kmin": (0, {}),
         "kmax": ("60KB", {}),
         "pmax": ("1", {}),

@@ -165,8 +165,8 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         "switch.pfc.one_way": [{"device": "rtsw-1", "peer": "ctsw-0", "sends": False}],
         "switch.buffer.alpha": "1/64",
     },
-    "switch.ecn": {**MARKS, "transport.congestion_control.kind": "dcqcn"},
-    "switch.ecn.profiles[]": {
+    "switch.ecn (kind: red)": {**MARKS, "transport.congestion_control.kind": "dcqcn"},
+    "switch.ecn (kind: red).profiles[]": {
         **MARKS,
         "switch.ecn.profiles": [{"priorities": [3], "kmin": "8KB", "kmax": "30KB"}],
         "transport.congestion_control.kind": "dcqcn",

@@ -124,7 +124,7 @@ CASES: dict[str, tuple[dict[str, Any], Look, object, object]] = {
     ),
     "ecn_drift": (
         {"target": "rtsw-0", "kmin": "1KB", "kmax": "2KB"},
-        lambda one: one.port("rtsw-0", "ctsw-0").reds[3].kmax_bytes == 2000,
+        lambda one: one.port("rtsw-0", "ctsw-0").aqms[3].kmax_bytes == 2000,
         True,
         False,
     ),

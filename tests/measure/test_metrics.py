@@ -100,7 +100,7 @@ def test_time_becomes_seconds_exactly() -> None:
 
 def test_congestion_is_told_apart_from_other_drops() -> None:
     overruns = {"headroom_overrun", "receive_overrun"}
-    assert {"no_shared_room", "egress_limit"} | overruns == CONGESTION_REASONS
+    assert {"no_shared_room", "egress_limit", "aqm"} | overruns == CONGESTION_REASONS
     assert set(DROP_REASONS) == CONGESTION_REASONS | {"link_down", "no_route", "ttl", "corrupt", "watchdog"}
 
 

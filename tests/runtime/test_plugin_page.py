@@ -10,11 +10,16 @@ from typing import Any
 
 import pytest
 
+from actors.switch.ecn import Aqm, EgressQueue
+from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu import api
 from emu.errors import ScenarioError
+from emu.scenario.sections.switch import AqmSection
+from emu.scenario.yaml.values import PositiveSizeBytes
 from tests.fabric.rig import Fabric
-from tests.fabric.sections import graph, scenario
+from tests.fabric.sections import graph, scenario, star
 from tests.runtime.test_own_classes import FLOWS
+from tests.switch.frames import FULL_PS, frame_arrives
 
 ROOT = Path(__file__).parents[2]
 US = 1_000_000
@@ -71,13 +76,13 @@ def completed_ps(fabric: Fabric) -> int:
 @pytest.mark.parametrize("wait", [1, 3, 100])
 def test_go_back_n_that_waits_completes_so_much_later(own: Callable[[str], str], wait: int) -> None:
     usual = completed_ps(lossy({"kind": "go_back_n"}))
-    patient = completed_ps(lossy({"scheme": own("Patient"), "wait": f"{wait}us"}))
+    patient = completed_ps(lossy({"kind": own("Patient"), "wait": f"{wait}us"}))
     assert patient - usual == wait * US
 
 
 def test_a_scheme_and_its_timer_are_in_a_snapshot(own: Callable[[str], str]) -> None:
     name = own("Patient")
-    fabrics = [lossy({"scheme": name, "wait": "5us"}) for _ in range(2)]
+    fabrics = [lossy({"kind": name, "wait": "5us"}) for _ in range(2)]
     begun, second = fabrics
     begun.run(4 * US)  # the NAK has come, and the wait is not over
     assert begun.nics[0].recovery.save() == [1]
@@ -90,6 +95,120 @@ def test_a_scheme_and_its_timer_are_in_a_snapshot(own: Callable[[str], str]) -> 
     assert second.total("nic_retransmitted_frames") == 2
 
 
+# ---- active queue management
+
+FRAMES = 10
+
+
+def with_aqm(nics: int, aqm: dict[str, Any], **switch: Any) -> Fabric:
+    return Fabric(scenario(star(nics), switch={"ecn": {"enabled": True, **aqm}, **switch}))
+
+
+def sojourn(name: str, target_ps: int) -> dict[str, Any]:
+    return {"kind": name, "target": f"{target_ps}ps"}
+
+
+@pytest.mark.parametrize("frames", [0, 3, 8, 9])
+def test_an_aqm_marks_what_waited_longer_than_its_target(own: Callable[[str], str], frames: int) -> None:
+    fabric = with_aqm(3, sojourn(own("Sojourn"), frames * FULL_PS))
+    arrived = [frame_arrives(fabric, turn, turn % 2, 2) for turn in range(FRAMES)]
+    for frame in arrived:
+        frame.ecn = ECN_CAPABLE
+    fabric.run()
+    marks = [frame.ecn == ECN_CONGESTED for frame in sorted(arrived, key=lambda frame: frame.sent_ps)]
+    assert marks == [place > frames for place in range(FRAMES)]
+    assert fabric.total("queue_marked_frames") == FRAMES - 1 - frames
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_on_a_modular_switch_a_frame_waits_for_its_credit(own: Callable[[str], str], short: int) -> None:
+    deep = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    fabric = with_aqm(3, sojourn(own("Sojourn"), 2 * US - short), deep_buffer=deep)
+    frame_arrives(fabric, 0, 0, 2).ecn = ECN_CAPABLE
+    fabric.run()
+    assert fabric.total("queue_marked_frames") == short
+
+
+def test_what_an_aqm_keeps_is_in_a_snapshot(own: Callable[[str], str]) -> None:
+    aqm = sojourn(own("Sojourn"), 4 * FULL_PS)
+    begun, second = with_aqm(3, aqm), with_aqm(3, aqm)
+    for turn in range(FRAMES):
+        frame_arrives(begun, turn, turn % 2, 2).ecn = ECN_CAPABLE
+    begun.run(6 * FULL_PS)
+    queue = begun.switches[0].ports[2].aqms[3]
+    assert (queue.marked, queue.save()) == (1, [5 * FULL_PS - 5])
+    second.load(begun.save())
+    begun.run()
+    second.run()
+    assert begun.digest() == second.digest()
+    assert second.switches[0].ports[2].aqms[3].save() == [9 * FULL_PS - 9]
+
+
+class SlopeSection(AqmSection):
+    """Knobs of `Slope`."""
+
+    full_bytes: PositiveSizeBytes = 1_000_000
+    """From here on everything is dropped."""
+
+
+class Slope(Aqm):
+    """Drops with a probability that rises with the queue, from 0 to 1."""
+
+    knobs = SlopeSection
+
+    def __init__(self, queue: EgressQueue, knobs: SlopeSection) -> None:
+        super().__init__(queue, knobs)
+        self.full_bytes = knobs.full_bytes
+        self.drops_frames = True
+
+    def drops(self, queued_bytes: int, wire_bytes: int, now: int) -> bool:
+        return bool(self.stream.below(self.full_bytes) < queued_bytes)
+
+
+LOSSY = 0
+ROUNDS = 3000
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_an_aqm_that_drops_holds_the_queue_where_it_drops_what_is_too_much(deep: bool) -> None:
+    """Two senders at full rate into one port: half is too much, and half of `full` is where half is dropped.
+
+    In a modular switch each of the two has a queue of its own, of so much.
+    """
+    full_bytes = 200 * 4194
+    modular: dict[str, Any] = {"where": "listed", "switches": ["switch"], "credit_delay": "100ns"}
+    more = {"deep_buffer": modular} if deep else {}
+    aqm = {"kind": f"{__name__}:Slope", "full": f"{full_bytes}B", "priorities": [LOSSY]}
+    fabric = with_aqm(3, aqm, **more)
+    out = fabric.switches[0].ports[2]
+    waiting = []
+    for turn in range(ROUNDS):
+        for port in range(2):
+            frame_arrives(fabric, turn * FULL_PS + port, port, 2, LOSSY)
+        fabric.run((turn + 1) * FULL_PS)
+        if turn > ROUNDS // 5:
+            waiting.append(sum(out.voq_bytes if deep else out.queued_bytes))
+    fabric.run()
+    # The spread of the queue is 5 frames and it forgets in 100 rounds: 5 % is five standard errors.
+    assert sum(waiting) / len(waiting) == pytest.approx((1 + deep) * full_bytes / 2, rel=0.05)
+    dropped = fabric.total("port_dropped_frames", "aqm")
+    assert dropped == pytest.approx(ROUNDS, rel=0.08)
+
+
+def test_an_aqm_drops_nothing_of_a_lossless_class() -> None:
+    fabric = with_aqm(3, {"kind": f"{__name__}:Slope", "full": "1B", "priorities": [LOSSY, 3]})
+    for turn in range(FRAMES):
+        frame_arrives(fabric, turn, turn % 2, 2, priority=3)
+    fabric.run()
+    assert fabric.total("port_dropped_frames", "aqm") == 0
+    assert fabric.total("port_transmit_frames") == FRAMES
+
+
+# ---- refusals
+
+KINDS = {"transport.recovery": "kind", "switch.ecn": "kind"}
+
+
 @pytest.mark.parametrize(
     ("key", "name", "more", "said"),
     [
@@ -99,6 +218,8 @@ def test_a_scheme_and_its_timer_are_in_a_snapshot(own: Callable[[str], str]) -> 
             {"wait": "soon"},
             ".recovery.wait: 'soon' is not a time; accepted: ",
         ),
+        ("switch.ecn", "Sojourn", {"priorities": [8]}, ".ecn.priorities[0]: 8 is not a priority"),
+        ("switch.ecn", "Sojourn", {"profiles": []}, ".ecn.profiles: unknown key; "),
         ("transport.recovery", "Patient", {"wiat": 0}, ".recovery.wiat: unknown key; did you mean 'wait'?"),
     ],
 )
@@ -106,6 +227,14 @@ def test_a_bad_knob_is_refused_in_one_line(
     own: Callable[[str], str], key: str, name: str, more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ScenarioError) as caught:
-        api.prepare(FLOWS, {key: {"scheme": own(name), **more}})
+        api.prepare(FLOWS, {key: {KINDS[key]: own(name), **more}})
     (line,) = str(caught.value).splitlines()
     assert said in line
+
+
+def test_a_drift_of_thresholds_is_refused_where_the_aqm_has_none(own: Callable[[str], str]) -> None:
+    drift = {"at": "1us", "kind": "ecn_drift", "target": "rtsw-0", "kmin": "1KB", "kmax": "2KB"}
+    with pytest.raises(ScenarioError) as caught:
+        api.prepare({**FLOWS, "faults": [drift]}, {"switch.ecn": {"kind": own("Sojourn"), "enabled": True}})
+    (line,) = str(caught.value).splitlines()
+    assert "faults[0].kind: its thresholds are those of RED; accepted: switch.ecn.kind: red" in line

@@ -16,7 +16,7 @@ from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load, load_text
-from emu.scenario.sections.switch import SwitchSection, WeightedScheduling
+from emu.scenario.sections.switch import EcnSection, SwitchSection, WeightedScheduling
 from tests.fabric.rig import Fabric
 
 ROOT = Path(__file__).parents[2]
@@ -122,6 +122,7 @@ def test_wred_schedulers_and_the_watchdog(tmp_path: Path) -> None:
         },
     }
     made = switch(tmp_path, config)
+    assert isinstance(made.ecn, EcnSection)
     (profile,) = made.ecn.profiles
     assert (made.ecn.enabled, made.ecn.scaled, made.ecn.priorities) == (True, False, (3, 4))
     assert (profile.priorities, profile.kmin_bytes, profile.kmax_bytes, float(profile.pmax)) == (
@@ -274,6 +275,7 @@ def test_switches_have_the_pool_profiles_and_maps_of_their_own_boxes(tmp_path: P
     assert found == {"rtsw-1": (32_000_000, 90_000, 0.25), "ctsw-0": (16_000_000, 170_000, 0.25)}
     assert made.qos.maps_of("rtsw-0").dscp_to_tc[24:27] == (3, 0, 0)
     assert made.qos.maps_of("ctsw-0").plain
+    assert isinstance(made.ecn, EcnSection)
     assert made.ecn.enabled
     assert [one and one.kmax_bytes for one in made.ecn.profiles_of("rtsw-0")] == [None] * 3 + [4000] + [
         None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors.kernel.mixing import Stream
-from actors.switch.ecn import Red
+from actors.switch.ecn import EgressQueue, Red
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, ECN_NOT_CAPABLE
 from emu.scenario.sections.switch import EcnSection
 from emu.units import parse_rate, parse_size
@@ -18,14 +18,14 @@ FULL_WIRE = 4194
 
 
 def red(kmin: int, kmax: int, pmax: float) -> Red:
-    return Red(kmin, kmax, int(pmax * (1 << 30)), Stream(1, 2, 3))
+    queue = EgressQueue("switch", 0, 3, parse_rate("400G"), Stream(1, 2, 3))
+    return Red(queue, kmin, kmax, int(pmax * (1 << 30)))
 
 
 def test_nothing_up_to_kmin_and_everything_from_kmax_on() -> None:
     one = red(1000, 2000, 0.01)
-    assert not any(one.marks(1000) for _ in range(100))
-    assert all(one.marks(2000) for _ in range(100))
-    assert one.marked == 100
+    assert not any(one.marks(1000, 0, 0) for _ in range(100))
+    assert all(one.marks(2000, 0, 0) for _ in range(100))
     assert one.stream.counter == 0
 
 
@@ -33,15 +33,15 @@ def test_nothing_up_to_kmin_and_everything_from_kmax_on() -> None:
 def test_between_them_the_share_rises_to_pmax(depth: int, share: float) -> None:
     one = red(1000, 2000, 0.2)
     count = 20_000
-    marked = sum(one.marks(depth) for _ in range(count))
+    marked = sum(one.marks(depth, 0, 0) for _ in range(count))
     # Six standard deviations of a fair draw.
     assert abs(marked - count * share) < 6 * (count * share * (1 - share)) ** 0.5
 
 
 def test_equal_thresholds_are_a_step() -> None:
     one = red(1000, 1000, 0.5)
-    assert not one.marks(1000)
-    assert one.marks(1001)
+    assert not one.marks(1000, 0, 0)
+    assert one.marks(1001, 0, 0)
 
 
 def marking(**ecn: object) -> Fabric:

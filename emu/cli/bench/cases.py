@@ -87,6 +87,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "enabled": False,
             "reference": "400Gbps",
             "scaled": True,
+            "kind": "red",
             "priorities": [3],
             "profiles": [],
         },

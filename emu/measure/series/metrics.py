@@ -223,6 +223,7 @@ DROP_REASONS: Final[dict[str, str]] = {
     "no_shared_room": "a lossy class found no room under its dynamic threshold",
     "headroom_overrun": "a lossless class overran its headroom",
     "egress_limit": "a lossy egress queue was at its limit",
+    "aqm": "active queue management dropped a lossy frame",
     "ttl": "the packet had passed as many switches as its TTL allows",
     "corrupt": "bits of the frame were wrong",
     "receive_overrun": "a NIC's receive buffer was full",
@@ -231,7 +232,7 @@ DROP_REASONS: Final[dict[str, str]] = {
 """Why a frame can be dropped."""
 
 CONGESTION_REASONS: Final = frozenset(
-    {"no_shared_room", "headroom_overrun", "egress_limit", "receive_overrun"}
+    {"no_shared_room", "headroom_overrun", "egress_limit", "aqm", "receive_overrun"}
 )
 """Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
 

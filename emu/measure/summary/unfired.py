@@ -30,6 +30,7 @@ from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.switch import EcnSection
 from emu.units import format_time
 
 
@@ -73,8 +74,11 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
-    if scenario.switch.ecn.enabled and fabric.queue_marked_frames == 0:
-        reason = "no ECN-capable frame left a queue above Kmin"
+    ecn = scenario.switch.ecn
+    if ecn.enabled and fabric.queue_marked_frames == fabric.drops.by_reason.get("aqm", 0) == 0:
+        reason = "no frame was marked, and none dropped"
+        if isinstance(ecn, EcnSection):
+            reason = "no ECN-capable frame left a queue above Kmin"
         yield Unfired(feature="switch.ecn", reason=reason)
     yield from _profiles(scenario, fabric, counts)
     yield from _congestion_control(scenario, fabric, counts)
@@ -109,7 +113,8 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
     if buffer.limited and fabric.drops.by_reason.get("egress_limit", 0) == 0:
         key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
         yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
-    for at, marking in enumerate(scenario.switch.ecn.profiles if scenario.switch.ecn.enabled else ()):
+    ecn = scenario.switch.ecn
+    for at, marking in enumerate(ecn.profiles if isinstance(ecn, EcnSection) and ecn.enabled else ()):
         if counts.priorities("queue_marked_frames", marking.priorities) == 0:
             reason = "no ECN-capable frame left one of its queues above Kmin"
             yield Unfired(feature=f"switch.ecn.profiles[{at}]", reason=reason)

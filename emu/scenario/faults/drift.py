@@ -20,6 +20,7 @@ from emu.scenario.faults.events import Change
 from emu.scenario.faults.link_faults import PfcFault
 from emu.scenario.faults.targets import Aim, Spot, fabric_ports
 from emu.scenario.section import Refusal
+from emu.scenario.sections.switch import EcnSection
 from emu.scenario.yaml.values import PositiveFraction, PositiveSizeBytes, Priority, SizeBytes
 
 ALPHA_BITS = 16
@@ -113,6 +114,8 @@ class EcnDrift(SwitchDrift):
         """ECN."""
         if not environment.switch.ecn.enabled:
             return Objection("kind", "no queue marks", "switch.ecn.enabled: true")
+        if not isinstance(environment.switch.ecn, EcnSection):
+            return Objection("kind", "its thresholds are those of RED", "switch.ecn.kind: red")
         return None
 
 

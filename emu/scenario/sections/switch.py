@@ -7,7 +7,7 @@ summaries of vendors' documents).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
@@ -145,9 +145,26 @@ class QueueMarking(MarkingProfile):
     """Of which switches, by name or pattern (`rtsw-*`); none listed: of all."""
 
 
-class EcnSection(MarkingProfile):
+class AqmSection(Section):
+    """What every AQM shares."""
+
+    kind: str
+    """Which AQM."""
+    enabled: bool = False
+    """Whether queues are managed."""
+    priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3,)
+    """Which queues are."""
+
+    def profiles_of(self, switch: str) -> Sequence[Section | None]:
+        """What each queue of a switch by name is managed by; None where it is not."""
+        return [self if priority in self.priorities else None for priority in range(8)]
+
+
+class EcnSection(AqmSection, MarkingProfile):
     """Explicit congestion notification: RED on egress queues, at dequeue."""
 
+    kind: Literal["red"] = "red"
+    """Random early detection on the depth of the queue, which marks and never drops."""
     enabled: bool = False
     """Whether queues mark."""
     reference_bps: RateBps = parse_rate("400G")
@@ -185,6 +202,16 @@ class EcnSection(MarkingProfile):
                 for priority in profile.priorities:
                     found[priority] = profile
         return found
+
+
+AQMS: Final = OneOfOrPlugin(
+    "kind",
+    {"red": EcnSection},
+    default="red",
+    base=AqmSection,
+    methods=("marks", "drops"),
+    parent="actors.switch.ecn.Aqm",
+)
 
 
 class SchedulingSection(Section):
@@ -301,8 +328,8 @@ class SwitchSection(Section):
     """Which switches are modular, with deep buffers instead."""
     pfc: PfcSection = PfcSection()
     """Which priorities are lossless, and how they are paused."""
-    ecn: EcnSection = EcnSection()
-    """Which frames are marked."""
+    ecn: Annotated[AqmSection, AQMS] = EcnSection()
+    """Which frames are marked, or dropped early."""
     scheduling: Annotated[SchedulingSection, SCHEDULERS] = WeightedScheduling()
     """Which priority goes next."""
     qos: QosSection = QosSection()
