@@ -194,7 +194,8 @@ def _random(
             raise ScenarioError(flaws) from error
         for place, spot in enumerate(spots):
             stream = Stream(scenario.seed, place, DRAWS_PURPOSE + entry * 64 + at)
-            for drawn in draws(section, one, stream, spot):
+            per_hour = section.per_hour(one, len(spots), len(topology.gpus))
+            for drawn in draws(section, one, per_hour, stream, spot):
                 number = first + len(found)
                 (begin_ps, end_ps), *_ = drawn.section.times_ps(drawn.at_ps + 1)
                 fault = _aimed(drawn.section, entry, number, begin_ps, end_ps, spot, scenario, topology)

@@ -21,10 +21,7 @@ INTERRUPTIONS = {
 }
 """Of 419 in 54 days on 16,384 GPUs (The Llama 3 Herd of Models, table 5); 8 break nothing that we model."""
 HOURS = 54 * 24
-OF_TABLE = dict.fromkeys(INTERRUPTIONS, 16_384) | {"host_lost": 2048}
-"""Components there; NICs and cables are counted as GPUs."""
-HERE = dict.fromkeys(INTERRUPTIONS, 8) | {"host_lost": 4, "link_down": 8 + 2 * 2}
-"""Components of the fabric below: servers of two GPUs, a link for each NIC, two leaves with two spines."""
+GPUS = 16_384
 
 
 def scenario(**keys: Any) -> dict[str, Any]:
@@ -40,18 +37,41 @@ def test_the_table_accounts_for_all_interruptions_but_eight() -> None:
     assert {kind for kind, _, _ in LLAMA3} == INTERRUPTIONS.keys()
     assert sum(INTERRUPTIONS.values()) == 419 - 8
     for kind, _, per_hour in LLAMA3:
-        assert per_hour == Fraction(INTERRUPTIONS[kind], HOURS * OF_TABLE[kind])
+        assert per_hour == Fraction(INTERRUPTIONS[kind], HOURS * GPUS)
 
 
-def test_failures_come_as_often_as_the_table_and_the_acceleration_say() -> None:
+SINGLE, BONDED = scenario()["topology"], {"kind": "dcn_plus", "pods": 1, "segments_per_pod": 2}
+
+
+@pytest.mark.parametrize(
+    ("topology", "gpus"),
+    [
+        (SINGLE, 8),
+        # Twice the spines, and twice the cables between the tiers.
+        (SINGLE | {"spines": 4}, 8),
+        # Two cables a NIC, and more between tiers.
+        (
+            BONDED | {"hosts_per_segment": 2, "gpus_per_host": 2, "aggs_per_pod": 4, "links_per_tor_agg": 1},
+            8,
+        ),
+        ({"kind": "star", "hosts": 8}, 8),
+    ],
+)
+def test_failures_come_as_often_and_in_the_shares_that_the_table_says(
+    topology: dict[str, Any], gpus: int
+) -> None:
     years = 5_000  # in a second of virtual time
     acceleration = years * 365 * 24 * 3600
-    prepared = api.prepare(scenario(acceleration=acceleration, repaired_after="1us"))
+    drawing = scenario(acceleration=acceleration, repaired_after="1us") | {"topology": topology}
+    prepared = api.prepare(drawing)
+    assert len(prepared.topology.gpus) == gpus
     drawn = [fault.kind for fault in prepared.resolved.faults]
-    for kind, count in INTERRUPTIONS.items():
-        expected = count * years * 365 * 24 / HOURS * HERE[kind] / OF_TABLE[kind]
-        assert abs(drawn.count(kind) - expected) < 4 * sqrt(expected) + 1, kind
     assert len(drawn) > 1000
+    for kind, count in INTERRUPTIONS.items():
+        expected = count * years * 365 * 24 / HOURS * gpus / GPUS
+        assert abs(drawn.count(kind) - expected) < 4 * sqrt(expected) + 1, kind
+        share = count / sum(INTERRUPTIONS.values())
+        assert drawn.count(kind) / len(drawn) == pytest.approx(share, abs=4 * sqrt(share / len(drawn)))
 
 
 def test_failures_come_for_so_long_and_are_over_then() -> None:
@@ -71,4 +91,4 @@ def test_how_much_faster_than_in_life_failures_come_is_printed(
 ) -> None:
     more = ["--out", str(tmp_path / "run"), "--set", "run.max_time=1us", "--set", "expect=[]"]
     main([command[0], "scenarios/faults/llama3_failures.yaml", *command[1:], *more])
-    assert "faults[0]: failures come 2e+10 times as often as in life" in capsys.readouterr().out
+    assert "faults[0]: failures come 1e+11 times as often as in life" in capsys.readouterr().out

@@ -12,9 +12,10 @@ mapped to what the emulator can break:
     host_lost   software 54, host maintenance 32, PSU 3, SSD 3, chassis 2, IO board 2, CPU 2, memory 2
     link_down   switch or cable 35
 
-Silent corruption and dependencies (8 of 419) break nothing that is modelled. Rates are per hour and
-component, with 8 GPUs to a host and, for cables, as many as GPUs. Source: The Llama 3 Herd of Models,
-table 5.
+Silent corruption and dependencies (8 of 419) break nothing that is modelled. The table counts what happened
+to a fabric of so many GPUs, and not how many cables that has. So its rates are per hour and GPU, and shared
+out over the hosts, NICs and cables there are: causes have the shares of the table on any fabric. Source:
+The Llama 3 Herd of Models, table 5.
 """
 
 from __future__ import annotations
@@ -76,9 +77,10 @@ LLAMA3: Final[tuple[tuple[DrawnKind, str, Fraction], ...]] = (
     ("gpu_hung", "gpu", Fraction(24, _LLAMA3_GPU_HOURS)),
     ("gpu_slow", "gpu", Fraction(6, _LLAMA3_GPU_HOURS)),
     ("nic_down", "nic", Fraction(7, _LLAMA3_GPU_HOURS)),
-    ("host_lost", "host", Fraction(100 * 8, _LLAMA3_GPU_HOURS)),
+    ("host_lost", "host", Fraction(100, _LLAMA3_GPU_HOURS)),
     ("link_down", "*:*", Fraction(35, _LLAMA3_GPU_HOURS)),
 )
+"""Kind, target, and how often in an hour for each GPU of the fabric."""
 
 
 class FailureClass(Section):
@@ -137,6 +139,10 @@ class RandomFaults(FaultSection):
             for fails, target, rate in LLAMA3
         ]
 
+    def per_hour(self, one: FailureClass, components: int, gpus: int) -> Fraction:
+        """How often one of so many components of a class breaks, on a fabric of so many GPUs."""
+        return one.per_hour if self.table is None else one.per_hour * gpus / components
+
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """It is the drawn faults that strike."""
         raise NotImplementedError
@@ -160,9 +166,11 @@ def aim_of(one: FailureClass) -> Aim:
     return DRAWN[one.fails].aim
 
 
-def draws(section: RandomFaults, one: FailureClass, stream: Stream, spot: Spot) -> Iterator[Drawn]:
-    """When one thing breaks, and how: the times of a Poisson process."""
-    per_ps = one.per_hour * section.acceleration / HOUR_PS
+def draws(
+    section: RandomFaults, one: FailureClass, per_hour: Fraction, stream: Stream, spot: Spot
+) -> Iterator[Drawn]:
+    """When one thing breaks, so often, and how: the times of a Poisson process."""
+    per_ps = per_hour * section.acceleration / HOUR_PS
     at_ps = section.at_ps
     while True:
         at_ps += _gap_ps(stream.draw62(), per_ps)
