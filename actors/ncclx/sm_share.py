@@ -24,15 +24,13 @@ by the computing of two streams or jobs, a call with a part of its blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import i64
 
+from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
-
-if TYPE_CHECKING:
-    from actors.host.host import Host
 
 MOST_LEFT_PS: Final[i64] = 100_000_000_000
 """What is left of computing is looked at no further than this, so that the product with a factor fits."""

@@ -102,6 +102,11 @@ def test_no_modules_import_each_other_in_a_circle_not_even_for_types() -> None:
         pytest.fail("merge them, or give what they share a module below both: " + " -> ".join(circle.args[1]))
 
 
+def test_the_emulated_world_imports_nothing_of_the_tool_not_even_for_types() -> None:
+    found = {module: {one for one in used if one.startswith("emu")} for module, used in imports().items()}
+    assert {module: used for module, used in found.items() if used and module.startswith("actors")} == {}
+
+
 def test_every_room_is_a_package() -> None:
     directories = {name.rpartition("/")[0] for name in python_files(*PACKAGES)}
     assert [d for d in sorted(directories) if f"{d}/__init__.py" not in tracked_files()] == []
