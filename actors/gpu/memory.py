@@ -16,11 +16,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Final
 
 from actors.gpu.instruction import BUFFERS, MOST_OFFSET_BYTES, ORDER_RECEIVES, ORDER_SENDS, Order, Stretch
 from actors.gpu.reductions import ELEMENT_BYTES, reduce
 from actors.kernel.device import Plain
 from actors.kernel.state import as_bytes, as_int, as_list
+
+GROUP_MEMORIES: Final = 1 << 20
+"""The memories of a group of ranks go by numbers from its own times this on."""
 
 Filled = tuple[int, int, bytes]
 """Buffer, offset in it, and what is there."""

@@ -58,6 +58,7 @@ class Orders:
     ) -> bytes:
         """A slice of a ring: what is at a place of the buffer, and what was received, if anything was."""
         here = [(DATA, place, size)]
+        data = fitted(data, size)
         return write_order(
             self.job,
             self.rank,
@@ -76,6 +77,7 @@ class Orders:
         if steps is None:
             steps = self._steps[channel, operation] = self._steps_of(operation, channel)
         one = steps[number]
+        data = fitted(data, size)
         return write_order(
             self.job,
             self.rank,
@@ -85,6 +87,17 @@ class Orders:
             data,
             sends=bool(one.sends),
         )
+
+
+def fitted(data: bytes | None, size: int) -> bytes | None:
+    """What a rank takes out of a slot: as much as its own call says, whatever its peer put in.
+
+    A peer whose call has another size sends slices of another size. What it did not write is zero here; in
+    NCCL it is what was in the slot before.
+    """
+    if data is None or len(data) == size:
+        return data
+    return data[:size].ljust(size, b"\0")
 
 
 class GroupOrders(Orders):

@@ -36,7 +36,7 @@ from dataclasses import replace
 from functools import lru_cache, partial, reduce
 from typing import Final
 
-from actors.gpu.memory import Contents, Filled, RankMemory
+from actors.gpu.memory import GROUP_MEMORIES, Contents, Filled, RankMemory
 from actors.gpu.reductions import ELEMENT_BYTES, encode
 from actors.ncclx.checking import MOST_NAMED, beginning, ending
 from actors.ncclx.collectives import REDUCING
@@ -50,8 +50,6 @@ from actors.ncclx.transport.wiring import WiredJob
 _BLOCK_BYTES: Final = 4096
 _MOST_AT_A_PLACE: Final = 64
 _LARGE: Final = 1_000_003
-_GROUP: Final = 1 << 20
-"""A group's memories go by numbers from its own times this on."""
 
 Name = tuple[int, int, int, int]
 """Seed, job, first rank of the communicator, and operation: what tells apart data of the same place."""
@@ -200,7 +198,7 @@ class Part:
 
     def contents(self) -> RankContents:
         """What the rank works on."""
-        first = self.number * _GROUP
+        first = self.number * GROUP_MEMORIES
         labels = [call.label for call in self.calls]
         return RankContents(
             self._seed,

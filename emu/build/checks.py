@@ -16,6 +16,7 @@ it.
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -24,10 +25,11 @@ from typing import Final
 from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routing import routes
 from actors.gpu.reductions import ELEMENT_BYTES
+from actors.kernel.event import MAX_PORTS
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import Part, parts_of
-from actors.ncclx.script import UNLABELLED
+from actors.ncclx.script import UNLABELLED, GroupCall
 from actors.switch.ecn import EgressQueue
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
@@ -132,6 +134,21 @@ def _no_outbox(peer: int) -> None:
     del peer
 
 
+def check_hosts(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+    """Raises ScenarioError if a server would have more ranks, and jobs with flows from it, than it can tell
+    apart."""
+    counts: Counter[int] = Counter()
+    for job in plan.jobs:
+        counts.update(() if job.wired is None else job.wired.nodes)
+        counts.update({flow.host for flow in job.flows})
+    host, most = max(counts.items(), key=lambda one: (one[1], -one[0]), default=(0, 0))
+    if most > MAX_PORTS:
+        reason = f"server {topology.nodes[host].name} has {most} ranks of jobs"
+        raise ScenarioError(
+            [Problem(scenario.name, 0, "jobs", reason, f"at most {MAX_PORTS} ranks a server, over all jobs")]
+        )
+
+
 def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> None:
     """Raises ScenarioError with a problem for each job that connects NICs without a path between them."""
     found = routes(topology)
@@ -166,13 +183,14 @@ def check_payload(scenario: Scenario, plan: Plan) -> None:
     for work in plan.jobs:
         if work.wired is None:
             continue
-        seen: dict[int, None] = {}
+        seen: dict[tuple[int, tuple[GroupCall, ...]], None] = {}
         for rank in range(len(work.wired.gpus)):
             for part in parts_of(work.wired, rank):
                 held_bytes += max(call.size_bytes for call in part.calls)
-                if part.number not in seen:
-                    problems |= {one.key: one for one in _cut_through(scenario, work.job, part)} | problems
-                    seen[part.number] = None
+                calls = part.number, tuple(part.calls)
+                if calls not in seen:
+                    problems = {one.key: one for one in _cut_through(scenario, work.job, part)} | problems
+                    seen[calls] = None
     found = list(problems.values())
     if held_bytes > MOST_HELD_BYTES:
         reason = f"real payload takes {format_size(held_bytes)} of memory, ranks times size"

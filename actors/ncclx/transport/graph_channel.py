@@ -212,7 +212,7 @@ class GraphChannel(Channel):
             if send.admitted and send.posted < send.filled and send.posted == send.granted:
                 return f"a clear-to-send from rank {send.peer} (slice {send.posted})"
         place: i64 = 0
-        while place < len(self.receives):
+        while place < len(self.receive_lines):  # none before the first operation
             receive = self.receives[place]
             if self.receive_heads[place] < len(self.receive_lines[place]) and receive.taken == receive.ready:
                 return f"data from rank {receive.peer} (slice {receive.ready})"

@@ -159,8 +159,11 @@ def _explain(result: Result, terminal: Terminal) -> None:
         terminal.failed(f"{len(failed)} of {len(result.summary.expectations)} expectations failed")
         return
     for name in result.wrong_jobs():
-        wrong = sum(one.wrong or 0 for one in result.summary.jobs[name].collectives)
-        terminal.failed(f"job {name}: {wrong} elements came out wrong")
+        rows = result.summary.jobs[name].collectives
+        wrong = sum(one.wrong or 0 for one in rows)
+        ranks = sorted({rank for one in rows for rank in one.wrong_ranks})
+        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:16]))}"
+        terminal.failed(f"job {name}: {wrong} elements came out wrong, at {who}")
     for name in result.lost_jobs():
         terminal.failed(f"job {name} did not succeed: {result.summary.jobs[name].status}")
 

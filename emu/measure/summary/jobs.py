@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
+from actors.gpu.memory import GROUP_MEMORIES
 from actors.kernel.units import BIT_PS_PER_BYTE
 from actors.wire.message import (
     STATUS_FLUSHED,
@@ -35,6 +36,8 @@ from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPl
 from emu.measure.summary.steps import training_result
 from emu.measure.summary.summary import ClearToSends, Collective, Flow, Init, Job, init_result
 
+MOST_NAMED: Final = 16
+"""Ranks that a row names."""
 SUCCESS: Final = "success"
 UNFINISHED: Final = "unfinished"
 DISABLED: Final = "disabled"
@@ -100,6 +103,8 @@ class Reported:
         """(NIC, QP index): number of a message and when, in order; the latest only, where a job repeats."""
         self.compared: dict[tuple[int, int], tuple[int, int]] = {}
         """(job, operation): elements that came out wrong, and elements compared, over all ranks."""
+        self.wrong_at: dict[tuple[int, int], list[int]] = {}
+        """(job, operation): the memories that have wrong elements."""
         self.cts_waits: dict[tuple[int, int], dict[int, int]] = {}
         """(job, operation): how many clear-to-sends waited so long."""
         for record in records:
@@ -111,9 +116,11 @@ class Reported:
             for job, operation, wait_ps, count in record.results.get("cts_waits", ()):
                 waits = self.cts_waits.setdefault((job, operation), {})
                 waits[wait_ps] = waits.get(wait_ps, 0) + count
-            for job, operation, _, wrong, compared, _ in record.results.get("payload", ()):
+            for job, operation, memory, wrong, compared, _ in record.results.get("payload", ()):
                 before = self.compared.get((job, operation), (0, 0))
                 self.compared[job, operation] = (before[0] + wrong, before[1] + compared)
+                if wrong:
+                    self.wrong_at.setdefault((job, operation), []).append(memory)
             for job, *row in record.results.get("steps", ()):
                 self.steps.setdefault(job, []).append(row)
             for job, _, step, label, begun_ps, end_ps in record.results.get("calls", ()):
@@ -135,6 +142,11 @@ class Reported:
             return 0
         failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
         return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
+
+    def wrong_ranks(self, plan: JobPlan, operation: int) -> list[int]:
+        """Ranks with wrong elements of an operation, the first sixteen."""
+        found = [divmod(one, GROUP_MEMORIES) for one in self.wrong_at.get((plan.job, operation), ())]
+        return sorted(dict.fromkeys(plan.groups[group].ranks[at] for group, at in found))[:MOST_NAMED]
 
     def delivered(self, nic: int, pair: int, message: int, before_ps: int) -> int | None:
         """When a message was delivered; where the queue pair carried the same again, the last time before."""
@@ -169,7 +181,9 @@ def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
     )
 
 
-def call_row(plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, int]) -> Collective:
+def call_row(
+    plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, int], wrong_ranks: list[int]
+) -> Collective:
     """One collective or transfer of a program, over all ranks that call it. `compared` is over all steps."""
     whole = len(outcomes) == plan.callers
     start_ps = min((one.start_ps for one in outcomes), default=None)
@@ -189,6 +203,7 @@ def call_row(plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, i
         status=SUCCESS if whole else UNFINISHED,
         cts_wait=None,
         wrong=compared[0] if whole and compared[1] else None,
+        wrong_ranks=wrong_ranks if whole else [],
     )
 
 
@@ -197,6 +212,7 @@ def collective_row(
     outcome: Outcome | None,
     waits: Mapping[int, int] | None = None,
     compared: tuple[int, int] = (0, 0),
+    wrong_ranks: Sequence[int] = (),
 ) -> Collective:
     """One operation, with its bandwidths if it was done. `compared`: elements that are wrong, and all that
     were looked at."""
@@ -222,6 +238,7 @@ def collective_row(
         status=status_name(outcome.status) if outcome else UNFINISHED,
         cts_wait=clear_to_sends(waits or {}),
         wrong=wrong,
+        wrong_ranks=list(wrong_ranks) if wrong else [],
     )
 
 
@@ -278,6 +295,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
                 reported.operations.get((plan.job, first + one.operation)),
                 reported.cts_waits.get((plan.job, one.operation)),
                 reported.compared.get((plan.job, one.operation), (0, 0)),
+                reported.wrong_ranks(plan, one.operation),
             )
             for one in plan.collectives
             if not one.warmup
@@ -287,6 +305,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
                 one,
                 reported.calls.get((plan.job, one.step, one.label), ()),
                 reported.compared.get((plan.job, one.label), (0, 0)),
+                reported.wrong_ranks(plan, one.label),
             )
             for one in plan.calls
         ],

@@ -107,10 +107,14 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         shrunk=facts.shrunk,
         steps=len(whole),
         step_ps=total_ps // len(whole),
-        mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops else None,
-        tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops else None,
+        mfu=round(float(flops / (spent_ps * facts.peak_flops_per_s)), 6) if flops and spent_ps else None,
+        tflops_per_gpu=round(float(flops / spent_ps) / 1e12, 3) if flops and spent_ps else None,
         compute=_share(compute_ps, spent_ps),
-        exposed={name: _share(waited_ps[place], spent_ps) for place, name in enumerate(facts.reasons)},
+        exposed={
+            name: round(waited_ps[place] / spent_ps, 6)
+            for place, name in enumerate(facts.reasons)
+            if spent_ps
+        },
         bubble=_share(bubble_ps, spent_ps),
         bubble_ideal=facts.bubble_ideal,
         other=_share(other_ps, spent_ps),
@@ -124,5 +128,6 @@ def step_mfu_ppm(facts: TrainingFacts | None, ranks: int, step_ps: int) -> int |
     return int(facts.step_flops * 10**18 / (step_ps * ranks * facts.peak_flops_per_s))
 
 
-def _share(part_ps: int, whole_ps: int) -> float:
-    return round(part_ps / whole_ps, 6)
+def _share(part_ps: int, whole_ps: int) -> float | None:
+    """Of a step; None of one that took no time."""
+    return round(part_ps / whole_ps, 6) if whole_ps else None

@@ -230,6 +230,8 @@ class Collective(Part):
     wrong: int | None
     """Elements that came out wrong, over all ranks; null unless the scenario says `payload: real`, and where
     there is nothing to compare: after a barrier, or without success."""
+    wrong_ranks: list[int] = []
+    """Ranks of the job that have some of them, the first sixteen."""
 
 
 class Flow(Part):

@@ -233,6 +233,8 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
     lines = [f"# {name}: {result.cut}{f'; shrunk: {result.shrunk}' if result.shrunk else ''}"]
     if result.step_ps is None:
         return [*lines, "no step was finished"]
+    if result.compute is None:
+        return [*lines, f"step {about_time(result.step_ps)} (mean of {result.steps})"]
     exposed = ", ".join(f"{dimension} {part:.1%}" for dimension, part in result.exposed.items() if part)
     return [
         *lines,
