@@ -12,7 +12,7 @@ from pathlib import Path
 
 from actors.fabric.model import Topology
 from emu.build.checks import check_made
-from emu.build.job_plans import job_plans
+from emu.build.job_plans import disagreements, job_plans
 from emu.errors import ScenarioError
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
@@ -78,4 +78,5 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)
-    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, loaded.notes)
+    notes = (*loaded.notes, *disagreements(blueprint.plan))
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, notes)

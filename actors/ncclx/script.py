@@ -20,7 +20,7 @@ group is called by one stream alone, so its calls have an order; a stream may ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -165,3 +165,20 @@ class ScriptPlan:
             self._numbers[group] = len(self.groups)
             self.groups.append(group)
         return self._numbers[group]
+
+    def calls_of(self, number: int) -> list[tuple[int, list[GroupCall]]]:
+        """The calls of every member of a group, with its rank; none of a member that never calls it."""
+        found: list[tuple[int, list[GroupCall]]] = []
+        for rank in self.groups[number].members:
+            script = self.scripts[rank]
+            place = script.groups.index(number) if number in script.groups else -1
+            found.append((rank, script.calls[place] if place >= 0 else []))
+        return found
+
+    def transfers(self) -> Iterator[tuple[int, GroupCall, int, GroupCall]]:
+        """Every send with the receive that takes it: sender, its call, receiver, its call."""
+        for number, group in enumerate(self.groups):
+            if group.kind == LINE:
+                (sender, sends), (receiver, receives) = self.calls_of(number)
+                for send, receive in zip(sends, receives, strict=False):
+                    yield sender, send, receiver, receive

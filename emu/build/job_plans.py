@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
 from actors.fabric.model import Topology
 from actors.ncclx.script import LINE, ScriptPlan
 from emu.build.plan import JobWork, Plan
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
 from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
+
+MOST_SHOWN: Final = 16
 
 
 def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
@@ -36,6 +41,17 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
         )
         for work in plan.jobs
     )
+
+
+def disagreements(plan: Plan) -> tuple[str, ...]:
+    """Calls of programs that do not fit one another, a line for each group of ranks, at most sixteen."""
+    found = (
+        f"job {work.name}: {line}"
+        for work in plan.jobs
+        if isinstance(script := _script(work), ProgramPlan)
+        for line in script.disagreements()
+    )
+    return tuple(islice(found, MOST_SHOWN))
 
 
 def _script(work: JobWork) -> ScriptPlan | None:
@@ -86,6 +102,10 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
     for script in plan.scripts:
         for call in (one for calls in script.calls for one in calls):
             callers[call.label] = callers.get(call.label, 0) + 1
+    ends: dict[int, tuple[tuple[int, int], ...]] = {}
+    for sender, send, receiver, receive in plan.transfers():
+        ends[send.label] = (*ends.get(send.label, ()), (receiver, receive.label))
+        ends[receive.label] = (*ends.get(receive.label, ()), (sender, send.label))
     return tuple(
         CallPlan(
             label=label,
@@ -96,6 +116,7 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
             ranks=plan.participants(label),
             callers=callers.get(label, 0),
             step=step,
+            ends=ends.get(label, ()),
         )
         for step in range(len(work.operations))
         for label, one in enumerate(plan.steps)

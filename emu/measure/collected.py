@@ -97,6 +97,8 @@ class CallPlan:
     callers: int
     """How many ranks call it, over all groups."""
     step: int
+    ends: tuple[tuple[int, int], ...] = ()
+    """Of transfers: rank and label of the calls at the other end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from actors.ncclx.graph import Algorithm
-from actors.ncclx.script import LINE, TRANSFER, Group, GroupCall, Script, ScriptPlan, kind_of
+from actors.ncclx.script import LINE, TRANSFER, UNLABELLED, Group, GroupCall, Script, ScriptPlan, kind_of
 
 WORLD: Final = "world"
 MAIN: Final = "main"
@@ -175,6 +175,25 @@ class ProgramPlan(ScriptPlan):
             return 2
         return max(len(group) for group in self._named[step.communicator].groups)
 
+    def disagreements(self) -> Iterator[str]:
+        """Calls of the members of a group that do not fit one another, the first of each group, in words."""
+        for number, group in enumerate(self.groups):
+            line = group.kind == LINE
+            (first, usual), *others = self.calls_of(number)
+            for rank, calls in others:
+                unlike = [(a, b) for a, b in zip(usual, calls, strict=False) if _plain(a) != _plain(b)]
+                if unlike:
+                    one, other = unlike[0]
+                    yield _unlike(line, first, one, rank, other)
+                elif len(usual) != len(calls):
+                    does, answers = ("sends", "receives") if line else ("calls", "calls")
+                    name = f" on {self.reasons[group.reason]}"
+                    counts = f"{len(usual)} times{name}", f"{len(calls)} times"
+                    yield f"rank {first} {does} {counts[0]}, rank {rank} {answers} {counts[1]}"
+                else:
+                    continue
+                break
+
     def _script(self, rank: int) -> Script:
         script = Script(rank)
         streams: dict[str, int] = {MAIN: 0}
@@ -225,3 +244,28 @@ class ProgramPlan(ScriptPlan):
             members = (rank, step.peer) if step.do == SEND else (step.peer, rank)
         reason = self.reasons.index(step.communicator)
         return Group(kind, reason, members, communicator.priority, communicator.data_priority)
+
+
+def _plain(call: GroupCall) -> GroupCall:
+    """A call without its place in the list."""
+    return call._replace(label=UNLABELLED)
+
+
+def _unlike(line: bool, first: int, one: GroupCall, rank: int, other: GroupCall) -> str:
+    """Two calls that should fit one another."""
+    places = f"in operations[{one.label}]", f"in operations[{other.label}]"
+    if line:
+        sent, received = f"{one.size_bytes} B {places[0]}", f"{other.size_bytes} B {places[1]}"
+        return f"rank {first} sends {sent}, rank {rank} receives {received}"
+    return (
+        f"rank {first} calls {_shown(one, other)} {places[0]}, rank {rank} {_shown(other, one)} {places[1]}"
+    )
+
+
+def _shown(call: GroupCall, other: GroupCall) -> str:
+    """A call, and in what it differs from another."""
+    said = f"{call.op} of {call.size_bytes} B"
+    for name in ("root", "dtype", "redop", "algorithm"):
+        if getattr(call, name) != getattr(other, name):
+            said += f" with {name} {getattr(call, name)}"
+    return said

@@ -318,3 +318,54 @@ def test_counts_that_do_not_fit_are_refused_by_place(counts: list[list[int]], re
     program.main.all_to_allv("64KiB", counts)
     with pytest.raises(ScenarioError, match=rf"operations\[0\].counts: {reason}"):
         api.prepare(api.load(program.scenario(STAR)))
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_transfer_is_timed_from_the_first_call_at_either_end_to_the_last_end(late: int) -> None:
+    """Rank `late` calls 50 us after the other: both rows have that time in them, and one bandwidth."""
+    program = Program(ranks=2)
+    program.main.compute("50us", ranks=[late])
+    program.main.send("64KiB", 1, ranks=[0])
+    program.main.recv("64KiB", 0, ranks=[1])
+    result = api.run(program.scenario(STAR), local=True)
+    send, receive = result.summary.jobs["program"].collectives
+    assert (send.op, receive.op) == ("send", "recv")
+    assert (send.start_ps, send.end_ps) == (receive.start_ps, receive.end_ps)
+    assert send.start_ps == 0
+    assert send.end_ps is not None
+    assert send.end_ps > 50 * US + wire_ps(65_536) - DELAY_PS
+    assert send.busbw == receive.busbw == 65_536 * 8 * 10**12 // send.end_ps
+
+
+def test_no_transfer_is_faster_than_its_wire() -> None:
+    program = Program(ranks=2)
+    program.main.send("64KiB", 1, ranks=[0])
+    program.main.recv("64KiB", 0, ranks=[1])
+    result = api.run(program.scenario(STAR), local=True)
+    for row in result.summary.jobs["program"].collectives:
+        assert row.busbw is not None
+        assert row.busbw < 400 * 10**9
+
+
+def test_calls_that_do_not_fit_one_another_are_noted_before_the_run() -> None:
+    program = Program(ranks=4)
+    program.main.send("64KiB", 1, ranks=[0])
+    program.main.recv("4KiB", 0, ranks=[1])
+    program.main.send("4KiB", 3, ranks=[2])
+    program.main.all_reduce("8KiB", ranks=[0, 1, 2])
+    program.main.all_reduce("16KiB", ranks=[3])
+    transfer, collective, lone = api.prepare(program.scenario(STAR)).notes
+    assert transfer.endswith(
+        ": rank 0 sends 65536 B in operations[0], rank 1 receives 4096 B in operations[1]"
+    )
+    calls = (
+        "rank 0 calls all_reduce of 8192 B in operations[3]",
+        "rank 3 all_reduce of 16384 B in operations[4]",
+    )
+    assert collective == f"job program: {', '.join(calls)}"
+    assert lone == "job program: rank 2 sends 1 times on world, rank 3 receives 0 times"
+    program = Program(ranks=4)
+    program.main.rooted("broadcast", "8KiB", root=1)
+    program.main.send("4KiB", 3, ranks=[2])
+    program.main.recv("4KiB", 2, ranks=[3])
+    assert api.prepare(program.scenario(STAR)).notes == ()

@@ -35,12 +35,12 @@ def command(
                 loaded = load_scenario(given, assignments, seed, chosen)
                 if not chosen and not effective and not scenario_named(given)[1]:
                     wanted += loaded.variants
-                topology = prepare(loaded).topology
+                prepared = prepare(loaded)
             except ScenarioError as error:
                 problems.extend(problem for problem in error.problems if problem not in problems)
             else:
-                click.echo(to_yaml(loaded.scenario) if effective else described(loaded, topology))
-                for line in loaded.notes if not effective else ():
+                click.echo(to_yaml(loaded.scenario) if effective else described(loaded, prepared.topology))
+                for line in prepared.notes if not effective else ():
                     click.echo(f"{loaded.source.file}: note: {line}")
     if problems:
         raise ScenarioError(problems)

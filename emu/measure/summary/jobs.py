@@ -95,8 +95,8 @@ class Reported:
         self.flows: dict[tuple[int, int], Outcome] = {}
         self.steps: dict[int, list[Sequence[int]]] = {}
         """By job: rank, step, begin, end, compute, waits by reason."""
-        self.calls: dict[tuple[int, int, int], list[Outcome]] = {}
-        """(job, step, label): one for each rank that is through with it."""
+        self.calls: dict[tuple[int, int, int], dict[int, Outcome]] = {}
+        """(job, step, label): by rank that is through with it."""
         self.inits: dict[int, Init] = {}
         """By job."""
         self.delivered_ps: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -123,9 +123,9 @@ class Reported:
                     self.wrong_at.setdefault((job, operation), []).append(memory)
             for job, *row in record.results.get("steps", ()):
                 self.steps.setdefault(job, []).append(row)
-            for job, _, step, label, begun_ps, end_ps in record.results.get("calls", ()):
+            for job, rank, step, label, begun_ps, end_ps in record.results.get("calls", ()):
                 done = Outcome(begun_ps, end_ps, int(STATUS_SUCCESS))
-                self.calls.setdefault((job, step, label), []).append(done)
+                self.calls.setdefault((job, step, label), {})[rank] = done
             for met in record.results.get("inits", ()):
                 self.inits[met[0]] = init_result(met)
             for pair, message, at_ps, _ in record.results.get("deliveries", ()):
@@ -142,6 +142,11 @@ class Reported:
             return 0
         failed = self.operations[plan.job, done - 1].status != STATUS_SUCCESS
         return (done - 1) // period * period if failed else max(done // period - 1, 0) * period
+
+    def ends(self, plan: JobPlan, call: CallPlan) -> list[Outcome]:
+        """Of a transfer: the calls at the other end, as far as they are over."""
+        found = [self.calls.get((plan.job, call.step, label), {}).get(rank) for rank, label in call.ends]
+        return [one for one in found if one is not None]
 
     def wrong_ranks(self, plan: JobPlan, operation: int) -> list[int]:
         """Ranks with wrong elements of an operation, the first sixteen."""
@@ -182,12 +187,20 @@ def clear_to_sends(waits: Mapping[int, int]) -> ClearToSends | None:
 
 
 def call_row(
-    plan: CallPlan, outcomes: Sequence[Outcome], compared: tuple[int, int], wrong_ranks: list[int]
+    plan: CallPlan,
+    outcomes: Sequence[Outcome],
+    ends: Sequence[Outcome],
+    compared: tuple[int, int],
+    wrong_ranks: list[int],
 ) -> Collective:
-    """One collective or transfer of a program, over all ranks that call it. `compared` is over all steps."""
-    whole = len(outcomes) == plan.callers
-    start_ps = min((one.start_ps for one in outcomes), default=None)
-    end_ps = max((one.end_ps for one in outcomes), default=None) if whole else None
+    """One collective or transfer of a program, over all ranks that call it. `compared` is over all steps.
+
+    A transfer is timed with the calls at its other end: a small send is over for its sender before a byte is
+    on the wire.
+    """
+    whole = len(outcomes) == plan.callers and len(ends) == len(plan.ends)
+    start_ps = min((one.start_ps for one in (*outcomes, *ends)), default=None)
+    end_ps = max((one.end_ps for one in (*outcomes, *ends)), default=None) if whole else None
     time_ps = end_ps - start_ps if start_ps is not None and end_ps is not None else 0
     return Collective(
         op=plan.op,
@@ -303,7 +316,8 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         + [
             call_row(
                 one,
-                reported.calls.get((plan.job, one.step, one.label), ()),
+                list(reported.calls.get((plan.job, one.step, one.label), {}).values()),
+                reported.ends(plan, one),
                 reported.compared.get((plan.job, one.label), (0, 0)),
                 reported.wrong_ranks(plan, one.label),
             )
