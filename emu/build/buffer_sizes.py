@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from actors.fabric.model import Attachment, Role, Topology
 from actors.switch.buffer import ALPHA_BITS, headroom_bytes
-from actors.wire.frame import LARGEST_HEADERS_BYTES
+from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferProfile
+from emu.scenario.sections.switch import QUANTUM_BYTES
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:
@@ -60,10 +61,38 @@ def needed_headroom_bytes(scenario: Scenario, topology: Topology, switch: int, e
 
 def headroom_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     """A line for each configured headroom that is less than some port needs, or all ports of a switch at
-    once: it drops, counted, in the run."""
+    once, and for pauses that lapse: it drops, counted, in the run."""
     if scenario.credited:
         return []
-    return [*_short(scenario, topology), *_oversubscribed(scenario, topology)]
+    return [
+        *_short(scenario, topology),
+        *_oversubscribed(scenario, topology),
+        *_lapsing(scenario, topology),
+    ]
+
+
+def needed_quanta(scenario: Scenario) -> int:
+    """The least quanta of a pause with which a class that stays stopped never starts again.
+
+    It is told again at half the quanta, and the pause frame may wait for the largest frame and for that of
+    another class; a quantum is 64 B at any rate.
+    """
+    waits = largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES + PAUSE_WIRE_BYTES
+    return -(-2 * waits // QUANTUM_BYTES)
+
+
+def _lapsing(scenario: Scenario, topology: Topology) -> list[str]:
+    needed = needed_quanta(scenario)
+    given: dict[str, int] = {}
+    for switch in topology.switches:
+        pfc = scenario.at(topology, switch).switch.pfc
+        if pfc.enabled and pfc.quanta < needed:
+            given[scenario.key_at(topology, switch, "switch.pfc.quanta")] = pfc.quanta
+    return [
+        f"{key}: {quanta} is too short: a pause may lapse before it is repeated, and lossless classes may"
+        f" drop; at least {needed}"
+        for key, quanta in sorted(given.items())
+    ]
 
 
 def _short(scenario: Scenario, topology: Topology) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from actors.fabric.model import Topology
 from actors.ncclx.settings import Outstanding, Settings
 from actors.ncclx.transport.flight import Delays
+from emu.build.buffer_sizes import is_deep
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import OutstandingSection
 
@@ -46,12 +47,19 @@ def _delays(scenario: Scenario) -> Delays:
     )
 
 
-def _elsewhere(scenario: Scenario, topology: Topology) -> dict[int, Delays] | None:
-    """The delays of devices that have overrides, by number."""
-    if not scenario.overrides:
-        return None
-    views = {node.number: scenario.at(topology, node.number) for node in topology.nodes}
-    return {number: _delays(view) for number, view in views.items() if view is not scenario}
+def _elsewhere(scenario: Scenario, topology: Topology) -> dict[int, Delays]:
+    """The delays of modular switches, and of devices that have overrides, by number."""
+    found = {}
+    if scenario.overrides:
+        views = {node.number: scenario.at(topology, node.number) for node in topology.nodes}
+        found = {number: _delays(view) for number, view in views.items() if view is not scenario}
+    for switch in topology.switches:
+        if is_deep(scenario, topology, switch):
+            own = scenario.at(topology, switch).switch
+            crossing_ps = own.latency_ps + 2 * own.deep_buffer.credit_delay_ps
+            usual = _delays(scenario.at(topology, switch))
+            found[switch] = usual._replace(switch_ps=crossing_ps, cuts_through=False)
+    return found
 
 
 def data_priority(scenario: Scenario, job: int) -> int:

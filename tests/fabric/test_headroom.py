@@ -7,7 +7,10 @@ wait for the one in progress. When that frame began is what is varied.
 
 import pytest
 
-from actors.switch.buffer import headroom_bytes
+from actors.switch.buffer import HEADROOM_OVERRUN, headroom_bytes
+from emu.build.buffer_sizes import headroom_warnings, needed_quanta
+from emu.errors import ScenarioError
+from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import Section, scenario, star
 
@@ -24,11 +27,18 @@ def test_headroom_formula_by_hand() -> None:
 
 
 def congested(
-    offset_ps: int, pool: str, headroom: str, full_pool: bool, response: str = "auto", ended: bool = True
+    offset_ps: int,
+    pool: str,
+    headroom: str,
+    full_pool: bool,
+    response: str = "auto",
+    ended: bool = True,
+    quanta: int = 65535,
+    size_bytes: int = 300_000,
 ) -> Fabric:
     """The worst case described above; with `full_pool` another port's frame holds all there is to share."""
     buffer: Section = {"alpha": "1/65536", "reserve": 0, "headroom": headroom, "pool": pool}
-    switch: Section = {"latency": "300ns", "buffer": buffer, "pfc": {"response": "1us"}}
+    switch: Section = {"latency": "300ns", "buffer": buffer, "pfc": {"response": "1us", "quanta": quanta}}
     nic: Section = {"pfc_response": response}
     transport: Section = {"timeout": 0, "ack_every": 4096}  # acknowledgements would take room from the stream
     fabric = Fabric(
@@ -36,8 +46,8 @@ def congested(
     )
     if full_pool:
         fabric.post(0, 1, 2 * 4096)
-    fabric.post(1_000_000, 0, 300_000)
-    fabric.post(offset_ps, 2, 200_000)
+    fabric.post(1_000_000, 0, size_bytes)
+    fabric.post(offset_ps, 2, size_bytes * 2 // 3)
     if ended:
         fabric.run()
     return fabric
@@ -126,3 +136,26 @@ def test_headroom_a_tenth_too_small_overruns_and_says_so() -> None:
     assert fabric.total("port_dropped_frames", "headroom_overrun") > 0
     assert fabric.total("port_dropped_frames", "no_shared_room") == 0
     assert fabric.broken() == []
+
+
+def test_pauses_of_the_least_quanta_hold_and_of_half_that_lapse_until_headroom_overruns() -> None:
+    # At half the quanta a pause frame waits for a full frame, of 4,178 B or with the largest headers 16 more,
+    # and for another pause frame, 84 B: 2 x 4,262 B / 64 B.
+    least = needed_quanta(scenario(star(4)))
+    assert 2 * (4178 + 84) / 64 <= least <= 2 * (4178 + 16 + 84) / 64 + 1
+    pool, overruns = pool_with(ALL_PORTS_BYTES, 4_200), [0, 0]
+    for at, quanta in enumerate((least, least // 2)):
+        for offset_ps in REVERSE_OFFSETS_PS[::3]:
+            one = congested(offset_ps, pool, "auto", True, ended=False, quanta=quanta, size_bytes=2_000_000)
+            one.run(60_000_000)
+            overruns[at] += one.switches[0].ports[0].dropped[HEADROOM_OVERRUN]
+    assert overruns[0] == 0 < overruns[1]
+
+
+def test_quanta_that_are_too_short_are_announced_and_less_than_a_pause_frame_refused() -> None:
+    least = needed_quanta(scenario(star(4)))
+    for quanta, lines in ((least, 0), (least - 1, 1)):
+        one = scenario(star(4), switch={"pfc": {"quanta": quanta}})
+        assert len(headroom_warnings(one, build_topology(one))) == lines
+    with pytest.raises(ScenarioError, match="quanta"):  # 64 B, and a pause frame has 84
+        scenario(star(4), switch={"pfc": {"quanta": 1}})

@@ -44,8 +44,19 @@ def test_in_its_own_class_a_clear_to_send_waits_a_fifth_at_most_of_what_it_waits
         {},
         {"host": {"proxy_cost": "700ns", "link_delay": "400ns", "link_rate": "256G"}},
         {"switch": {"forwarding": "cut_through", "latency": "650ns"}, "nic": {"latency": "10ns"}},
+        {"switch": {"deep_buffer": {"where": "spines"}}},
+        {
+            "switch": {
+                "deep_buffer": {"where": "spines", "credit_delay": "1700ns"},
+                "forwarding": "cut_through",
+            }
+        },
+        {
+            "switch": {"deep_buffer": {"where": "spines"}},
+            "overrides": [{"devices": "ctsw-0", "switch": {"deep_buffer": {"credit_delay": "9us"}}}],
+        },
     ],
-    ids=["defaults", "slow host", "cut through"],
+    ids=["defaults", "slow host", "cut through", "modular", "modular among cut through", "one modular"],
 )
 def test_a_clear_to_send_that_meets_nothing_waits_for_nothing(
     gpus: list[int], sections: dict[str, Any]

@@ -1,14 +1,12 @@
 """Unloaded flight time of a message between the proxies of two hosts.
 
 Every term is configuration: the doorbell over the host link (and the proxy's cost), serialisation of the
-packet on every link of a shortest path, propagation, the fixed latency of each device that it passes, the
-completion at the other end. Of equal-cost paths the first counts: where they differ in length or rate,
-another may be quicker or slower.
+packet on every link of a shortest path, propagation, the fixed latency of each device that it passes (of a
+modular switch with a report and a grant of credit), the completion at the other end. Of equal-cost paths
+the first counts: where they differ in length or rate, another may be quicker or slower.
 
 Distance is counted in switches on that path: one is the same rack, three the same zone (leaf, spine, leaf),
 more is another pod.
-
-Not modelled: the credit exchange of a modular spine, which a clear-to-send waits for like any packet.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ class Delays(NamedTuple):
     """Of one operation of a host's proxy."""
     nic_ps: int
     switch_ps: int
+    """Between a switch's ports; a modular one adds the credit exchange."""
     cuts_through: bool
     """Whether a switch sends a packet on once it has its head."""
     elsewhere: Mapping[int, Delays] | None = None

@@ -92,8 +92,9 @@ class PfcSection(Section):
     """Whether switches send and ports obey pause frames. Without it every priority is lossy."""
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3, 6)
     """The lossless priorities."""
-    quanta: Annotated[int, Field(ge=1, le=65535)] = 65535
-    """Pause time in a pause frame, in quanta of 512 bit times; refreshed while the cause lasts."""
+    quanta: Annotated[int, Field(ge=2, le=65535)] = 65535
+    """Pause time in a pause frame, in quanta of 512 bit times; repeated at half of it while the cause lasts.
+    Below 134 (at an MTU of 4096) a pause may lapse before that."""
     response_ps: AutoTimePs = None
     """Time a switch's port takes to obey a pause. `auto`: 905 quanta, up to 100G 394."""
 
