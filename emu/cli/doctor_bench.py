@@ -63,7 +63,7 @@ def scenario_of(name: str) -> dict[str, Any]:
             "link": LINKS[name],
         },
         "transport": {"mtu": MTU_BYTES, "ack_every": 1},
-        "jobs": [{"name": "flows", "workload": {"kind": "flows", "pattern": "list", "flows": flows}}],
+        "jobs": [{"name": "flows", "workload": {"kind": "flows", "flows": flows}}],
     }
 
 

@@ -65,13 +65,9 @@ class OneOfOrPlugin(OneOf):
         self.methods = methods
         self.parent = parent
 
-    def model(self, kind: str, value: object) -> type[Section] | None:
-        """The model that reads `value` of the given kind; None if there is no such kind."""
-        return self._plugged(kind) if SEPARATOR in kind else super().model(kind, value)
-
-    def choice(self, kind: str) -> type[Section] | OneOf | None:
-        """What a kind stands for; None if there is no such kind, or it does not load."""
-        return self._plugged(kind) if SEPARATOR in kind else super().choice(kind)
+    def model(self, kind: str) -> type[Section] | None:
+        """The model of a kind; None if there is no such kind, or it does not load."""
+        return self._plugged(kind) if SEPARATOR in kind else super().model(kind)
 
     def _plugged(self, kind: str) -> type[Section] | None:
         try:

@@ -134,7 +134,7 @@ def _blocks_below(path: str, rows: Mapping[str, _Row], seen: dict[type[Section],
 
 def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> Iterator[str]:
     """The kinds of a section, and one table of all their keys: equal rows are printed once."""
-    kinds = [(part, _rows(part, _tags(table))) for part in _kinds(table, path, ())]
+    kinds = [(part, _rows(part, (table.key,) if table.tagged else ())) for part in _kinds(table, path, ())]
     own = ", or a class of your own ([plugins.md](plugins.md))" if isinstance(table, OneOfOrPlugin) else ""
     lines = [
         f"### `{path}`",
@@ -165,27 +165,15 @@ def _kinds_blocks(table: OneOf, path: str, seen: dict[type[Section], str]) -> It
 
 
 def _values(heading: str) -> str:
-    """`flows, incast` of `jobs[].workload (kind: flows, pattern: incast)`."""
-    inside = heading.rpartition(" (")[2].removesuffix(")").split(", ")
-    return ", ".join(f"`{one.rpartition(': ')[2]}`" for one in inside[-1:])
+    """`incast` of `jobs[].workload (kind: incast)`."""
+    return f"`{heading.rpartition(' (')[2].removesuffix(')').rpartition(': ')[2]}`"
 
 
 def _kinds(table: OneOf, path: str, required: tuple[str, ...]) -> Iterator[Part]:
-    """Every kind of a section, those of kinds that have kinds of their own too."""
-    for kind, choice in table.table.items():
+    """Every kind of a section."""
+    for kind, model in table.table.items():
         keys = required if kind == table.default else (*required, table.key)
-        before = f"{path.removesuffix(')')}, " if path.endswith(")") else f"{path} ("
-        heading = f"{before}{table.heading(kind)})"
-        if isinstance(choice, OneOf):
-            yield from _kinds(choice, heading, keys)
-        else:
-            yield Part(heading, choice, keys)
-
-
-def _tags(table: OneOf) -> frozenset[str]:
-    """The keys that tell the kinds of a section apart, of which its heading has the values."""
-    below = (_tags(choice) for choice in table.table.values() if isinstance(choice, OneOf))
-    return frozenset({table.key} if table.tagged else ()).union(*below)
+        yield Part(f"{path} ({table.heading(kind)})", model, keys)
 
 
 def _rows(part: Part, without: Container[str] = ()) -> dict[str, _Row]:

@@ -302,7 +302,7 @@ class ResolvedJob(NamedTuple):
     workload: Section
     """As the scenario has it."""
     flows: tuple[Flow, ...]
-    """What a `flows` workload posts; empty for others."""
+    """What a workload of flows posts; empty for others."""
     script: ScriptPlan | None = None
     """What the ranks do; None for flows."""
 
@@ -579,7 +579,7 @@ def _flows(
     except PatternError as error:
         problem = problem_at(scenario, ("jobs", index, "workload", error.key), error.reason, error.accepted)
         raise ScenarioError([problem]) from error
-    assert isinstance(workload, FlowList), workload.pattern
+    assert isinstance(workload, FlowList), workload.kind
     flows = [
         Flow(flow.src, flow.dst, flow.size_bytes, flow.start_ps, flow.priority) for flow in workload.flows
     ]

@@ -145,15 +145,14 @@ class PartOf:
 class OneOf:
     """The type of a section that comes in several kinds, told apart by the value of `key`.
 
-    `table` maps each value of `key` to a model, or to another table where the kind has kinds of its own.
-    Without `default`, the key is required. In the location of a pydantic error the chosen kind appears as
-    "<kind>", which no key can be.
+    `table` maps each value of `key` to a model. Without `default`, the key is required.
+    In the location of a pydantic error the chosen kind appears as "<kind>", which no key can be.
     """
 
     tagged = True
     """Whether the value of `key` says which kind it is."""
 
-    def __init__(self, key: str, table: Mapping[str, type[Section] | OneOf], default: str = "") -> None:
+    def __init__(self, key: str, table: Mapping[str, type[Section]], default: str = "") -> None:
         self.key = key
         self.table = table
         self.default = default
@@ -163,16 +162,9 @@ class OneOf:
         found = value.get(self.key) if isinstance(value, dict) else getattr(value, self.key, None)
         return self.default if found is None else str(found)
 
-    def choice(self, kind: str) -> type[Section] | OneOf | None:
-        """What a kind stands for: a model, or a table of its own kinds; None if there is no such kind."""
+    def model(self, kind: str) -> type[Section] | None:
+        """The model of a kind; None if there is no such kind."""
         return self.table.get(kind)
-
-    def model(self, kind: str, value: object) -> type[Section] | None:
-        """The model that reads `value` of the given kind; None if there is no such kind."""
-        choice = self.table.get(kind)
-        if isinstance(choice, OneOf):
-            return choice.model(choice.chosen(value), value)
-        return choice
 
     def heading(self, kind: str) -> str:
         """How a kind is told from the others, as the reference has it."""
@@ -191,12 +183,7 @@ class OneOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.tagged_union_schema(
-            {
-                f"<{kind}>": choice.__get_pydantic_core_schema__(source, handler)
-                if isinstance(choice, OneOf)
-                else handler.generate_schema(choice)
-                for kind, choice in self.table.items()
-            },
+            {f"<{kind}>": handler.generate_schema(model) for kind, model in self.table.items()},
             discriminator=self._tag,
         )
 

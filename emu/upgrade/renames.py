@@ -9,7 +9,7 @@ Places in a scenario are as the release spelled them, with `[]` for every item o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 RELEASE: Final = "0.1.0"
@@ -37,6 +37,27 @@ class Value(NamedTuple):
     new: str
 
 
+class Merged(NamedTuple):
+    """Two keys of a section whose values are one value now."""
+
+    at: str
+    """Which section."""
+    key: str
+    """The key that stays."""
+    old: str
+    beside: str
+    """The key that goes."""
+    value: str
+    """What it says; "" where it is not there."""
+    new: str
+    """What the key that stays says now."""
+
+    def advice(self) -> str:
+        """How a refusal names the new spelling."""
+        beside = f", {self.beside}: {self.value}" if self.value else ""
+        return advice(f"{self.key}: {self.old}{beside}", f"{self.key}: {self.new}")
+
+
 KEYS: Final[tuple[Key, ...]] = (
     Key("expect[].where", "job", "job_name"),
     Key("nic.arbiter", "policy", "kind"),
@@ -47,6 +68,17 @@ KEYS: Final[tuple[Key, ...]] = (
 )
 
 VALUES: Final[tuple[Value, ...]] = ()
+
+MERGED: Final[tuple[Merged, ...]] = (
+    Merged("jobs[].workload", "kind", "flows", "pattern", "permutation", "permutation"),
+    Merged("jobs[].workload", "kind", "flows", "pattern", "incast", "incast"),
+    Merged("jobs[].workload", "kind", "flows", "pattern", "poisson", "poisson"),
+    Merged("jobs[].workload", "kind", "flows", "pattern", "list", "flows"),
+    Merged("jobs[].workload", "kind", "flows", "pattern", "csv", "flow_table"),
+    Merged("jobs[].workload", "kind", "trace", "form", "", "simai_trace"),
+    Merged("jobs[].workload", "kind", "trace", "form", "simai", "simai_trace"),
+    Merged("jobs[].workload", "kind", "trace", "form", "chakra", "chakra_trace"),
+)
 
 SERIES: Final[dict[str, str]] = {
     "emu_nic_receive_bytes": "emu_nic_receive_buffer_bytes",
@@ -419,6 +451,12 @@ emu.workload.simai emu.scenario.readers.simai
 def new_key(at: str, old: str) -> str:
     """What a key of a section is called today; "" if it has no row."""
     return next((row.new for row in KEYS if row.at == at and row.old == old), "")
+
+
+def merged(at: str, section: Mapping[str, object]) -> Merged | None:
+    """The row of a section's keys and values; None if they are as they are today."""
+    said = [row for row in MERGED if row.at == at and section.get(row.key) == row.old]
+    return next((row for row in said if section.get(row.beside, "") == row.value), None)
 
 
 def renamed_fields(path: str) -> Iterator[tuple[str, str]]:

@@ -71,6 +71,7 @@ class _Reading:
 
     def _mapping(self, node: yaml.MappingNode, at: str) -> None:
         present = keys_of(node)
+        self._merge(node, at)
         for place, (key, value) in enumerate(node.value):
             if not isinstance(key, yaml.ScalarNode):
                 continue
@@ -82,6 +83,21 @@ class _Reading:
             if isinstance(value, yaml.ScalarNode):
                 self._value(node, place, at)
             self.walk(value, f"{at}.{key.value}" if at else key.value)
+
+    def _merge(self, mapping: yaml.MappingNode, at: str) -> None:
+        """Make one value of two keys, where they are one today."""
+        plain = {
+            key.value: (place, value)
+            for place, (key, value) in enumerate(mapping.value)
+            if isinstance(key, yaml.ScalarNode) and isinstance(value, yaml.ScalarNode)
+        }
+        row = renames.merged(at, {key: value.value for key, (_, value) in plain.items()})
+        if row is None:
+            return
+        if row.new != row.old:
+            self._replace(plain[row.key][1], row.old, row.new)
+        if row.value:
+            self._take_away(mapping, plain[row.beside][0])
 
     def _value(self, mapping: yaml.MappingNode, place: int, at: str) -> None:
         key, value = mapping.value[place]
@@ -98,7 +114,10 @@ class _Reading:
                 self._replace(value, old, new)
 
     def _take_away(self, mapping: yaml.MappingNode, place: int) -> None:
-        """Remove a key and its value, with what separates them from the next pair, or from the one before."""
+        """Remove a key and its value, with what separates them from the next pair, or from the one before.
+
+        A comment on their line stays.
+        """
         key, value = mapping.value[place]
         start, end = key.start_mark.index, value.end_mark.index
         told = f"{key.value}: {value.value}"
@@ -110,7 +129,11 @@ class _Reading:
             start = between[0]
         else:
             between = (end, end)
-        if self.text[slice(*between)].strip(", \t\r\n"):
+        rest = self.text[value.end_mark.index :].partition("\n")[0]
+        if not mapping.flow_style and rest.lstrip(" ").startswith("#"):
+            start, end = key.start_mark.index, value.end_mark.index + len(rest) - len(rest.lstrip(" "))
+            self.edits.append(Edit(start, end, "", told, ""))
+        elif self.text[slice(*between)].strip(", \t\r\n"):
             self._leave(key, f"{told} is gone: take it away")
         else:
             self.edits.append(Edit(start, end, "", told, ""))

@@ -10,7 +10,7 @@ from emu.api import Result, prepare
 from tests.agreement.leaf_spine import run, scenario
 
 US = 1_000_000
-INCAST: dict[str, Any] = {"kind": "flows", "pattern": "incast", "fan_in": 16, "size": "16MiB"}
+INCAST: dict[str, Any] = {"kind": "incast", "fan_in": 16, "size": "16MiB"}
 """Of the receiver's leaf 7 senders, of the next 8, and of the third 1."""
 HEADROOM_BYTES = 131_072
 LOSSLESS = {

@@ -26,7 +26,7 @@ BYTE_PS = 20
 FIRST, MIDDLE, ACK = 4_194, 4_178, 86
 PAYLOAD = 4_096
 SIZE = 4 << 20
-PERMUTATION: dict[str, Any] = {"kind": "flows", "pattern": "permutation", "size": f"{SIZE}B", "racks": "next"}
+PERMUTATION: dict[str, Any] = {"kind": "permutation", "size": f"{SIZE}B", "racks": "next"}
 
 
 def test_each_flow_of_a_pinned_permutation_takes_its_packets_links_and_acks() -> None:

@@ -45,7 +45,7 @@ def test_ring_of_completed_steps_takes_what_independent_simulators_say(
     ranks: int, size: str, least_us: int, most_us: int
 ) -> None:
     to_the_next = [{"src": rank, "dst": (rank + 1) % ranks, "size": size} for rank in range(ranks)]
-    result = run(ranks, {"kind": "flows", "pattern": "list", "flows": to_the_next})
+    result = run(ranks, {"kind": "flows", "flows": to_the_next})
     flows = result.summary.jobs["job"].flows
     completed_us = 2 * (ranks - 1) * mean(took_ps(flow, flow.completed_ps) for flow in flows) / US
     assert least_us * 0.99 <= completed_us <= most_us * 1.01

@@ -18,7 +18,7 @@ def planned(jobs: list[dict[str, Any]], **sections: Any) -> tuple[Topology, Plan
 
 
 def permutation(**more: Any) -> dict[str, Any]:
-    workload = {"kind": "flows", "pattern": "permutation", "size": "64KiB", **more}
+    workload = {"kind": "permutation", "size": "64KiB", **more}
     return {"name": "perm", "workload": workload}
 
 

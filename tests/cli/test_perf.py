@@ -132,7 +132,7 @@ def test_a_scenario_lends_its_fabric_and_knobs_but_not_its_jobs(capsys: Captured
     path.write_text(
         "name: lends\n"
         "topology: {kind: star, hosts: 3}\n"
-        "jobs: [{name: own, workload: {kind: flows, pattern: incast, size: 1MiB, fan_in: 2}}]\n"
+        "jobs: [{name: own, workload: {kind: incast, size: 1MiB, fan_in: 2}}]\n"
         'expect: [{value: "jobs.own.status", equals: failed}]\n',
         encoding="utf-8",
     )

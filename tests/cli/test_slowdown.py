@@ -12,9 +12,9 @@ SCENARIO = """\
 name: pair
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 1, spines: 1}
 jobs:
-  - {name: one, ranks: [0, 2], workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 4MiB}]}}
-  - {name: two, ranks: [1, 3], workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 4MiB}]}}
-  - {name: far, ranks: [2, 0], workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 1KiB}]}}
+  - {name: one, ranks: [0, 2], workload: {kind: flows, flows: [{src: 0, dst: 1, size: 4MiB}]}}
+  - {name: two, ranks: [1, 3], workload: {kind: flows, flows: [{src: 0, dst: 1, size: 4MiB}]}}
+  - {name: far, ranks: [2, 0], workload: {kind: flows, flows: [{src: 0, dst: 1, size: 1KiB}]}}
 """
 
 

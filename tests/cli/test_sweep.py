@@ -15,7 +15,7 @@ name: small
 seed: 4
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 2}
 jobs:
-  - {name: one, workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 64KiB}]}}
+  - {name: one, workload: {kind: flows, flows: [{src: 0, dst: 1, size: 64KiB}]}}
 expect:
   - {value: "jobs.one.flows[0].bytes", at_least: 32KiB}
 """

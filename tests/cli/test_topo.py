@@ -13,7 +13,7 @@ name: small
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 2, spines: 4}
 switch: {buffer: {headroom: 100KB}}
 jobs:
-  - {name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}
+  - {name: a, workload: {kind: permutation, size: 1MiB}}
 """
 
 

@@ -18,8 +18,7 @@ FABRIC: dict[str, Any] = {
 }
 RING: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"], "iterations": 8}
 INCAST: dict[str, Any] = {
-    "kind": "flows",
-    "pattern": "incast",
+    "kind": "incast",
     "size": "1MiB",
     "fan_in": 5,
     "destination": 0,

@@ -34,8 +34,8 @@ def scenario(seed: int) -> dict[str, Any]:
     }
     flows: dict[str, Any] = random.choice(
         [
-            {"kind": "flows", "pattern": "incast", "size": "512KiB", "fan_in": 3},
-            {"kind": "flows", "pattern": "permutation", "size": "1MiB"},
+            {"kind": "incast", "size": "512KiB", "fan_in": 3},
+            {"kind": "permutation", "size": "1MiB"},
         ]
     )
     jobs: list[dict[str, Any]] = [[collective], [flows], [collective, flows]][random.randrange(3)]

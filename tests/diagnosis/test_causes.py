@@ -127,7 +127,7 @@ def test_a_run_directory_read_later_says_the_same(tmp_path: Path) -> None:
 
 
 def test_ports_that_are_loaded_less_evenly_than_in_a_good_run_are_a_cause(tmp_path: Path) -> None:
-    exchange = {"kind": "flows", "pattern": "permutation", "size": "512KiB"}
+    exchange = {"kind": "permutation", "size": "512KiB"}
     collides = {"jobs": [{"name": "train", "workload": exchange}], "routing": {"kind": "ecmp"}}
     bad, good = tmp_path / "bad", tmp_path / "good"
     assert said_of(out=bad, seed=2, **collides) == []

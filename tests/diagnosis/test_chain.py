@@ -82,8 +82,8 @@ def test_a_circle_is_named_whole_with_a_queue_pair_that_waits_behind_it(control:
 @pytest.mark.parametrize(
     "workload",
     [
-        {"kind": "flows", "pattern": "permutation", "size": "64MiB"},
-        {"kind": "flows", "pattern": "incast", "size": "16MiB", "fan_in": 5, "destination": 0},
+        {"kind": "permutation", "size": "64MiB"},
+        {"kind": "incast", "size": "16MiB", "fan_in": 5, "destination": 0},
         {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"], "iterations": 1000},
     ],
 )

@@ -38,7 +38,6 @@ BASE: Final[Mapping[str, Any]] = {
             "name": "data",
             "workload": {
                 "kind": "flows",
-                "pattern": "list",
                 "qps": 4,
                 "message": "8KiB",
                 "flows": [
@@ -55,7 +54,6 @@ BASE: Final[Mapping[str, Any]] = {
             "data_priority": 6,
             "workload": {
                 "kind": "flows",
-                "pattern": "list",
                 "flows": [{"src": 0, "dst": 2, "size": "48KiB"}, {"src": 1, "dst": 3, "size": "16KiB"}],
             },
         },

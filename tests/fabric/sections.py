@@ -73,7 +73,7 @@ def scenario(topology: Section, seed: int = 7, **sections: Any) -> Scenario:
             merged[key] = {**before, **value} if isinstance(before, dict) else value
         quiet[name] = merged
     flow = {"src": 0, "dst": 1, "size": "1KiB"}
-    job = {"name": "unused", "workload": {"kind": "flows", "pattern": "list", "flows": [flow]}}
+    job = {"name": "unused", "workload": {"kind": "flows", "flows": [flow]}}
     return load_mapping(
         {"name": "rig", "seed": seed, "topology": dict(topology), "jobs": [job], **quiet}
     ).scenario

@@ -106,7 +106,7 @@ def script(seed: int) -> dict[str, Any]:
             {
                 "name": "incast",
                 "ranks": 4,
-                "workload": {"kind": "flows", "pattern": "incast", "size": "128KiB", "fan_in": 3},
+                "workload": {"kind": "incast", "size": "128KiB", "fan_in": 3},
             },
         ],
         "faults": faults,

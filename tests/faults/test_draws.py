@@ -28,7 +28,7 @@ def scenario(**keys: Any) -> dict[str, Any]:
     return {
         "name": "drawn",
         "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 2},
-        "jobs": [{"name": "job", "workload": {"kind": "flows", "pattern": "permutation", "size": "1KiB"}}],
+        "jobs": [{"name": "job", "workload": {"kind": "permutation", "size": "1KiB"}}],
         "faults": [{"kind": "random", "table": "llama3", "within": "1s"} | keys],
     }
 

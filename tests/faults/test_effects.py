@@ -16,7 +16,6 @@ PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "t
 """1,200 us of computing on each GPU."""
 FLOW: dict[str, Any] = {
     "kind": "flows",
-    "pattern": "list",
     "flows": [{"src": 0, "dst": 1, "size": "8MiB"}],
 }
 STAR: dict[str, Any] = {"kind": "star", "hosts": 2}

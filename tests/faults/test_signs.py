@@ -15,8 +15,7 @@ import pytest
 from tests.faults.watched import FLOWS, US, Broken
 
 INCAST: dict[str, Any] = {
-    "kind": "flows",
-    "pattern": "incast",
+    "kind": "incast",
     "size": "4MiB",
     "fan_in": 5,
     "destination": 0,
@@ -106,7 +105,7 @@ def sent_towards(one: Broken, times_us: tuple[int, ...]) -> list[tuple[int, int]
 
 def flow(qps: int) -> dict[str, Any]:
     """One flow from one leaf to the other."""
-    return {"kind": "flows", "pattern": "list", "qps": qps, "flows": [{"src": 0, "dst": 4, "size": "8MiB"}]}
+    return {"kind": "flows", "qps": qps, "flows": [{"src": 0, "dst": 4, "size": "8MiB"}]}
 
 
 def test_a_flow_takes_another_path_while_a_hash_seed_differs() -> None:

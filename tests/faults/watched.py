@@ -18,7 +18,6 @@ from tests.faults.scripts import devices_of, pending_of
 US = 10**6
 FLOWS: dict[str, Any] = {
     "kind": "flows",
-    "pattern": "list",
     "qps": 8,
     "flows": [{"src": at, "dst": at + 4, "size": "2MiB"} for at in range(4)],
 }

@@ -9,7 +9,7 @@ from tests.ncclx.toy import US, Toy, scenario
 def flows(*listed: tuple[int, int, str, str], **more: Any) -> dict[str, Any]:
     """A job of flows: (source rank, destination rank, size, start)."""
     wanted = tuple({"src": src, "dst": dst, "size": size, "start": start} for src, dst, size, start in listed)
-    return {"name": "flows", "workload": {"kind": "flows", "pattern": "list", "flows": wanted, **more}}
+    return {"name": "flows", "workload": {"kind": "flows", "flows": wanted, **more}}
 
 
 def writes(toy: Toy, flow: int = 0) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ from emu.cli.main import main
 SCENARIO = """
 name: two
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 1}
-jobs: [{name: a, workload: {kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 4KiB}]}}]
+jobs: [{name: a, workload: {kind: flows, flows: [{src: 0, dst: 1, size: 4KiB}]}}]
 expect:
   - {value: jobs.a.status, equals: success}
   - {value: jobs.a.status, equals: "<no & luck>"}

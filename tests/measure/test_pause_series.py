@@ -23,7 +23,7 @@ INCAST = {
     },
     "switch": {"buffer": {"pool": "1MiB"}, "pfc": {"quanta": 400}},
     "jobs": [
-        {"name": "incast", "workload": {"kind": "flows", "pattern": "incast", "size": "256KiB", "fan_in": 7}}
+        {"name": "incast", "workload": {"kind": "incast", "size": "256KiB", "fan_in": 7}}
     ],
 }  # fmt: skip
 

@@ -144,14 +144,14 @@ def test_pcie_that_nothing_waited_for_is_named() -> None:
 
 def test_library_that_no_job_uses_is_named() -> None:
     flows = [
-        {"name": "bench", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}},
+        {"name": "bench", "workload": {"kind": "permutation", "size": "1MiB"}},
     ]
     assert unfired(jobs=flows, ncclx={"channels": 2}) == ["ncclx"]
     assert unfired(jobs=flows) == []
 
 
 def test_job_that_the_run_did_not_get_to_is_named() -> None:
-    workload = {"kind": "flows", "pattern": "permutation", "size": "1MiB"}
+    workload = {"kind": "permutation", "size": "1MiB"}
     assert unfired(jobs=[{"name": "bench", "start": "1ms", "workload": workload}]) == ["jobs[0]"]
     assert unfired(jobs=[{"name": "bench", "start": "999us", "workload": workload}]) == []
 
@@ -160,7 +160,7 @@ def test_a_way_to_memory_on_which_nothing_waited_is_named() -> None:
     assert unfired(nic={"receive": {"enabled": True}}) == ["nic.receive"]
 
 
-LIST = {"kind": "flows", "pattern": "list", "flows": [{"src": 0, "dst": 1, "size": "1MiB"}]}
+LIST = {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": "1MiB"}]}
 
 
 def test_transport_that_had_nothing_to_do_is_named() -> None:

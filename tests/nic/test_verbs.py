@@ -328,7 +328,7 @@ def test_owed_responses_are_in_order_and_none_twice(asked: list[tuple[int, int]]
     ],
 )
 def test_what_cannot_be_posted_is_refused_by_name(workload: dict[str, Any], told: str) -> None:
-    flows = {"kind": "flows", "pattern": "permutation", "size": "5GiB", **workload}
+    flows = {"kind": "permutation", "size": "5GiB", **workload}
     with pytest.raises(ScenarioError) as caught:
         Toy(toy_scenario([{"name": "long", "workload": flows}]))
     assert told in str(caught.value)

@@ -50,7 +50,7 @@ SCENARIO = {
     "routing": {"kind": "traffic_engineering"},
     "jobs": [
         {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["8KiB"]}},
-        {"name": "flows", "workload": {"kind": "flows", "pattern": "permutation", "size": "64KiB"}},
+        {"name": "flows", "workload": {"kind": "permutation", "size": "64KiB"}},
     ],
 }
 

@@ -46,7 +46,7 @@ def test_the_waits_of_an_operation_are_those_of_its_last_round() -> None:
 
 def test_messages_of_flows_are_remembered_as_far_as_they_are_asked_for() -> None:
     flow = {"src": 0, "dst": 1, "size": "4MiB"}
-    workload = {"kind": "flows", "pattern": "list", "message": "4KiB", "flows": [flow]}
+    workload = {"kind": "flows", "message": "4KiB", "flows": [flow]}
     scenario = {
         "name": "endless",
         "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},

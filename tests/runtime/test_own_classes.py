@@ -80,7 +80,7 @@ FLOWS: dict[str, Any] = {
     "jobs": [
         {
             "name": "a",
-            "workload": {"kind": "flows", "pattern": "permutation", "size": "8KiB", "racks": "distinct"},
+            "workload": {"kind": "permutation", "size": "8KiB", "racks": "distinct"},
         }
     ],
 }

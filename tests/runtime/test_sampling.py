@@ -22,7 +22,7 @@ INCAST = {
         {
             "name": "incast",
             "ranks": "all",
-            "workload": {"kind": "flows", "pattern": "incast", "fan_in": 12, "size": "1MiB"},
+            "workload": {"kind": "incast", "fan_in": 12, "size": "1MiB"},
         }
     ],
 }

@@ -24,7 +24,6 @@ def plan() -> RunPlan:
                 "name": "one",
                 "workload": {
                     "kind": "flows",
-                    "pattern": "list",
                     "flows": [{"src": 0, "dst": GPUS - 1, "size": "64KiB"}],
                 },
             }
@@ -66,7 +65,7 @@ def test_nothing_is_built_for_pairs_that_do_not_talk(plan: RunPlan) -> None:
 
 
 def test_idle_devices_execute_nothing() -> None:
-    flow = {"kind": "flows", "pattern": "list", "flows": [{"src": 0, "dst": 127, "size": "64KiB"}]}
+    flow = {"kind": "flows", "flows": [{"src": 0, "dst": 127, "size": "64KiB"}]}
     topology = {"kind": "llama3", "pods": 1, "racks_per_pod": 8}
     result = run_scenario(
         {"name": "pod", "topology": topology, "jobs": [{"name": "one", "workload": flow}]}, local=True

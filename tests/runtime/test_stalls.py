@@ -36,7 +36,7 @@ def fabric(*flows: tuple[int, int], **more: object) -> dict[str, Any]:
             "spines": 2,
             "link": "100G",
         },
-        "jobs": [{"name": "job", "workload": {"kind": "flows", "pattern": "list", "flows": listed, **more}}],
+        "jobs": [{"name": "job", "workload": {"kind": "flows", "flows": listed, **more}}],
     }
 
 

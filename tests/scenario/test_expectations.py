@@ -154,7 +154,7 @@ name: small
 topology: {kind: star, hosts: 4}
 jobs:
   - {name: bench, workload: {kind: collective, op: all_reduce, sizes: [1MiB, 2MiB], iterations: 2}}
-  - {name: pairs, workload: {kind: flows, pattern: permutation, size: 1MiB}}
+  - {name: pairs, workload: {kind: permutation, size: 1MiB}}
 expect:
 """
 

@@ -128,7 +128,7 @@ def test_everything_wrong_is_told_at_once() -> None:
         ("jobs[0].order=stride", "jobs[0].order: 'stride' is not understood; did you mean 'strided'?"),
         ("jobs[0].workload.sizes=[0]", "jobs[0].workload.sizes[0]: 0 is too small; accepted: at least 1B"),
         ("jobs[0].workload.sizes=1MiB", "jobs[0].workload.sizes: '1MiB' is not a list; accepted: a list"),
-        ("jobs[0].workload.kind=", "jobs[0].workload.kind: is required; accepted: collective, flows"),
+        ("jobs[0].workload.kind=", "jobs[0].workload.kind: is required; accepted: collective, permutation"),
         ("jobs[0].name=a.b", "jobs[0].name: 'a.b' is not a name; accepted: letters, digits"),
         ("jobs=[]", "jobs: is empty; accepted: at least 1"),
         ("run.max_time=0", "run.max_time: 0 is too small"),

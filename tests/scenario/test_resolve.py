@@ -22,7 +22,7 @@ from tests.scenario.scenarios import (
 
 FLOWS = SMALL.replace(
     "{kind: collective, op: all_reduce, sizes: [1MiB]}",
-    "{kind: flows, pattern: incast, size: 1KiB, fan_in: 2}",
+    "{kind: incast, size: 1KiB, fan_in: 2}",
 )
 GRAPH = from_file(ROOT / "scenarios/fabrics/graph.yaml")
 
@@ -79,7 +79,7 @@ def test_a_graph_is_built_node_by_node() -> None:
         ("jobs[0].workload.fan_in=8", "jobs[0].workload.fan_in: 8 senders, but the job has 7 other ranks"),
         ("jobs[0].workload.destination=8", "jobs[0].workload.destination: there is no rank 8: the job has 8"),
         (
-            "jobs[0].workload={kind: flows, pattern: list, flows: [{src: 0, dst: 8, size: 1B}]}",
+            "jobs[0].workload={kind: flows, flows: [{src: 0, dst: 8, size: 1B}]}",
             "jobs[0].workload.flows[0].dst: there is no rank 8: the job has 8; accepted: a rank from 0 to 7",
         ),
         (
@@ -131,7 +131,7 @@ def test_gpus_and_nics_need_a_host_and_nobody_else_has_one() -> None:
 def test_a_table_becomes_flows_that_remember_their_lines(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("src,dst,size\n0,1,1KiB\n# more\n1,9,2KiB\n", encoding="utf-8")
     text = SMALL.replace(
-        "{kind: collective, op: all_reduce, sizes: [1MiB]}", "{kind: flows, pattern: csv, file: t.csv}"
+        "{kind: collective, op: all_reduce, sizes: [1MiB]}", "{kind: flow_table, file: t.csv}"
     )
     found = loaded(text, directory=tmp_path)
     workload = found.scenario.jobs[0].workload
@@ -157,7 +157,7 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_line(
     if table is not None:
         (tmp_path / "t.csv").write_text(table, encoding="utf-8")
     text = SMALL.replace(
-        "{kind: collective, op: all_reduce, sizes: [1MiB]}", "{kind: flows, pattern: csv, file: t.csv}"
+        "{kind: collective, op: all_reduce, sizes: [1MiB]}", "{kind: flow_table, file: t.csv}"
     )
     (told,) = refusals(text, directory=tmp_path)
     assert told.startswith(said.format(table=tmp_path / "t.csv"))

@@ -115,8 +115,8 @@ def test_every_section_is_reached_and_documented() -> None:
 
 def test_kinds_are_looked_up_in_tables() -> None:
     assert POLICIES.chosen({}) == "e_ecmp"
-    assert POLICIES.model("e_ecmp", {}) is EEcmp
-    assert POLICIES.model("sprayed", {}) is None
+    assert POLICIES.model("e_ecmp") is EEcmp
+    assert POLICIES.model("sprayed") is None
     assert shape_at(Scenario, ("routing", "<e_ecmp>")) is EEcmp
     assert shape_at(Scenario, ("routing", "<sprayed>")) is None
     assert shape_at(Scenario, ("nowhere", 3)) is None

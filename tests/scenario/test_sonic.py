@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = """
 name: box
 topology: {kind: star, hosts: 2, gpus_per_host: 1}
-jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
+jobs: [{name: a, workload: {kind: permutation, size: 1KiB}}]
 transport: {data_priority: 3}
 switch:
   config_db: config_db.json
@@ -227,7 +227,7 @@ def test_a_file_that_is_not_there_or_no_json_is_refused_where_it_is_named(tmp_pa
 ZONE = """
 name: boxes
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines: 2}
-jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
+jobs: [{name: a, workload: {kind: permutation, size: 1KiB}}]
 transport: {data_priority: 3}
 switch:
   config_db: {"rtsw-*": leaf.json, "ctsw-*": spine.json}

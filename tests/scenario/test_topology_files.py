@@ -13,7 +13,7 @@ from emu.scenario.load import load_text
 from emu.scenario.readers.topology_files import EdgeListError, read_edge_list
 from emu.scenario.resolve import build_topology
 
-JOB = "jobs:\n  - {name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}\n"
+JOB = "jobs:\n  - {name: a, workload: {kind: permutation, size: 1MiB}}\n"
 NS3 = """\
 5 2 4
 3 4

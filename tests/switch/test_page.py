@@ -39,7 +39,7 @@ def test_a_key_that_has_a_name_on_the_boxes_is_one(key: str) -> None:
 BASE = """
 name: page
 topology: {kind: ai_zone, racks: 3, hosts_per_rack: 2, gpus_per_host: 1, spines: 2}
-jobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1KiB}}]
+jobs: [{name: a, workload: {kind: permutation, size: 1KiB}}]
 """
 
 

@@ -64,14 +64,12 @@ MISTAKES = {
     "a flow to no rank": (
         SMALL.replace(
             "kind: collective, op: all_reduce, sizes: [64KiB]",
-            "kind: flows, pattern: list, flows: [{src: 0, dst: 2, size: 1KiB}]",
+            "kind: flows, flows: [{src: 0, dst: 2, size: 1KiB}]",
         ),
         "FILE:4: jobs[0].workload.flows[0].dst: ",
     ),
     "a table of flows that is not there": (
-        SMALL.replace(
-            "kind: collective, op: all_reduce, sizes: [64KiB]", "kind: flows, pattern: csv, file: none.csv"
-        ),
+        SMALL.replace("kind: collective, op: all_reduce, sizes: [64KiB]", "kind: flow_table, file: none.csv"),
         "FILE:4: jobs[0].workload.file: ",
     ),
     "a fault of no link": (

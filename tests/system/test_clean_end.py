@@ -22,7 +22,7 @@ SCENARIO = """\
 name: long
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 1, spines: 2}
 jobs:
-  - {name: shuffle, workload: {kind: flows, pattern: permutation, size: 1TiB, message: 1GiB}}
+  - {name: shuffle, workload: {kind: permutation, size: 1TiB, message: 1GiB}}
 """
 
 

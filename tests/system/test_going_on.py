@@ -18,7 +18,7 @@ topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 1, spines:
 transport: {timeout: 2}
 run: {sample_every: 10us}
 jobs:
-  - {name: shuffle, workload: {kind: flows, pattern: permutation, size: 4MiB}}
+  - {name: shuffle, workload: {kind: permutation, size: 4MiB}}
 """
 FAULT = '{"at": "160us", "kind": "link_down", "target": "rtsw-0:ctsw-0", "for": "20us"}'
 

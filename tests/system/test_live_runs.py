@@ -28,7 +28,7 @@ name: long
 description: An hour of work and more for compiled code, on eight racks.
 topology: {kind: ai_zone, racks: 8, hosts_per_rack: 8, gpus_per_host: 1, spines: 8}
 jobs:
-  - {name: shuffle, workload: {kind: flows, pattern: permutation, size: 64GiB, message: 1GiB}}
+  - {name: shuffle, workload: {kind: permutation, size: 64GiB, message: 1GiB}}
 """
 DEVICES = 8 * 8 * 3 + 8 + 8 + 1
 """Hosts, GPUs and NICs, leaves, spines, and the controller."""

@@ -81,7 +81,7 @@ _BUILT: dict[str, Topology] = {}
 
 
 def _fabric_of(section: dict[str, Any]) -> Topology:
-    job = {"name": "a", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}}
+    job = {"name": "a", "workload": {"kind": "permutation", "size": "1MiB"}}
     found = load_mapping({"name": "x", "topology": section, "jobs": [job]}).scenario.topology
     names = [name for name in type(found).model_fields if name != "kind"]
     return build(

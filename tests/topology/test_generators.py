@@ -319,7 +319,7 @@ def test_a_fabric_of_the_scenario_is_refused_in_the_scenarios_keys() -> None:
         {
             "name": "x",
             "topology": {"kind": "hpn", "pods": 2, "cores_per_plane": 7},
-            "jobs": [{"name": "a", "workload": {"kind": "flows", "pattern": "permutation", "size": "1MiB"}}],
+            "jobs": [{"name": "a", "workload": {"kind": "permutation", "size": "1MiB"}}],
         }
     ).scenario
     with pytest.raises(Exception, match=r"topology\.cores_per_plane: 60 x 8 uplinks"):

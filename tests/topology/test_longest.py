@@ -93,7 +93,7 @@ def test_a_fabric_that_is_too_long_for_hpcc_is_refused_by_name() -> None:
         "name": "long",
         "topology": zone(2, 1, 1, uplink_delay="30us"),
         "transport": {"congestion_control": {"kind": "hpcc"}},
-        "jobs": [{"name": "a", "workload": {"kind": "flows", "pattern": "permutation", "size": "1KiB"}}],
+        "jobs": [{"name": "a", "workload": {"kind": "permutation", "size": "1KiB"}}],
     }
     said = r"base_rtt: the longest round trip takes .*; accepted: 1us to 100us"
     with pytest.raises(ScenarioError, match=said):

@@ -10,7 +10,7 @@ from emu.topology.drawing.text import describe, outline, to_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")
-JOB = "name: x\njobs: [{name: a, workload: {kind: flows, pattern: permutation, size: 1MiB}}]\n"
+JOB = "name: x\njobs: [{name: a, workload: {kind: permutation, size: 1MiB}}]\n"
 
 
 def block(language: str) -> str:

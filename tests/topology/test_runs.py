@@ -73,7 +73,7 @@ def test_a_job_runs_to_its_end_on_every_kind(name: str) -> None:
 
 def flows(ends: list[tuple[int, int]]) -> list[dict[str, Any]]:
     listed = [{"src": src, "dst": dst, "size": "64KiB", "start": "10us"} for src, dst in ends]
-    workload = {"kind": "flows", "pattern": "list", "qps": 8, "flows": listed}
+    workload = {"kind": "flows", "qps": 8, "flows": listed}
     return [{"name": "some", "workload": workload}]
 
 

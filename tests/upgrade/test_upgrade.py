@@ -247,6 +247,43 @@ def test_what_told_kinds_apart_is_refused_in_one_line_and_upgraded(before: str, 
         load_text(upgraded.text)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("{kind: flows, pattern: incast, fan_in: 3, size: 1KiB}", "{kind: incast, fan_in: 3, size: 1KiB}"),
+        ("{pattern: permutation, size: 1KiB, kind: flows}", "{size: 1KiB, kind: permutation}"),
+        ("{kind: flows, qps: 2, pattern: poisson, flows: 9}", "{kind: poisson, qps: 2, flows: 9}"),
+        (
+            "{kind: flows, pattern: list, flows: [{src: 0, dst: 1, size: 1B}]}",
+            "{kind: flows, flows: [{src: 0, dst: 1, size: 1B}]}",
+        ),
+        ("{kind: flows, pattern: csv, file: a.csv}", "{kind: flow_table, file: a.csv}"),
+        ("{kind: trace, file: a.txt}", "{kind: simai_trace, file: a.txt}"),
+        ("{kind: trace, form: simai, file: a.txt}", "{kind: simai_trace, file: a.txt}"),
+        ("{kind: trace, form: chakra, file: a}", "{kind: chakra_trace, file: a}"),
+        (
+            "\n      kind: flows   # as perftest\n      pattern: incast   # all at once\n      size: 1KiB",
+            "\n      kind: incast   # as perftest\n      # all at once\n      size: 1KiB",
+        ),
+        (
+            "\n      size: 1KiB\n      kind: flows\n      pattern: permutation",
+            "\n      size: 1KiB\n      kind: permutation",
+        ),
+    ],
+)
+def test_two_keys_that_chose_a_workload_are_refused_in_one_line_and_become_one(
+    before: str, after: str
+) -> None:
+    text = NEW.replace("{kind: collective, op: all_reduce, sizes: [1MiB]}", before)
+    (told,) = refused(text)
+    assert ": jobs[0].workload." in told
+    new = after.partition("kind: ")[2].partition(",")[0].partition("}")[0].split()[0]
+    assert f"of emu 0.1.0 is 'kind: {new}' now; `emu upgrade FILE` rewrites it" in told
+    upgraded = upgraded_scenario(text)
+    assert upgraded.text == NEW.replace("{kind: collective, op: all_reduce, sizes: [1MiB]}", after)
+    assert upgraded.left == []
+
+
 def test_rules_get_the_names_of_today_and_keep_their_own() -> None:
     upgraded = upgraded_promql(RULES)
     assert upgraded.left == []

@@ -248,7 +248,7 @@ SCENARIO = """
 name: one
 topology: {kind: star, hosts: 2}
 jobs:
-  - {name: a, workload: {kind: trace, form: chakra, file: FILE}}
+  - {name: a, workload: {kind: chakra_trace, file: FILE}}
 """
 
 

@@ -190,7 +190,7 @@ def test_what_nobody_reads_of_a_trace_does_not_get_into_a_scenario(tmp_path: Pat
     text = """
 name: large
 topology: {kind: star, hosts: 4}
-jobs: [{name: a, workload: {kind: trace, form: chakra, file: FILE}}]
+jobs: [{name: a, workload: {kind: chakra_trace, file: FILE}}]
 """
     for file, nodes in (("large.et", 405), ("wide.et", 6)):
         scenario = load_text(text.replace("FILE", file), directory=tmp_path).scenario

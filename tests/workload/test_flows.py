@@ -113,7 +113,7 @@ def test_flows_of_ranks_that_do_not_exist_are_found() -> None:
 
 def test_a_flow_of_a_list_has_the_traffic_class_that_it_names_or_that_of_its_job() -> None:
     flows = [{"src": 0, "dst": 1, "size": "1KiB"}, {"src": 0, "dst": 1, "size": "1KiB", "priority": 5}]
-    workload = {"kind": "flows", "pattern": "list", "qps": 2, "flows": flows}
+    workload = {"kind": "flows", "qps": 2, "flows": flows}
     for own, expected in (({}, [3, 3, 5, 5]), ({"data_priority": 4}, [4, 4, 5, 5])):
         mapping = {
             "name": "classes",

@@ -89,7 +89,7 @@ def scenario(directory: Path, text: str, hosts: int) -> str:
     (directory / "trace.txt").write_text(text, encoding="utf-8")
     return (
         f"name: one\ntopology: {{kind: star, hosts: {hosts}}}\n"
-        "jobs:\n  - {name: a, workload: {kind: trace, file: trace.txt}}\n"
+        "jobs:\n  - {name: a, workload: {kind: simai_trace, file: trace.txt}}\n"
     )
 
 

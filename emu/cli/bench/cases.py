@@ -200,8 +200,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
 """Every key of a scenario but its name, and what differs from case to case: `topology`, `workload` of jobs.
 So a default that changes later changes no figure; a test demands each new key here."""
 
-_FLOWS: Final = {"kind": "flows", "verb": "write", "qps": 1, "message": "auto"}
-_PERMUTATION: Final = {**_FLOWS, "pattern": "permutation", "racks": "any"}
+_FLOWS: Final = {"verb": "write", "qps": 1, "message": "auto"}
+_PERMUTATION: Final = {**_FLOWS, "kind": "permutation", "racks": "any"}
 _COLLECTIVE: Final = {
     "kind": "collective",
     "dtype": "fp32",
@@ -371,13 +371,13 @@ def _routing(name: str) -> Case:
 
 def _one_flow() -> dict[str, Any]:
     flow = {"src": 0, "dst": 8, "size": "512MiB", "start": 0, "priority": "auto"}
-    return _scenario("one-flow", 16, {**_FLOWS, "pattern": "list", "flows": [flow]})
+    return _scenario("one-flow", 16, {**_FLOWS, "kind": "flows", "flows": [flow]})
 
 
 def _incast() -> dict[str, Any]:
     workload = {
         **_FLOWS,
-        "pattern": "incast",
+        "kind": "incast",
         "racks": "any",
         "fan_in": 16,
         "destination": 0,

@@ -27,7 +27,7 @@ def kinds(kind: str | None) -> None:
     """List the kinds of fault; of one KIND, the keys that it takes."""
     from emu.scenario.faults.table import FAULTS  # noqa: PLC0415 - whoever breaks a run need not know them
 
-    known = {name: one for name, one in FAULTS.table.items() if isinstance(one, type)}
+    known = FAULTS.table
     if kind is None:
         rows = [(name, getattr(one, "aim", ""), _first_line(one)) for name, one in sorted(known.items())]
         for line in aligned([("kind", "hits", ""), *rows], indent="", left=3):

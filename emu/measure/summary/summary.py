@@ -298,7 +298,7 @@ class Job(Part):
     init: Init | None = None
     """Null where ranks know each other when time begins."""
     training: TrainingResult | None
-    """Null unless its workload is `training`, `trace` or `program`."""
+    """Null unless its workload is a training, a trace or a program."""
     failures: list[RankFailure]
     """Of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]

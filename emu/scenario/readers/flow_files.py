@@ -1,6 +1,6 @@
 """Reader of flows in CSV files.
 
-`pattern: csv` becomes `pattern: list` with the rows of the file, in the tree, before anything is validated.
+`kind: flow_table` becomes `kind: flows` with the rows of the file, in the tree, before anything is validated.
 Each flow remembers its line in the CSV file, so an error names it there.
 
 The first line names the columns, in any order: `src` and `dst` (ranks); `size` with a unit ("1MiB") or
@@ -118,14 +118,14 @@ def _named_table(workload: dict[str, Node]) -> str | None:
     """The file of a workload that is right in all but its rows; the others are for validation to judge."""
     given = {key: node.value for key, node in workload.items()}
     file = given.get("file")
-    is_table = given.get("kind") == "flows" and given.get("pattern") == "csv" and "flows" not in given
+    is_table = given.get("kind") == "flow_table" and "flows" not in given
     return file if is_table and isinstance(file, str) and file else None
 
 
 def _replace(workload: Node, values: dict[str, Node], flows: list[Node]) -> None:
     place = workload.keys.pop("file")
     del values["file"]
-    values["pattern"] = Node("list", workload.keys["pattern"])
+    values["kind"] = Node("flows", workload.keys["kind"])
     values["flows"] = Node(list(flows), place)
     workload.keys["flows"] = place
 

@@ -26,13 +26,13 @@ def put_traces_in_place(tree: Node, directory: Path, read_file: ReadFile) -> lis
         if workload is None or not isinstance(workload.value, dict):
             continue
         given = {key: node.value for key, node in workload.value.items()}
-        file, form = given.get("file"), given.get("form", "simai")
-        known = form in ("simai", "chakra") and not {"text", "traces"} & set(given)
-        if given.get("kind") != "trace" or not known or not isinstance(file, str) or not file:
+        file, kind = given.get("file"), given.get("kind")
+        known = kind in ("simai_trace", "chakra_trace") and not {"text", "traces"} & set(given)
+        if not known or not isinstance(file, str) or not file:
             continue
         place = workload.keys["file"]
         try:
-            key, content = _content(directory / file, form == "chakra", place, read_file)
+            key, content = _content(directory / file, kind == "chakra_trace", place, read_file)
         except ScenarioError as error:
             problems.extend(
                 Problem(

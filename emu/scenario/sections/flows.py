@@ -1,4 +1,4 @@
-"""Workload `flows`: plain verbs that a job posts, by `pattern`.
+"""Workloads of plain verbs that a job posts: flows in a pattern, in a list or in a file.
 
 A flow is so many bytes from one rank to another, posted as perftest's ib_write_bw (ib_send_bw, ib_read_bw)
 would: `message` bytes a message, over `qps` queue pairs in turn. With `read`, the receiving rank posts.
@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
     AutoPriority,
@@ -33,9 +33,7 @@ Rank = Annotated[int, Field(ge=0, le=2**20)]
 class FlowsWorkload(Section):
     """What every pattern shares."""
 
-    kind: Literal["flows"] = "flows"
-    """Plain verbs."""
-    pattern: str
+    kind: str
     """Which flows."""
     verb: Literal["write", "write_with_imm", "send", "read"] = "write"
     """What is posted. The bytes of a flow go from its source to its destination whatever the verb: with
@@ -54,7 +52,7 @@ class FlowsWorkload(Section):
 class Permutation(FlowsWorkload):
     """Every rank sends to one other, and every rank receives from one."""
 
-    pattern: Literal["permutation"] = "permutation"
+    kind: Literal["permutation"] = "permutation"
     """A derangement drawn from the scenario's seed."""
     size_bytes: PositiveSizeBytes
     """Bytes of each flow."""
@@ -65,7 +63,7 @@ class Permutation(FlowsWorkload):
 class Incast(FlowsWorkload):
     """Many ranks send to one."""
 
-    pattern: Literal["incast"] = "incast"
+    kind: Literal["incast"] = "incast"
     """`fan_in` ranks send to `destination`."""
     size_bytes: PositiveSizeBytes
     """Bytes of each flow."""
@@ -101,17 +99,17 @@ class OneFlow(Section):
 class FlowList(FlowsWorkload):
     """Flows spelled out."""
 
-    pattern: Literal["list"] = "list"
+    kind: Literal["flows"] = "flows"
     """The flows as listed."""
     flows: Annotated[tuple[OneFlow, ...], Field(min_length=1, max_length=2**20)]
     """The flows; a flow's number is its place in the list."""
 
 
-class FlowCsv(FlowsWorkload):
-    """Flows in a file; loading a scenario turns it into a `list`, so that an effective scenario is
+class FlowTable(FlowsWorkload):
+    """Flows in a file; loading a scenario turns it into `flows`, so that an effective scenario is
     complete."""
 
-    pattern: Literal["csv"] = "csv"
+    kind: Literal["flow_table"] = "flow_table"
     """The flows in a CSV file."""
     file: Annotated[str, Field(min_length=1, max_length=4096)]
     """The file, relative to the scenario's own directory. Columns: src, dst, size (with unit) or
@@ -121,7 +119,7 @@ class FlowCsv(FlowsWorkload):
 class Poisson(FlowsWorkload):
     """Background traffic: flows that arrive at random between random ranks."""
 
-    pattern: Literal["poisson"] = "poisson"
+    kind: Literal["poisson"] = "poisson"
     """Flows between ranks drawn evenly, the times between their arrivals exponential."""
     sizes: Literal["web_search", "hadoop"] = "web_search"
     """Their sizes: of DCTCP's web search (1.7 MB in the mean), or of Facebook's Hadoop (120 KB)."""
@@ -137,9 +135,3 @@ class Poisson(FlowsWorkload):
         for key, value in (("load", self.load), ("size_scale", self.size_scale)):
             if value > 1:
                 yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
-
-
-PATTERNS: Final = OneOf(
-    "pattern",
-    {"permutation": Permutation, "incast": Incast, "poisson": Poisson, "list": FlowList, "csv": FlowCsv},
-)

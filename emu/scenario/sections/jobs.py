@@ -14,10 +14,10 @@ from pydantic import Field
 
 from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
-from emu.scenario.sections.flows import PATTERNS, FlowsWorkload
+from emu.scenario.sections.flows import FlowList, FlowsWorkload, FlowTable, Incast, Permutation, Poisson
 from emu.scenario.sections.graph import DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
 from emu.scenario.sections.program import ProgramWorkload
-from emu.scenario.sections.trace import TRACES
+from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
 from emu.spelling import did_you_mean, shown
@@ -166,9 +166,14 @@ WORKLOADS: Final = OneOf(
     "kind",
     {
         "collective": CollectiveWorkload,
-        "flows": PATTERNS,
+        "permutation": Permutation,
+        "incast": Incast,
+        "poisson": Poisson,
+        "flows": FlowList,
+        "flow_table": FlowTable,
         "training": TrainingWorkload,
-        "trace": TRACES,
+        "simai_trace": SimaiTrace,
+        "chakra_trace": ChakraTrace,
         "program": ProgramWorkload,
     },
 )

@@ -454,7 +454,7 @@ def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, st
         kind = None if workload is None else workload.child("kind")
         if workload is None or kind is None:
             continue
-        if kind.value in ("training", "trace") and "ring" not in named:
+        if kind.value in ("training", "simai_trace", "chakra_trace") and "ring" not in named:
             return f"means trees, and a {kind.value} has rings", "Ring"
         collective = kind.value == "collective"
         calls = [workload] if collective else _items(workload.child("operations"))

@@ -181,7 +181,7 @@ def _merged(model: type[Section], base: Mapping[str, Any], part: Mapping[str, An
 def _merged_kind(shape: OneOf, base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     """A section of one of several kinds: of the kind that `part` asks for, or else the one that is there."""
     kind = str(part.get(shape.key) or base.get(shape.key))
-    model = shape.model(kind, base)
+    model = shape.model(kind)
     if model is None or kind != base.get(shape.key):
         return {**part, shape.key: kind}
     return _merged(model, base, part)

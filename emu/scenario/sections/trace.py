@@ -1,4 +1,4 @@
-"""Workload `trace`: a workload text of SimAI, or execution traces of Chakra.
+"""Workloads of traces: a workload text of SimAI, or execution traces of Chakra.
 
 How they are read, and what of them is not modelled, is in `emu.scenario.readers.simai` and
 `emu.scenario.readers.chakra`.
@@ -19,7 +19,7 @@ from actors.ncclx.script import ScriptPlan
 from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
 from emu.scenario.readers.simai import SimaiError, SimaiPlan, read_simai
-from emu.scenario.section import OneOf, Refusal, Section
+from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveFraction
 
 _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
@@ -28,8 +28,8 @@ _LONGEST_BASE64: Final = (MOST_TRACE_BYTES + 2) // 3 * 4
 class TraceWorkload(Section):
     """Steps as a trace tells them."""
 
-    kind: Literal["trace"] = "trace"
-    """A trace."""
+    kind: str
+    """Which trace."""
     scale: PositiveFraction = Fraction(1)
     """What every size and every duration is multiplied with, at most 1."""
     steps: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -52,7 +52,7 @@ class TraceWorkload(Section):
 class SimaiTrace(TraceWorkload):
     """Steps as a workload text of SimAI tells them."""
 
-    form: Literal["simai"] = "simai"
+    kind: Literal["simai_trace"] = "simai_trace"
     """SimAI's workload text."""
     file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """The file, relative to the scenario's own directory; loading puts its text in place."""
@@ -97,7 +97,7 @@ class ProcessGroup(Section):
 class ChakraTrace(TraceWorkload):
     """Steps as Chakra's execution traces tell them, a file for each rank."""
 
-    form: Literal["chakra"]
+    kind: Literal["chakra_trace"] = "chakra_trace"
     """Chakra's execution traces."""
     file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
     """`NAME` for NAME.0.et, NAME.1.et and so on, a file for each rank, or `NAME.et` for one that all ranks
@@ -160,6 +160,3 @@ class ChakraTrace(TraceWorkload):
 @lru_cache(maxsize=1024)
 def _read(encoded: str) -> Trace:
     return read_chakra(base64.b64decode(encoded, validate=True))
-
-
-TRACES: Final = OneOf("form", {"simai": SimaiTrace, "chakra": ChakraTrace}, default="simai")

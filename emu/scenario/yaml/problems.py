@@ -78,7 +78,7 @@ def shape_at(root: type[Section], location: Location) -> Shape:
     shape: Shape = root
     for step in location:
         if isinstance(shape, OneOf):
-            shape = shape.choice(str(step)[1:-1]) if is_kind(step) else None
+            shape = shape.model(str(step)[1:-1]) if is_kind(step) else None
         elif isinstance(shape, ListOf) and isinstance(step, int):
             shape = shape.item
         elif isinstance(shape, type) and isinstance(step, str) and step in fields(shape):
@@ -141,9 +141,15 @@ def _names_kind_as_before(item: dict[str, Any], root: type[Section]) -> bool:
     location: Location = tuple(item["loc"])
     if item["type"] != "extra_forbidden" or len(location) < 2 or not is_kind(location[-2]):
         return False
-    table = shape_at(root, location[:-2])
-    new = renames.new_key(renames.place(without_kinds(location[:-1])), str(location[-1]))
-    return isinstance(table, OneOf) and new == table.key
+    table, section, key = shape_at(root, location[:-2]), without_kinds(location[:-1]), str(location[-1])
+    new = renames.new_key(renames.place(section), key)
+    return isinstance(table, OneOf) and (new == table.key or _merged(location, item["input"]) is not None)
+
+
+def _merged(location: Location, value: object) -> renames.Merged | None:
+    """The row of a key that said more of its section's kind in an earlier release."""
+    at, kind, key = without_kinds(location[:-1]), str(location[-2])[1:-1], str(location[-1])
+    return renames.merged(renames.place(at), {"kind": kind, key: value})
 
 
 def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Explained]:
@@ -157,6 +163,8 @@ def _explained(item: dict[str, Any], root: type[Section]) -> tuple[Location, Exp
     if kind == "missing":
         return location, ("is required", _accepted(shape) or _accepted_plain(located, root))
     if kind == "extra_forbidden":
+        if len(located) > 1 and (row := _merged(located, item["input"])):
+            return location, (row.advice(), row.new)
         return location, _unknown_key(location, shape_at(root, located[:-1]))
     if kind in ("union_tag_invalid", "union_tag_not_found") and isinstance(shape, OneOf):
         return _wrong_kind(location, item["input"], shape)
@@ -208,6 +216,8 @@ def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Locat
             if renames.new_key(section, str(old)) == choice.key:
                 return (*location[:-1], str(old)), (renames.advice(str(old), choice.key), kinds)
         return location, ("is required", kinds)
+    if row := renames.merged(section, value):
+        return location, (row.advice(), row.new)
     wrong = str(value[choice.key])
     return location, (f"there is no {choice.key} {shown(wrong)}{did_you_mean(wrong, choice.table)}", kinds)
 
