@@ -10,9 +10,10 @@ of every switch.
 Credit is bytes on the wire:
 
 * the VOQ *reports* what has joined it, one report under way at a time; a report takes the credit delay;
-* the egress *grants* what was reported, at the rate of its link: classes as the port's scheduler has it (by
-  strict priority without one), the VOQs of a class in turn. A grant takes the credit delay too. A class that
-  the peer has stopped is granted nothing. With a scheduler a grant is a few frames at most;
+* the egress *grants* what was reported, a *quantum* of a few KB at a time, at the rate of its link: classes
+  as the port's scheduler has it (by strict priority without one), the VOQs of a class in turn. So a frame of
+  a class of its own waits for one quantum at most, however large the windows of others are. A grant takes
+  the credit delay too. A class that the peer has stopped is granted nothing;
 * granted and not yet used may be no more than the VOQ's *window*. It begins at the initial credit, grows by
   a factor each time a window's worth has crossed, up to a limit, and falls back when the VOQ is empty.
 
@@ -125,21 +126,15 @@ class Voq:
         self.queued_bytes -= frame.wire_bytes
         return frame
 
-    def grantable(self, most_bytes: i64) -> i64:
-        """How much the egress may grant now: all that is wanted, or half a window at least; else 0. Where a
-        grant has an upper limit (0: none), all that is wanted up to that."""
-        room: i64 = self.window_bytes - self.unused_bytes
-        if most_bytes > 0:
-            if 2 * most_bytes > self.window_bytes:
-                most_bytes = self.window_bytes >> 1
-            if most_bytes > self.wanted_bytes:
-                most_bytes = self.wanted_bytes
-            return most_bytes if room >= most_bytes else 0
-        if room >= self.wanted_bytes:
-            return self.wanted_bytes
-        if 2 * room >= self.window_bytes:
-            return room
-        return 0
+    def grantable(self, quantum_bytes: i64) -> i64:
+        """How much the egress may grant now: a quantum, half a window or all that is wanted, whichever is
+        least; 0 if the window has no room for it."""
+        amount: i64 = quantum_bytes
+        if 2 * amount > self.window_bytes:
+            amount = self.window_bytes >> 1
+        if amount > self.wanted_bytes:
+            amount = self.wanted_bytes
+        return amount if self.window_bytes - self.unused_bytes >= amount else 0
 
     def grow(self, size_bytes: i64, growth: i64, most_bytes: i64) -> None:
         """So much has crossed on credit."""
@@ -184,8 +179,6 @@ class Voq:
         self.grants = [as_int(amount) for amount in as_list(state[3])]
 
 
-FRAMES_A_GRANT: Final[i64] = 16
-"""So many of the largest frames are granted at a time where classes share by a scheduler."""
 _OPERATION_SHIFT: Final[i64] = 14
 _PLACE_MASK: Final[i64] = 0x3FFF
 _REPORT: Final[i64] = 0
@@ -245,9 +238,11 @@ class Granter(Backlog):
     (`ready`) while a VOQ of it stands in line. So a class whose windows are full keeps its deficit.
     """
 
-    def __init__(self, egress: i64) -> None:
+    def __init__(self, egress: i64, quantum_bytes: i64) -> None:
         super().__init__()
         self.egress: i64 = egress
+        self.quantum_bytes: i64 = quantum_bytes
+        """The largest grant."""
         self.ready: i64 = 0
         self.lines: list[list[Voq]] = [[] for _ in range(PRIORITIES)]
         self.uncrossed_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
@@ -257,26 +252,22 @@ class Granter(Backlog):
         """Whether an event will say that the next grant may go out."""
         self.grants: i64 = 0
         self.scheduler: Scheduler | None = None
-        self.most_grant_bytes: i64 = 0
-        """The largest grant; 0 for a whole window."""
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
-        """Let a scheduler choose the next class. Classes then share in steps of a grant, which is a few
-        frames and not a window of up to a megabyte."""
+        """Let a scheduler choose the next class."""
         self.scheduler = scheduler
-        self.most_grant_bytes = FRAMES_A_GRANT * scheduler.largest_frame_bytes
         scheduler.backlog = self
 
     def head_bytes(self, priority: i64) -> i64:
         """What the first in line of a class would be granted."""
-        return self.lines[priority][0].grantable(self.most_grant_bytes)
+        return self.lines[priority][0].grantable(self.quantum_bytes)
 
     def place(self) -> str:
         return f"the credit of port {self.egress}"
 
     def line_up(self, voq: Voq) -> None:
         """A queue that can be granted something stands in line, once."""
-        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable(self.most_grant_bytes) > 0:
+        if not voq.standing and voq.wanted_bytes > 0 and voq.grantable(self.quantum_bytes) > 0:
             self._stand(voq)
 
     def _stand(self, voq: Voq) -> None:
@@ -351,6 +342,7 @@ class DeepSwitch(Switch):
         initial_credit_bytes: int,
         credit_growth: int,
         most_credit_bytes: int,
+        credit_quantum_bytes: int,
     ) -> None:
         super().__init__(number, queue, buffer, routes, policy, hash_seed)
         self.credit_delay_ps: i64 = credit_delay_ps
@@ -358,6 +350,7 @@ class DeepSwitch(Switch):
         self.built_credit_bytes: list[int] = [initial_credit_bytes, most_credit_bytes]
         self.credit_growth: i64 = credit_growth
         self.most_credit_bytes: i64 = most_credit_bytes
+        self.credit_quantum_bytes: i64 = credit_quantum_bytes
         self.voqs: dict[int, Voq] = {}
         """By egress and place, in the order in which they were first used."""
         self.granters: vec[Granter] = vec[Granter]()
@@ -368,7 +361,7 @@ class DeepSwitch(Switch):
         super().add_port(port)
         port.apart = True
         port.behind_voqs = True
-        self.granters = append(self.granters, Granter(port.number))
+        self.granters = append(self.granters, Granter(port.number, self.credit_quantum_bytes))
         self.voq_peak_bytes = append(self.voq_peak_bytes, 0)
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
@@ -477,7 +470,7 @@ class DeepSwitch(Switch):
             scheduler = granter.scheduler
             priority: i64 = highest(ready) if scheduler is None else next_class(scheduler, ready, now)
             voq = granter.next_voq(priority)
-            amount: i64 = voq.grantable(granter.most_grant_bytes)
+            amount: i64 = voq.grantable(granter.quantum_bytes)
             if amount > 0:
                 voq.wanted_bytes -= amount
                 voq.unused_bytes += amount

@@ -383,4 +383,5 @@ def make_deep(
         section.initial_credit_bytes,
         section.credit_growth,
         section.most_credit_bytes,
+        section.credit_quantum_bytes,
     )

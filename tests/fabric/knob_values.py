@@ -137,6 +137,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "initial_credit": ("9KB", {}),
         "credit_growth": (1, {"switch.deep_buffer.initial_credit": "9KB"}),
         "most_credit": ("9KB", {"switch.deep_buffer.initial_credit": "9KB"}),
+        "credit_quantum": ("64KiB", {}),
     },
     "switch.pfc": {
         "enabled": (False, {}),

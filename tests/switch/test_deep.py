@@ -110,6 +110,25 @@ def test_a_higher_class_is_granted_first() -> None:
     assert high.sent_ps < low[20].sent_ps
 
 
+@pytest.mark.parametrize("quantum_kib", [4, 8, 16, 64])
+def test_a_frame_of_a_class_of_its_own_waits_for_one_quantum_and_one_frame_at_most(quantum_kib: int) -> None:
+    """However large the windows of the class that fills the egress have grown (1 MiB is 21 us at 400G)."""
+    fabric = deep(5, credit_quantum=f"{quantum_kib}KiB")
+    for turn in range(600):
+        for port in range(3):
+            frame_arrives(fabric, 5 * US + turn * FULL_PS, port, 4)
+    alone = [
+        (at_ps, frame_arrives(fabric, at_ps, 3, 4, priority=6, payload_bytes=64))
+        for at_ps in range(20 * US, 50 * US, 3_000_700)
+    ]
+    fabric.run(55 * US)
+    assert max(int(voq.window_bytes) for voq in modular(fabric).voqs.values()) >= 512 * 1024
+    waits = [frame.sent_ps - at_ps - 2 * US for at_ps, frame in alone]
+    quantum_ps = quantum_kib * 1024 * 20
+    assert all(0 <= wait <= quantum_ps + FULL_PS for wait in waits), waits
+    assert max(waits) > quantum_ps // 4
+
+
 @pytest.mark.parametrize(("growth", "grown"), [(1, 16_384), (2, 131_072), (8, 131_072)])
 def test_the_window_grows_as_credit_is_used_up_to_its_limit(growth: int, grown: int) -> None:
     fabric = deep(2, initial_credit="16KiB", credit_growth=growth, most_credit="128KiB")
@@ -231,6 +250,8 @@ def test_spines_of_llama3_are_modular_and_others_are_not() -> None:
     [
         ({"initial_credit": "8KB"}, "switch.deep_buffer.initial_credit: may hold less than two frames"),
         ({"most_credit": "10KB"}, "switch.deep_buffer.most_credit: lies below initial_credit"),
+        ({"credit_quantum": "2KiB"}, "switch.deep_buffer.credit_quantum: is no quantum of credit"),
+        ({"credit_quantum": "1MiB"}, "switch.deep_buffer.credit_quantum: is no quantum of credit"),
         ({"where": "listed"}, "switch.deep_buffer.switches: goes with `where: listed`"),
         (
             {"port_buffer": "1TB", "alpha": 1024},

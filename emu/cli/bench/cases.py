@@ -70,6 +70,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "initial_credit": "256KiB",
             "credit_growth": 2,
             "most_credit": "1MiB",
+            "credit_quantum": "8KiB",
         },
         "pfc": {
             "enabled": True,

@@ -38,6 +38,8 @@ from emu.units import parse_rate, parse_size, parse_time
 MOST_PORTS: Final = 2048
 """A switch can have so many."""
 LEAST_CREDIT_BYTES: Final = 9000
+LEAST_QUANTUM_BYTES: Final = 4096
+MOST_QUANTUM_BYTES: Final = 65536
 QUANTUM_BYTES: Final = 64
 """One PFC quantum is the time of 512 bits."""
 SLOW_RESPONSE_QUANTA: Final = 394
@@ -291,6 +293,9 @@ class DeepBufferSection(Section):
     credit_delay_ps: DelayPs = parse_time("3.8us")
     """One way between ingress and egress for a report or a grant. With it, the unloaded round trip across
     one such spine is about 22 us (Meta)."""
+    credit_quantum_bytes: PositiveSizeBytes = parse_size("8KiB")
+    """What the egress grants at a time, 4 KiB to 64 KiB. A frame of another class waits for one quantum at
+    most. A choice: chassis grant a few KB."""
     initial_credit_bytes: PositiveSizeBytes = parse_size("256KiB")
     """What a queue that was empty may have granted and not used. A choice."""
     credit_growth: Annotated[int, Field(ge=1, le=64)] = 2
@@ -302,6 +307,8 @@ class DeepBufferSection(Section):
         """Refuse credit that moves no frame, and names for nothing."""
         if self.initial_credit_bytes < LEAST_CREDIT_BYTES:
             yield Refusal(("initial_credit",), "may hold less than two frames", "at least 9KB")
+        if not LEAST_QUANTUM_BYTES <= self.credit_quantum_bytes <= MOST_QUANTUM_BYTES:
+            yield Refusal(("credit_quantum",), "is no quantum of credit", "4KiB to 64KiB")
         if self.most_credit_bytes < self.initial_credit_bytes:
             yield Refusal(("most_credit",), "lies below initial_credit", "at least `initial_credit`")
         if self.port_buffer_bytes * max(self.alpha, Fraction(1)) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
