@@ -241,7 +241,7 @@ class StepList:
 
 
 class Algorithm:
-    """A way to do some collectives. One instance serves every rank, channel and operation."""
+    """A way to do some collectives. One instance serves all ranks and channels."""
 
     collectives: ClassVar[tuple[str, ...]] = ()
 

@@ -39,6 +39,13 @@ class Twice(Algorithm):
         return made.steps
 
 
+class Needy(Algorithm):
+    """One that cannot be made as the others are."""
+
+    def __init__(self, fan_out: int) -> None:
+        self.fan_out = fan_out
+
+
 def rows(name: str, **changes: Any) -> list[Collective]:
     overrides = {key.replace("__", "."): value for key, value in changes.items()} | {"expect": []}
     summary = api.run(name, overrides=overrides, local=True).summary
@@ -78,6 +85,7 @@ def test_a_class_that_is_no_all_reduce_is_refused_with_what_is_missing(tmp_path:
         ("json:loads", "does not load"),
         ("no_such_module:Mine", "does not load"),
         ("emu.errors:Problem", "has no method `steps`"),
+        ("tests.ncclx.test_own_algorithms:Needy", "cannot be made: TypeError: "),
         ("rings", "did you mean 'ring'?"),
     ],
 )

@@ -37,10 +37,16 @@ def _read(value: object) -> str:
     if isinstance(value, str) and (value in _WORDS or value == GRAPH):
         return value
     if isinstance(value, str) and SEPARATOR in value:
-        if not callable(getattr(load_plugin(value), "steps", None)):
+        found = load_plugin(value)
+        if not callable(getattr(found, "steps", None)):
             raise RefusedError(
                 f"{value!r} has no method `steps`", "a class like actors.ncclx.graph.Algorithm"
             )
+        try:
+            found()
+        except Exception as error:
+            reason = f"{value!r} cannot be made: {type(error).__name__}: {' '.join(str(error).split())}"
+            raise RefusedError(reason[:400], "a class whose instances take no arguments") from error
         return value
     hint = did_you_mean(value, _WORDS) if isinstance(value, str) else ""
     raise RefusedError(f"{shown(value)} is not one of the choices{hint}", ACCEPTED)
