@@ -163,11 +163,11 @@ def _checked(
             apply_override(tree, override)
         except ScenarioError as error:
             problems.extend(error.problems)
-    wrong, notes = put_names_in_place(tree, directory, read_file)
-    problems.extend(wrong)
+    notes: list[str] = []
+    problems.extend(put_names_in_place(tree, directory, read_file, notes))
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
-    problems.extend(put_fabric_in_place(tree, directory, read_file))
+    problems.extend(put_fabric_in_place(tree, directory, read_file, notes))
     problems.extend(put_config_in_place(tree, directory, read_file))
     problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
@@ -177,4 +177,4 @@ def _checked(
         problems.extend(problems_of(error, tree, Scenario))
     if problems or scenario is None:
         raise ScenarioError(in_file_order(problems, file))
-    return Loaded(scenario, Source(tree, file), variants, notes)
+    return Loaded(scenario, Source(tree, file), variants, tuple(notes))

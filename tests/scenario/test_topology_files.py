@@ -12,6 +12,7 @@ from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.scenario.readers.topology_files import EdgeListError, read_edge_list
 from emu.scenario.resolve import build_topology
+from emu.scenario.sections.flows import FlowList
 
 JOB = "jobs:\n  - {name: a, workload: {kind: permutation, size: 1MiB}}\n"
 NS3 = """\
@@ -163,3 +164,67 @@ def test_no_text_does_more_than_be_refused(text: str, file_format: str) -> None:
         line, accepted = error.line, error.accepted
     assert line >= 1
     assert accepted
+
+
+HPCC = """\
+5 2 3
+1 4
+0 1 25Gbps 0.001ms 0
+1 4 100Gbps 0.001ms 0
+2 4 25Gbps 0.001ms 0
+3 4 25Gbps 0.001ms 0
+
+First line: total node #, switch node #, link #
+src0 dst0 rate delay error_rate
+...
+"""
+"""Of the form of the file that HPCC's simulator ships: links that its first line leaves out, and prose."""
+FLOWS = """\
+2
+0 2 3 100 200000 2
+2 0 3 100 150000 2.000001
+2 3 3 100 7 3
+
+First line: # of flows
+src0 dst0 3 dst_port0 size0 start_time0
+"""
+
+
+def test_what_follows_the_last_link_of_an_ns3_file_is_left_out_and_noted(tmp_path: Path) -> None:
+    (tmp_path / "fabric.txt").write_text(HPCC.replace("5 2 3", "5 2 4").replace("\n", "\r\n"))
+    loaded = load_text(text_of("ns3"), "x.yaml", tmp_path)
+    assert len(build_topology(loaded.scenario).hosts) == 3
+    (note,) = loaded.notes
+    assert note.endswith("fabric.txt: 3 lines after the last of 4 links are left out, 0 of them links")
+    (tmp_path / "fabric.txt").write_text(HPCC)
+    (note,) = load_text(text_of("ns3"), "x.yaml", tmp_path).notes
+    assert note.endswith("fabric.txt: 4 lines after the last of 3 links are left out, 1 of them links")
+
+
+def test_hpcc_s_flows_are_read_with_the_numbers_of_its_topology(tmp_path: Path) -> None:
+    """Node 1 is a switch, so nodes 0, 2 and 3 are ranks 0, 1 and 2."""
+    (tmp_path / "fabric.txt").write_text(HPCC.replace("5 2 3", "5 2 4"))
+    (tmp_path / "flow.txt").write_text(FLOWS)
+    text = text_of("ns3").replace("kind: permutation, size: 1MiB", "kind: flow_table, file: flow.txt")
+    workload = load_text(text, "x.yaml", tmp_path).scenario.jobs[0].workload
+    assert isinstance(workload, FlowList)
+    assert [(one.src, one.dst, one.size_bytes, one.start_ps) for one in workload.flows] == [
+        (0, 1, 200_000, 2 * 10**12),
+        (1, 0, 150_000, 2_000_001 * 10**6),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("0 1 3 100 200000 2", "flow.txt:2: jobs[0].workload.file: node 1 is no host of the topology file"),
+        ("0 2 3 100 2", "flow.txt:2: jobs[0].workload.file: 5 words, and flow 1 of 2 is due"),
+    ],
+)
+def test_a_flow_that_does_not_fit_is_told_by_its_line(tmp_path: Path, wrong: str, said: str) -> None:
+    (tmp_path / "fabric.txt").write_text(HPCC.replace("5 2 3", "5 2 4"))
+    (tmp_path / "flow.txt").write_text(FLOWS.replace("0 2 3 100 200000 2", wrong))
+    text = text_of("ns3").replace("kind: permutation, size: 1MiB", "kind: flow_table, file: flow.txt")
+    with pytest.raises(ScenarioError) as error:
+        load_text(text, "x.yaml", tmp_path)
+    assert said in str(error.value)

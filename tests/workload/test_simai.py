@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE
+from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE, RECORD, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.load import load_text
 from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
@@ -65,7 +65,14 @@ def test_a_step_computes_all_times_and_sends_all_bytes() -> None:
     [
         ("", "line 1: ends before the layers"),
         ("DATA\n1\n", "line 1: the loop 'DATA' is not modelled"),
-        (HEAD.replace("pp: 1", "pp: 4") + "1\n", "line 1: pipelines are not modelled"),
+        (
+            HEAD.replace("pp: 1", "pp: 4 vpp: 2 ga: 8 pp_comm 50331648") + "1\n",
+            "line 1: it is one stage of a pipeline of 4",
+        ),
+        (
+            HEAD.rstrip() + " checkpoints: 2 0 4 checkpoint_initiates: 1 5\n1\n",
+            "line 1: recomputation is not modelled",
+        ),
         (HEAD + "3\n" + TEXT.partition("2\n")[2], "line 2: says 3 layers, and 2 follow"),
         (HEAD + "99999999\n", "line 2: 99999999 is out of range"),
         (HEAD + "1\na b c\n", "line 3: 3 words"),
@@ -112,3 +119,37 @@ def test_a_scenario_with_a_wrong_trace_is_refused(tmp_path: Path, text: str, hos
 
     with pytest.raises(ScenarioError, match=reason):
         prepare(load_text(scenario(tmp_path, text, hosts), directory=tmp_path))
+
+
+def test_headers_of_shipped_texts_are_read() -> None:
+    """A pipeline of one stage with all that AICB writes, tabs and a word without its colon."""
+    head = (
+        "HYBRID_TRANSFORMER_FWD_IN_BCKWD\tmodel_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 4 all_gpus: 8 "
+        "checkpoints: 0 checkpoint_initiates: 0 pp_comm 50331648\n"
+    )
+    simai = read_simai(head + TEXT.partition("\n")[2])
+    assert (simai.tp, simai.ep, simai.ranks, len(simai.layers)) == (2, 2, 8, 2)
+
+
+def test_a_broadcast_goes_over_the_tensor_parallel_group() -> None:
+    row = "norm\t-1\t0\tBROADCAST\t16384\t1\tNONE\t0\t1\tNONE\t0\t100\n"
+    plan = SimaiPlan(read_simai(HEAD + "1\n" + row), 8, Fraction(1))
+    for rank, script in enumerate(plan.scripts):
+        (group,) = script.groups
+        assert plan.groups[group].members == (rank // 2 * 2, rank // 2 * 2 + 1)
+        assert [(one.op, one.size_bytes, one.root) for one in script.calls[0]] == [("broadcast", 16_384, 0)]
+
+
+def test_a_micro_benchmark_does_its_lines_one_after_the_other_over_all_ranks() -> None:
+    row = "micro_test\t-1\t1\tNONE\t0\t1\tNONE\t0\t1\tALLGATHER\t{}\t1\n"
+    text = "MICRO\n3\n" + "".join(row.format(4096 << at) for at in range(3))
+    plan = SimaiPlan(read_simai(text), 4, Fraction(1))
+    assert [group.members for group in plan.groups] == [(0, 1, 2, 3)]
+    for script in plan.scripts:
+        assert [(one.op, one.size_bytes) for one in script.calls[0]] == [
+            ("all_gather", 4096),
+            ("all_gather", 8192),
+            ("all_gather", 16_384),
+        ]
+        kinds = [kind for kind, _, _ in script.streams[0]]
+        assert kinds == [COMPUTE, RECORD, WAIT] * 3

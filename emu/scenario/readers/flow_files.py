@@ -1,4 +1,4 @@
-"""Reader of flows in CSV files.
+"""Reader of flows in files: CSV, and the flow files of HPCC's simulator.
 
 `kind: flow_table` becomes `kind: flows` with the rows of the file, in the tree, before anything is validated.
 Each flow remembers its line in the CSV file, so an error names it there.
@@ -7,23 +7,35 @@ The first line names the columns, in any order: `src` and `dst` (ranks); `size` 
 `size_bytes` without; optionally `start` with a unit or `start_ps` without. Empty lines and lines that begin
 with # are skipped. Cells are handed on as text with the line they stand in; the scenario checks them as it
 checks flows that are spelled out.
+
+A file whose first line is a number alone is one of HPCC's: that many flows follow, each a line of
+
+    source  destination  priority group  destination port  bytes  start in seconds
+
+and what comes after them is left out, as there. Nodes are numbered as in the topology file that the scenario
+names (`format: ns3`), where switches have numbers, too; without one they are ranks. Priority group and port
+are not taken: the job's `data_priority` and drawn ports hold.
+
+Source: alibaba-edu/High-Precision-Congestion-Control, `simulation/scratch/third.cc`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from emu.errors import FormatError, Problem, ScenarioError
-from emu.scenario.readers.foreign import limited
+from emu.scenario.readers.foreign import limited, whole_number
+from emu.scenario.readers.topology_files import EdgeListError, ranks_of
 from emu.scenario.yaml.document import Node, Place, decode, resolved
 
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
 MAX_ROWS: Final = 2**20
+_HPCC: Final = "source, destination, priority group, port, bytes, start in seconds"
 
 
 class FlowTableError(FormatError):
@@ -60,6 +72,35 @@ def read_flow_table(text: str) -> list[FlowRow]:
         raise FlowTableError(reader.line_num, f"not CSV: {error}", "cells with commas between") from error
     if not rows:
         raise FlowTableError(max(reader.line_num, 1), "no flow in the table", "a line of columns, then flows")
+    return rows
+
+
+def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> list[FlowRow]:
+    """The rows of a table or of an HPCC flow file, whose nodes have these ranks. Raises FlowTableError."""
+    lines = text.splitlines()
+    if not lines or not lines[0].strip().isdecimal():
+        return read_flow_table(text)
+    count = whole_number(FlowTableError, 1, lines[0].strip(), 1, MAX_ROWS, "how many flows,")
+    rows: list[FlowRow] = []
+    for line, written in enumerate(lines[1:], start=2):
+        words = written.split()
+        if not words:
+            continue
+        if len(rows) == count:
+            break
+        if len(words) != 6:
+            raise FlowTableError(
+                line, f"{len(words)} words, and flow {len(rows) + 1} of {count} is due", _HPCC
+            )
+        ends = [whole_number(FlowTableError, line, word, 0, MAX_ROWS, "a node,") for word in words[:2]]
+        for end in ends:
+            if ranks is not None and end not in ranks:
+                raise FlowTableError(line, f"node {end} is no host of the topology file", "a host's number")
+        src, dst = (str(end if ranks is None else ranks[end]) for end in ends)
+        cells = {"src": src, "dst": dst, "size": f"{words[4]}B", "start": f"{words[5]}s"}
+        rows.append(FlowRow(line, cells))
+    if len(rows) < count:
+        raise FlowTableError(len(lines), f"{len(rows)} flows of {count}", "as many as the first line says")
     return rows
 
 
@@ -100,7 +141,7 @@ def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
         path = directory / file
         key = f"jobs[{index}].workload.file"
         try:
-            rows = read_flow_table(decode(read_file(path), str(path)))
+            rows = read_flow_file(decode(read_file(path), str(path)), _ranks(tree, directory, read_file))
         except ScenarioError as error:
             place = workload.keys["file"]
             problems.extend(
@@ -112,6 +153,19 @@ def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
         else:
             _replace(workload, workload.value, [_flow(row, str(path)) for row in rows])
     return problems
+
+
+def _ranks(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> dict[int, int] | None:
+    """The rank of each host of the scenario's topology file; None if it names none that can be read."""
+    topology = tree.child("topology")
+    given = {} if topology is None else topology.plain()
+    if not isinstance(given, dict) or given.get("kind") != "file" or given.get("format") != "ns3":
+        return None
+    path = directory / str(given.get("path", ""))
+    try:
+        return ranks_of(decode(read_file(path), str(path)))
+    except (ScenarioError, EdgeListError):
+        return None  # refused as the topology
 
 
 def _named_table(workload: dict[str, Node]) -> str | None:

@@ -5,20 +5,26 @@ The first line names the kind and the groups, the second how many layers follow,
     name  id  forward: time, collective, bytes  input gradient: time, collective, bytes
               weight gradient: time, collective, bytes  update time
 
-Times are nanoseconds (cycles of 1 GHz). A collective is NONE, ALLREDUCE, ALLGATHER, REDUCESCATTER or
-ALLTOALL; forward and input gradient over the tensor-parallel group, weight gradient over the data-parallel
-one; with _EP over the expert group, with _DP_EP over the ranks that hold the same experts.
+Times are nanoseconds (cycles of 1 GHz). A collective is NONE, ALLREDUCE, ALLGATHER, REDUCESCATTER, ALLTOALL
+or BROADCAST (from the first of the group); forward and input gradient over the tensor-parallel group,
+weight gradient over the data-parallel one; with _EP over the expert group, with _DP_EP over the ranks that
+hold the same experts.
 
 A step: every layer's forward time and collective in their order; then from the last layer to the first,
 input gradient and its collective, weight gradient, whose collective runs beside what follows, and the
 update; at the end it waits for those collectives. Ranks of a tensor-parallel group are neighbours.
+
+The kind MICRO is a benchmark: of each line the weight gradient's time and collective, over all ranks, one
+after the other.
 
 The text is not trusted: sizes, times and counts are bounded, and a line that is not of this form is named.
 
 Source: SimAI, `astra-sim-alibabacloud/astra-sim/workload/Workload.cc`; AICB, README; ASTRA-sim, format of
 workloads.
 
-Not modelled: pipelines (`pp` above 1), recomputation (checkpoints), other kinds of loop.
+Not modelled: pipelines (`pp` above 1: the text has one stage, and says neither where its micro-batches begin
+nor when they are sent; SimAI itself adds a bubble by a formula), recomputation (`checkpoints` above 0), other
+kinds of loop. All are refused.
 """
 
 from __future__ import annotations
@@ -30,12 +36,16 @@ from actors.ncclx.script import REASONS, Group, Script, ScriptPlan, kind_of
 from emu.errors import FormatError
 from emu.scenario.readers.foreign import whole_number
 
-KINDS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
+MICRO: Final = "MICRO"
+KINDS: Final = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD", MICRO)
+_LISTS: Final = ("checkpoints", "checkpoint_initiates")
+"""Words of the first line after which a count stands, and so many numbers of layers."""
 COLLECTIVES: Final = {
     "ALLREDUCE": "all_reduce",
     "ALLGATHER": "all_gather",
     "REDUCESCATTER": "reduce_scatter",
     "ALLTOALL": "all_to_all",
+    "BROADCAST": "broadcast",
 }
 """Word -> operation."""
 MOST_LAYERS: Final = 10_000
@@ -76,6 +86,8 @@ class Simai(NamedTuple):
     ep: int
     ranks: int | None
     layers: tuple[Layer, ...]
+    micro: bool = False
+    """Whether it is a benchmark, line after line."""
 
 
 def read_simai(text: str) -> Simai:
@@ -83,14 +95,19 @@ def read_simai(text: str) -> Simai:
     lines = text.splitlines()
     if len(lines) < 2:
         raise SimaiError(max(len(lines), 1), "ends before the layers", "a line of groups, a count, layers")
-    kind, *pairs = lines[0].split()[:64] or [""]
+    kind, *words = lines[0].split()[:256] or [""]
     if kind not in KINDS:
         raise SimaiError(1, f"the loop {kind[:40]!r} is not modelled", " or ".join(KINDS))
     named: dict[str, int] = {}
-    for key, value in zip(pairs[::2], pairs[1::2], strict=False):
-        named[key.rstrip(":")] = _number(1, value, 2**20)
+    while len(words) > 1:
+        key = words[0].rstrip(":")
+        named[key] = _number(1, words[1], MOST_BYTES if key == "pp_comm" else 2**20)
+        del words[: 2 + (named[key] if key in _LISTS else 0)]
     if named.get("pp", 1) > 1:
-        raise SimaiError(1, "pipelines are not modelled here", "pp: 1, or a workload of kind training")
+        reason = f"it is one stage of a pipeline of {named['pp']}, and does not say when stages exchange what"
+        raise SimaiError(1, reason, "pp: 1, or a workload of kind training")
+    if named.get("checkpoints"):
+        raise SimaiError(1, "recomputation is not modelled here", "checkpoints: 0")
     count = _number(2, lines[1].strip(), MOST_LAYERS)
     rows = [(at, line) for at, line in enumerate(lines[2:], start=3) if line.strip()]
     if len(rows) != count or not rows:
@@ -101,6 +118,7 @@ def read_simai(text: str) -> Simai:
         max(named.get("ep", 1), 1),
         named.get("all_gpus"),
         layers,
+        kind == MICRO,
     )
 
 
@@ -179,6 +197,10 @@ class SimaiPlan(ScriptPlan):
             else:
                 pending.append((done, reason))
 
+        if self._simai.micro:
+            for layer in self._simai.layers:
+                piece(layer.weight_gradient, waits=True)
+            return script
         for layer in self._simai.layers:
             piece(layer.forward, waits=True)
         for layer in reversed(self._simai.layers):

@@ -5,7 +5,8 @@ validated. Each link remembers its line, so an error names it there, and an effe
 without the file.
 
 Both formats are lists of numbers and words between blanks; line breaks mean nothing to their readers, nor
-here.
+here. The reader of `ns3` stops after the last link, and what follows (explanations, links that are switched
+off by the first line) is left out and noted; in a `simai` file it is refused.
 
     ns3     nodes switches links             then the numbers of the switches,
     simai   nodes gpus_per_server nvswitches switches links gpu_type
@@ -91,9 +92,9 @@ class _Words:
         """The next word as a number from `least` to `most`."""
         return whole_number(EdgeListError, self.line, self.word(what), least, most, f"{what},")
 
-    def end(self, links: int) -> None:
-        """Refuse what follows the last link."""
-        if self._next < len(self._words):
+    def end(self, links: int, *, whole: bool) -> None:
+        """Refuse what follows the last link: in its line, and in lines below if the file is to be `whole`."""
+        if self._next < len(self._words) and (whole or self._words[self._next].line == self.line):
             text, line = self._words[self._next]
             reason = f"{text[:LONGEST_SHOWN]!r} follows the last of {links} links"
             raise EdgeListError(line, reason, "as many links as the first line says")
@@ -128,8 +129,30 @@ def read_edge_list(text: str, file_format: str) -> tuple[list[ReadNode], list[Re
     nodes += [ReadNode(line, names[number], "switch") for number, line in switches.items()]
     read = [_link(words, header.nodes, names) for _ in range(header.links)]
     links = [link for link in read if link is not None]
-    words.end(header.links)
+    words.end(header.links, whole=file_format == "simai")
     return nodes, links
+
+
+def left_out(text: str) -> str:
+    """What a valid `ns3` file has after its last link, in words; empty for nothing."""
+    words = _Words(text)
+    header = _ns3_header(words)
+    for _ in range(header.switches + 5 * header.links):
+        words.word("a word that is there")
+    rows = [line for line in text.splitlines()[words.line :] if line.strip()]
+    if not rows:
+        return ""
+    links = sum(len(row.split()) == 5 and row.split()[0].isdecimal() for row in rows)
+    return f"{len(rows)} lines after the last of {header.links} links are left out, {links} of them links"
+
+
+def ranks_of(text: str) -> dict[int, int]:
+    """By number in an `ns3` file, the place of each host among the hosts. Raises EdgeListError."""
+    words = _Words(text)
+    header = _ns3_header(words)
+    switches = _numbers(words, header, header.switches, {}, "the number of a switch")
+    hosts = [number for number in range(header.nodes) if number not in switches]
+    return {number: rank for rank, number in enumerate(hosts)}
 
 
 def _ns3_header(words: _Words) -> _Header:
@@ -182,8 +205,11 @@ def _link(words: _Words, nodes: int, names: dict[int, str]) -> ReadLink | None:
 KEY = "topology.path"
 
 
-def put_fabric_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
-    """Replace a fabric that names a file by what the file says; returns what could not be read."""
+def put_fabric_in_place(
+    tree: Node, directory: Path, read_file: Callable[[Path], bytes], notes: list[str]
+) -> list[Problem]:
+    """Replace a fabric that names a file by what the file says, and note what is left out of it; returns what
+    could not be read."""
     topology = tree.child("topology")
     if topology is None or not isinstance(topology.value, dict):
         return []
@@ -194,7 +220,10 @@ def put_fabric_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
         return []
     path = directory / name
     try:
-        nodes, links = read_edge_list(decode(read_file(path), str(path)), str(file_format))
+        text = decode(read_file(path), str(path))
+        nodes, links = read_edge_list(text, str(file_format))
+        if file_format == "ns3" and (rest := left_out(text)):
+            notes.append(f"{path}: {rest}")
     except ScenarioError as error:
         place = topology.keys["path"]
         return [

@@ -113,7 +113,8 @@ class FlowTable(FlowsWorkload):
     """The flows in a CSV file."""
     file: Annotated[str, Field(min_length=1, max_length=4096)]
     """The file, relative to the scenario's own directory. Columns: src, dst, size (with unit) or
-    size_bytes, and optionally start (with unit) or start_ps."""
+    size_bytes, and optionally start (with unit) or start_ps. Or a flow file of HPCC's simulator: a count,
+    then source, destination, priority group, port, bytes and start in seconds of each flow."""
 
 
 class Poisson(FlowsWorkload):

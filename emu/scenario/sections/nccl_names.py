@@ -261,9 +261,10 @@ _FALLBACK: Final = re.compile(r"\$\{\w+:?[-=]([^}]*)\}")
 
 
 def put_names_in_place(
-    tree: Node, directory: Path, read_file: Callable[[Path], bytes]
-) -> tuple[list[Problem], tuple[str, ...]]:
-    """Translate `ncclx.env` into keys of the scenario; returns what does not fit, and what to note.
+    tree: Node, directory: Path, read_file: Callable[[Path], bytes], notes: list[str]
+) -> list[Problem]:
+    """Translate `ncclx.env` into keys of the scenario, and note what changes nothing; returns what does not
+    fit.
 
     `env` is a mapping, or the path of a script or of an `nccl.conf`: the last value that it gives each of
     NCCL's variables counts, `${X:-value}` is that value, and nothing is executed.
@@ -271,7 +272,7 @@ def put_names_in_place(
     section = tree.child("ncclx")
     env = None if section is None else section.child("env")
     if section is None or env is None:
-        return [], ()
+        return []
     if isinstance(env.value, str):
         path = directory / env.value
         try:
@@ -280,25 +281,27 @@ def put_names_in_place(
             (problem,) = error.problems
             place, reason = env.place, f"{path}: {problem.reason}"
             env.value = {}
-            return [Problem(place.file, place.line, shown_location(SECTION), reason, problem.accepted)], ()
+            return [Problem(place.file, place.line, shown_location(SECTION), reason, problem.accepted)]
     elif isinstance(env.value, dict):
         given, keys = env.value, env.keys
     else:
-        return [], ()
+        return []
     env.value = {}
     env.keys = {}
     problems: list[Problem] = []
-    notes: list[str] = []
+    parts: list[str] = []
     for name, node in given.items():
         place = keys.get(name, node.place)
-        reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), notes)
+        reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), parts)
         if reason:
             key = shown_location((*SECTION, name))
             problems.append(Problem(place.file, place.line, key, reason, accepted))
     idle = [name for name in given if name in WITHOUT_EFFECT or name in STATED]
     if idle:
-        notes.insert(0, f"{', '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing here")
-    return problems, (f"{shown_location(SECTION)}: {'; '.join(notes)}",) if notes else ()
+        parts.insert(0, f"{', '.join(idle)} {'changes' if len(idle) == 1 else 'change'} nothing here")
+    if parts:
+        notes.append(f"{shown_location(SECTION)}: {'; '.join(parts)}")
+    return problems
 
 
 def _exported(text: str, file: str) -> tuple[dict[str, Node], dict[str, Place]]:
