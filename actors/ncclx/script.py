@@ -38,6 +38,8 @@ LINE: Final = "line"
 TRANSFER: Final = "send"
 """What both members of a line call."""
 UNLABELLED: Final = -1
+MOST_LISTED: Final = 1 << 18
+"""Calls of a trace, over all ranks, that the results list."""
 
 REASONS: Final = ("tp", "cp", "pp", "dp", "ep")
 """What stream 0 can wait for in a training step; a reason is a place here, or in the plan's own `reasons`."""
@@ -130,16 +132,18 @@ class Script:
         """Let a stream wait for an event."""
         self.streams[stream].append((WAIT, event, reason))
 
-    def call(self, place: int, op: str, size_bytes: int, after: Iterable[int] = ()) -> int:
+    def call(
+        self, place: int, op: str, size_bytes: int, after: Iterable[int] = (), label: int = UNLABELLED
+    ) -> int:
         """Call a group, on its stream, after some events; returns the event of its end."""
         for event in after:
             self.wait(event, 0, self.stream_of[place])
-        self.add_call(place, op, size_bytes)
+        self.add_call(place, op, size_bytes, label=label)
         return self.record(self.stream_of[place])
 
-    def add_call(self, place: int, op: str, size_bytes: int, root: int = 0) -> None:
+    def add_call(self, place: int, op: str, size_bytes: int, root: int = 0, label: int = UNLABELLED) -> None:
         """Call a group, on its stream, by the algorithm that NCCL would take."""
-        self.put_call(place, GroupCall(op, size_bytes, "ring" if op in RINGED else "direct", root))
+        self.put_call(place, GroupCall(op, size_bytes, "ring" if op in RINGED else "direct", root, label))
 
     def put_call(self, place: int, call: GroupCall) -> None:
         """Call a group, on its stream."""
@@ -165,6 +169,12 @@ class ScriptPlan:
             self._numbers[group] = len(self.groups)
             self.groups.append(group)
         return self._numbers[group]
+
+    def list_if_few(self) -> None:
+        """Leave calls out of the results where there are more than these can hold."""
+        if sum(len(calls) for script in self.scripts for calls in script.calls) > MOST_LISTED:
+            for script in self.scripts:
+                script.calls = [[one._replace(label=UNLABELLED) for one in calls] for calls in script.calls]
 
     def calls_of(self, number: int) -> list[tuple[int, list[GroupCall]]]:
         """The calls of every member of a group, with its rank; none of a member that never calls it."""

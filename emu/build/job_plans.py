@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from typing import Final
 
 from actors.fabric.model import Topology
-from actors.ncclx.script import LINE, ScriptPlan
+from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.build.plan import JobWork, Plan
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
+from emu.scenario.readers.chakra_plan import ChakraPlan
+from emu.scenario.readers.simai import SimaiPlan
 from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.program import RECEIVE, SEND, ProgramPlan
 
@@ -94,8 +97,10 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
 
 
 def _calls(work: JobWork) -> tuple[CallPlan, ...]:
-    """What the results list of a program."""
+    """What the results list of a program, and of a trace."""
     plan = _script(work)
+    if isinstance(plan, (SimaiPlan, ChakraPlan)):
+        return _traced(plan, len(work.operations))
     if not isinstance(plan, ProgramPlan):
         return ()
     callers: dict[int, int] = {}
@@ -121,4 +126,30 @@ def _calls(work: JobWork) -> tuple[CallPlan, ...]:
         for step in range(len(work.operations))
         for label, one in enumerate(plan.steps)
         if callers.get(label)
+    )
+
+
+def _traced(plan: ScriptPlan, steps: int) -> tuple[CallPlan, ...]:
+    """What the results list of a trace: its calls by label, both ends of a transfer in one row."""
+    first: dict[int, tuple[GroupCall, Group]] = {}
+    callers: Counter[int] = Counter()
+    for script in plan.scripts:
+        for number, calls in zip(script.groups, script.calls, strict=True):
+            for call in calls:
+                first.setdefault(call.label, (call, plan.groups[number]))
+                callers[call.label] += 1
+    return tuple(
+        CallPlan(
+            label=label,
+            op=call.op,
+            algorithm=call.algorithm if group.kind != LINE else "",
+            communicator=plan.reasons[group.reason],
+            size_bytes=call.size_bytes,
+            ranks=len(group.members),
+            callers=callers[label],
+            step=step,
+        )
+        for step in range(steps)
+        for label, (call, group) in sorted(first.items(), key=lambda one: one[0])
+        if label != UNLABELLED
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, EXCHANGE, LINE
 from emu import api
 from emu.errors import ScenarioError
-from emu.scenario.load import load_text
+from emu.scenario.load import load_mapping, load_text
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
 from tests.workload import chakra_files as et
@@ -85,7 +85,7 @@ def test_sizes_count_what_one_rank_puts_in() -> None:
     assert meshes == [("all_to_all", 4096)]
     assert [group.kind for group in made.groups] == [COLLECTIVE, EXCHANGE]
     # One communicator, so one stream, in the order of the trace.
-    (stream,) = [line for line in made.scripts[0].streams if line]
+    (stream,) = [line for line in made.scripts[0].streams[1:] if line]
     assert [place for kind, place, _ in stream if kind == CALL] == [0, 0, 0, 1, 0]
 
 
@@ -308,3 +308,40 @@ def test_one_file_serves_all_ranks_and_the_effective_scenario_needs_none(tmp_pat
     assert result.training.step_ps is not None
     assert result.training.step_ps > 50_000_000
     assert result.training.compute == pytest.approx(50_000_000 / result.training.step_ps, abs=1e-6)
+
+
+def test_a_trace_of_communication_alone_has_a_row_for_each_call_and_is_all_exposed(tmp_path: Path) -> None:
+    """Two all_reduces and a send, with no computing: rows in their order, and a step that only waits."""
+    first, second = coll(et.ALL_REDUCE, 65_536), coll(et.ALL_REDUCE, 131_072)
+    for rank in range(4):
+        nodes = [
+            et.node(1, et.COLLECTIVE, attributes=first),
+            et.node(2, et.COLLECTIVE, [1], attributes=second),
+        ]
+        if rank == 0:
+            sent: dict[str, int | str] = {"comm_size": 32_768, "comm_dst": 1, "comm_tag": 7}
+            nodes.append(et.node(3, et.SEND, [2], attributes=sent))
+        if rank == 1:
+            received: dict[str, int | str] = {"comm_size": 32_768, "comm_src": 0, "comm_tag": 7}
+            nodes.append(et.node(3, et.RECEIVE, [2], attributes=received))
+        (tmp_path / f"t.{rank}.et").write_bytes(et.trace(*nodes))
+    scenario = {
+        "name": "alone",
+        "topology": {"kind": "star", "hosts": 4, "link": "400G"},
+        "jobs": [{"name": "a", "workload": {"kind": "chakra_trace", "file": "t"}}],
+    }
+    result = api.run(load_mapping(scenario, tmp_path), local=True)
+    job = result.summary.jobs["a"]
+    assert [(one.op, one.algorithm, one.communicator, one.bytes, one.ranks) for one in job.collectives] == [
+        ("all_reduce", "ring", "world", 65_536, 4),
+        ("all_reduce", "ring", "world", 131_072, 4),
+        ("send", "", "p2p", 32_768, 2),
+    ]
+    starts_ps = [one.start_ps or 0 for one in job.collectives]
+    assert starts_ps == sorted(starts_ps)
+    assert all(0 < (one.busbw or 0) < 400 * 10**9 for one in job.collectives)
+    assert job.training is not None
+    assert job.training.compute == 0
+    assert sum(job.training.exposed.values()) > 0.9
+    assert job.training.other is not None
+    assert job.training.other < 0.1

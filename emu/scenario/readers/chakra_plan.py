@@ -24,11 +24,23 @@ Not modelled: one receive that waits for a later one of the same peer (refused).
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from actors.ncclx.script import CALL, LINE, TRANSFER, Group, GroupCall, Script, ScriptPlan, kind_of
+from actors.ncclx.script import (
+    CALL,
+    LINE,
+    RECORD,
+    TRANSFER,
+    WAIT,
+    Group,
+    GroupCall,
+    Script,
+    ScriptPlan,
+    kind_of,
+)
 from emu.errors import EmuError
 from emu.scenario.readers.chakra import COLLECTIVE, COMPUTE, RECEIVE, SEND, SKIPPED, Node, Trace
 
@@ -94,8 +106,10 @@ class ChakraPlan(ScriptPlan):
         called = {name: None for one in ordered for node in one.nodes if (name := _name(node))}
         self.reasons = (*called, PAIRS, CPU)
         self._sent = self._sends(ordered)
+        self._labels = self._numbered(ordered)
         self.scripts = [self._script(rank, one) for rank, one in enumerate(ordered)]
         self._compare()
+        self.list_if_few()
 
     def _members(self, rank: int, node: Node) -> tuple[int, ...]:
         members = self._named.get(node.group)
@@ -134,6 +148,19 @@ class ChakraPlan(ScriptPlan):
                     found.setdefault((rank, node.peer), []).append((node.tag, node.size_bytes))
         return found
 
+    def _numbered(self, ordered: Sequence[_Ordered]) -> dict[tuple[object, ...], int]:
+        """A number for each collective and transfer, under which the results list it: by the group, or both
+        ranks, and how many it had before."""
+        found: dict[tuple[object, ...], int] = {}
+        for rank, one in enumerate(ordered):
+            counts: Counter[tuple[object, ...]] = Counter()
+            for node in one.nodes:
+                if node.what in (COLLECTIVE, SEND):
+                    key = _key(rank, node)
+                    found.setdefault((*key, counts[key]), len(found))
+                    counts[key] += 1
+        return found
+
     # ---- one rank
 
     def _script(self, rank: int, ordered: _Ordered) -> Script:
@@ -159,6 +186,7 @@ class ChakraPlan(ScriptPlan):
         }
         events = {node.id: script.event() for node in ordered.nodes if node.id in waited_for}
         places: dict[Group, int] = {}
+        counts: Counter[tuple[object, ...]] = Counter()
         for stream, line in lines.items():
             done: set[int] = set()
             before: set[int] = set()
@@ -171,9 +199,10 @@ class ChakraPlan(ScriptPlan):
                         done.add(one)
                         script.wait(events[one], self._reason(by_id[one]), stream)
                 before.add(node.id)
-                self._carry_out(script, stream, node, places)
+                self._carry_out(script, stream, node, places, counts)
                 if node.id in events:
                     script.record(stream, events[node.id])
+        self._ends(script, lines)
         return script
 
     def _received(self, rank: int, nodes: Sequence[Node]) -> list[Node]:
@@ -200,7 +229,24 @@ class ChakraPlan(ScriptPlan):
             raise MisfitError(rank, node.message, reason)
         return found
 
-    def _carry_out(self, script: Script, stream: int, node: Node, places: dict[Group, int]) -> None:
+    def _ends(self, script: Script, lines: Mapping[int, Sequence[Node]]) -> None:
+        """Let the stream that computes wait at its end for all others, so that the time counts as exposed."""
+        for stream, line in lines.items():
+            if not stream or not script.streams[stream]:
+                continue
+            kind, last, _ = script.streams[stream][-1]
+            event = last if kind == RECORD else script.record(stream)
+            if not any((kind, one) == (WAIT, event) for kind, one, _ in script.streams[0]):
+                script.wait(event, self._reason(line[-1]))
+
+    def _carry_out(
+        self,
+        script: Script,
+        stream: int,
+        node: Node,
+        places: dict[Group, int],
+        counts: Counter[tuple[object, ...]],
+    ) -> None:
         if node.what == COMPUTE:
             duration = Fraction(node.duration_ps)
             if node.operations and self._flops_per_s:
@@ -208,6 +254,9 @@ class ChakraPlan(ScriptPlan):
             script.compute(int(duration * self._scale), stream)
             return
         rank, reason, root = script.rank, self._reason(node), 0
+        key = _key(rank, node)
+        label = self._labels[(*key, counts[key])]
+        counts[key] += 1
         op, size = node.op, max(int(node.size_bytes * self._scale), 1)
         if node.what == SEND:
             op, group = TRANSFER, Group(LINE, reason, (rank, node.peer))
@@ -226,7 +275,7 @@ class ChakraPlan(ScriptPlan):
             group = Group(kind_of(op), reason, members, node.priority)
         if group not in places:
             places[group] = script.join(self.group(group), stream)
-        script.add_call(places[group], op, size, root)
+        script.add_call(places[group], op, size, root, label)
 
     def _root(self, rank: int, node: Node, members: tuple[int, ...]) -> int:
         """The root's place in the group."""
@@ -278,6 +327,15 @@ def _shown(calls: Sequence[GroupCall], at: int) -> str:
         return "missing"
     root = f" with root {calls[at].root}" if calls[at].root else ""
     return f"{calls[at].op} of {calls[at].size_bytes} B{root}"
+
+
+def _key(rank: int, node: Node) -> tuple[object, ...]:
+    """What the calls of a communicator, or of two ranks, have in common."""
+    if node.what == SEND:
+        return rank, node.peer
+    if node.what == RECEIVE:
+        return node.peer, rank
+    return _name(node), node.priority
 
 
 def _name(node: Node) -> str:

@@ -30,6 +30,7 @@ kinds of loop. All are refused.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import count
 from typing import Final, NamedTuple
 
 from actors.ncclx.script import REASONS, Group, Script, ScriptPlan, kind_of
@@ -163,6 +164,7 @@ class SimaiPlan(ScriptPlan):
         self._ranks = ranks
         self._scale = scale
         self.scripts = [self._script(rank) for rank in range(ranks)]
+        self.list_if_few()
 
     def _members(self, name: str, rank: int) -> tuple[int, ...]:
         tp, ep = self._simai.tp, self._simai.ep
@@ -180,6 +182,7 @@ class SimaiPlan(ScriptPlan):
         script = Script(rank)
         places: dict[tuple[str, str], int] = {}
         pending: list[tuple[int, int]] = []
+        labels = count()
 
         def piece(one: Piece, *, waits: bool) -> None:
             script.compute(int(one.time_ps * self._scale))
@@ -191,7 +194,7 @@ class SimaiPlan(ScriptPlan):
             if (kind, one.group) not in places:
                 places[kind, one.group] = script.join(self.group(Group(kind, reason, members)))
             size = max(int(one.size_bytes * self._scale), 1)
-            done = script.call(places[kind, one.group], one.op, size, (script.record(),))
+            done = script.call(places[kind, one.group], one.op, size, (script.record(),), next(labels))
             if waits:
                 script.wait(done, reason)
             else:
