@@ -19,6 +19,13 @@ static XON (0 if there is none, so that a threshold of nothing cannot stop a cla
 `xon_offset` below the threshold of that moment. A frame that leaves at the instant it arrived never occupies
 the buffer.
 
+How much a group may hold is the seam (`Admission`): a policy gives the threshold of a group, and reserve,
+headroom, XON and the pool's end stay as above. Each pool has a policy of its own: that of a switch, or in a
+modular switch that of a port. A pool without one pays nothing for it. To write one: derive from `Admission`,
+name the model of its knobs in `knobs` (a subclass of `emu.scenario.sections.buffer.AdmissionSection`),
+override `threshold_bytes`, and `save` and `load` if it keeps state. An interpreted subclass works in a
+compiled install.
+
 What waits is accounted at egress too, per port and queue (`actors.switch.egress`), where lossy queues can
 have limits.
 
@@ -32,7 +39,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
 from actors.kernel.state import as_list, load_fields, save_fields
@@ -71,6 +78,8 @@ class PriorityGroup:
 
     def __init__(self, priority: int, lossless: bool, reserve_bytes: int, headroom_bytes: int) -> None:
         self.priority: i64 = priority
+        self.port: i64 = 0
+        """By which port its frames come in, once it is added to a buffer."""
         self.lossless: bool = lossless
         self.reserve_bytes: i64 = reserve_bytes
         self.headroom_bytes: i64 = headroom_bytes
@@ -130,6 +139,7 @@ class Buffer:
             group.set_thresholds(self.alpha_fixed, 0, 0, self.xon_offset_bytes)
         alpha = int(group.alpha_fixed)
         assert int(self.pool_bytes) * alpha < 1 << 62, (self.pool_bytes, alpha)  # as above
+        group.port = len(self.groups) >> 3
         self.groups = append(self.groups, group)
 
     def group_at(self, number: int) -> PriorityGroup:
@@ -270,6 +280,72 @@ class Buffer:
         load_fields(self, _FIELDS, own)
         for group, fields in zip(self.groups, as_list(groups), strict=True):
             load_fields(group, _GROUP_FIELDS, fields)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Admission:
+    """Base of admission policies, built from a pool and the section of the policy's knobs: the thresholds of
+    the groups."""
+
+    def __init__(self, pool: Buffer, knobs: object = None) -> None:
+        self.pool: Buffer = pool
+
+    def threshold_bytes(self, group: PriorityGroup, now: i64) -> i64:
+        """What a group may hold of the shared pool now, without preamble and gap. A frame that would take a
+        lossy group beyond it is dropped; a lossless group that is beyond it stops its sender."""
+        return group.xoff_bytes + self.pool.share_bytes(group.alpha_fixed)
+
+    def on_admit(self, group: PriorityGroup, size_bytes: i64, now: i64) -> None:
+        """A frame of a group was admitted; all that the group and the pool hold includes it."""
+
+    def on_release(self, group: PriorityGroup, size_bytes: i64, now: i64) -> None:
+        """A frame of a group leaves; what the group and the pool hold still includes it."""
+
+    def save(self) -> list[Plain]:
+        """The policy's own state."""
+        return []
+
+    def load(self, state: list[Plain]) -> None:
+        """Take the state that `save` of an equally built policy returned."""
+
+
+class PolicedBuffer(Buffer):
+    """A pool whose thresholds an admission policy gives."""
+
+    def __init__(self, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> None:
+        super().__init__(pool_bytes, alpha_fixed, xon_offset_bytes)
+        self.admission: Admission | None = None
+        self.now_ps: i64 = 0
+
+    def threshold_bytes(self, group: PriorityGroup) -> i64:
+        admission = self.admission
+        assert admission is not None, self.pool_bytes
+        return admission.threshold_bytes(group, self.now_ps)
+
+    def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
+        self.now_ps = now
+        verdict: i64 = super().admit(number, size_bytes, now)
+        admission = self.admission
+        if verdict == ADMITTED and admission is not None:
+            admission.on_admit(self.groups[number], size_bytes, now)
+        return verdict
+
+    def release(self, number: i64, size_bytes: i64, now: i64) -> None:
+        self.now_ps = now
+        admission = self.admission
+        if admission is not None:
+            admission.on_release(self.groups[number], size_bytes, now)
+        super().release(number, size_bytes, now)
+
+    def save(self) -> list[Plain]:
+        admission = self.admission
+        return [super().save(), None if admission is None else admission.save()]
+
+    def load(self, state: Plain) -> None:
+        pool, kept = as_list(state)
+        super().load(pool)
+        if self.admission is not None:
+            self.admission.load(as_list(kept))
 
 
 def headroom_bytes(

@@ -189,12 +189,14 @@ _PACE: Final[i64] = 2
 class DeepBuffer(Buffer):
     """A static buffer for each port: a part that knows its own eight groups and nothing of the others."""
 
-    def __init__(self, port_pools_bytes: list[int], alpha_fixed: int, xon_offset_bytes: int) -> None:
-        super().__init__(sum(port_pools_bytes), alpha_fixed, xon_offset_bytes)
-        self.parts: list[Buffer] = [Buffer(pool, alpha_fixed, xon_offset_bytes) for pool in port_pools_bytes]
+    def __init__(self, parts: list[Buffer], alpha_fixed: int, xon_offset_bytes: int) -> None:
+        super().__init__(sum([int(part.pool_bytes) for part in parts]), alpha_fixed, xon_offset_bytes)
+        self.parts: list[Buffer] = parts
 
     def add(self, group: PriorityGroup) -> None:
-        self.parts[len(self.groups) >> 3].add(group)
+        port: i64 = len(self.groups) >> 3
+        self.parts[port].add(group)
+        group.port = port
         self.groups = append(self.groups, group)
 
     def all_parts(self) -> list[Buffer]:

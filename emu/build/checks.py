@@ -35,7 +35,7 @@ from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.congestion import control_of
 from emu.build.nics import arbiter_of, recovery_of
 from emu.build.plan import Plan
-from emu.build.switches import aqm_of, build_switch, scheduler_of
+from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError
 from emu.scenario.plugins import SEPARATOR
 from emu.scenario.schema import Scenario
@@ -55,6 +55,7 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
             f"{place}transport.congestion_control.kind": view.transport.congestion_control.kind,
             f"{place}transport.recovery.kind": view.transport.recovery.kind,
             f"{place}nic.arbiter.kind": view.nic.arbiter.kind,
+            f"{place}switch.buffer.admission.kind": view.switch.buffer.admission.kind,
             f"{place}switch.ecn.kind": view.switch.ecn.kind,
             f"{place}switch.scheduling.kind": view.switch.scheduling.kind,
         }
@@ -89,6 +90,7 @@ def check_made(scenario: Scenario, topology: Topology) -> None:
             ),
             f"{place}transport.recovery.kind": partial(recovery_of, view.transport),
             f"{place}nic.arbiter.kind": partial(arbiter_of, view.nic.arbiter, largest),
+            f"{place}switch.buffer.admission.kind": partial(pool_of, view.switch.buffer, largest, 1, 0),
             f"{place}switch.ecn.kind": partial(aqm_of, view.switch.ecn, trial_queue),
             f"{place}switch.scheduling.kind": partial(scheduler_of, view.switch.scheduling, largest),
         }

@@ -30,7 +30,7 @@ from actors.port.link import PRIORITIES, Outbox, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.port import Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
-from actors.switch.buffer import Buffer, PriorityGroup
+from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
 from actors.switch.classes import Classes
 from actors.switch.credit_switch import CreditBuffer, CreditSwitch
 from actors.switch.deep import DeepBuffer, DeepSwitch
@@ -55,6 +55,7 @@ from emu.build.buffer_sizes import (
 from emu.build.routing_policies import give_policy
 from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.buffer import BufferSection, Thresholds
 from emu.scenario.sections.routing import RoutingSection
 from emu.scenario.sections.switch import (
     AqmSection,
@@ -152,11 +153,14 @@ def build_switch(
         buffer: Buffer = (lanes := CreditBuffer(room))
         switch: Switch = CreditSwitch(number, queue, buffer, routes, policy, seed)
     elif deep:
-        parts = DeepBuffer(port_pools_bytes(scenario, topology, number), alpha, xon_offset)
+        pools = port_pools_bytes(scenario, topology, number)
+        parts = DeepBuffer(
+            [pool_of(section.buffer, pool, alpha, xon_offset) for pool in pools], alpha, xon_offset
+        )
         buffer = parts
         switch = make_deep(own_scenario, number, queue, parts, routes, policy, seed)
     else:
-        buffer = Buffer(shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
+        buffer = pool_of(section.buffer, shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
         own = section.buffer.pool_of(topology.nodes[number].name)
         buffer.headroom_pool_bytes = own.headroom_pool_bytes or 0
         switch = Switch(number, queue, buffer, routes, policy, seed)
@@ -205,6 +209,16 @@ def build_switch(
     give_policy(switch, scenario.routing, scenario.seed, topology.nodes[number].tier, management)
     switch.compute_groups()
     return switch
+
+
+def pool_of(section: BufferSection, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> Buffer:
+    """A shared pool, with thresholds of its groups' own or by an admission policy."""
+    policy = section.admission
+    if isinstance(policy, Thresholds):
+        return Buffer(pool_bytes, alpha_fixed, xon_offset_bytes)
+    pool = PolicedBuffer(pool_bytes, alpha_fixed, xon_offset_bytes)
+    pool.admission = load_plugin(policy.kind)(pool, policy)
+    return pool
 
 
 def _management_of(

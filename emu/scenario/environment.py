@@ -18,6 +18,7 @@ from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Refusal, Section, errors_below, refused
+from emu.scenario.sections.buffer import Thresholds
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
@@ -265,6 +266,10 @@ class Environment(Section):
             reason = f"{buffer} blocks are less than an update and two frames of {largest_bytes} bytes"
             accepted = f"at least {(update + 2 * largest) * 64}B"
             yield Refusal(("link", "credits", "buffer"), reason, accepted)
+        if not isinstance(self.switch.buffer.admission, Thresholds):
+            reason = "links have credits, and so everything is admitted"
+            where = ("switch", "buffer", "admission", "kind")
+            yield Refusal(where, reason, "thresholds, or link.flow_control: pfc")
         if self.classified:
             reason = "DSCP maps are Ethernet's, and links have credits"
             yield Refusal(("switch", "qos"), reason, "link.flow_control: pfc, or no maps")

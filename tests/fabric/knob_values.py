@@ -125,6 +125,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "priorities": ([6], {}),
         "switches": (["ctsw-0"], {}),
     },
+    "switch.buffer.admission (kind: thresholds)": {"kind": ("", {})},
     "switch.deep_buffer": {
         "where": ("none", {}),
         "switches": (

@@ -156,6 +156,7 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     "switch.buffer.profiles[]": {
         "switch.buffer.profiles": [{"priorities": [3], "alpha": "1/32", "xon_offset": "3KB"}]
     },
+    "switch.buffer.admission (kind: thresholds)": {},
     "switch.deep_buffer": SPINES,
     "switch.pfc": {},
     "switch.pfc.watchdog": STORM,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from actors.switch.buffer import Admission, PriorityGroup
 from emu import api
 from emu.scenario.reference import parts
 from emu.scenario.section import OneOf, Section
@@ -62,6 +63,13 @@ def _events(overrides: tuple[tuple[str, Any], ...]) -> tuple[tuple[int, ...], ..
 _KNOWN: dict[str, tuple[tuple[int, ...], ...]] = {}
 
 
+class Nothing(Admission):
+    """A group may hold nothing of the pool."""
+
+    def threshold_bytes(self, group: PriorityGroup, now: int) -> int:
+        return 0
+
+
 def changed(heading: str, key: str) -> bool:
     """Whether another value of this knob, alone, makes another course of events."""
     value, more = TRIED[heading][key]
@@ -72,6 +80,7 @@ def changed(heading: str, key: str) -> bool:
         others: dict[str, Mapping[str, Any]] = {
             "none": {"transport.congestion_control.kind": "dcqcn"},
             "e_ecmp": {"routing.kind": "ecmp"},
+            "thresholds": {"switch.buffer.admission.kind": f"{__name__}:Nothing"},
             "round_robin": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
         }
         plain = {k: v for k, v in before.items() if not k.startswith(path.rpartition(".")[0] + ".")}

@@ -89,6 +89,7 @@ from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.recovery.scheme import GoBackN
 from actors.port.scheduling import Scheduler
+from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm
 from actors.switch.routing.policy import RoutingPolicy
 from emu.errors import EmuError
@@ -99,6 +100,7 @@ class Stranger:
     def on_send(self, wire_bytes, now): ...
     def on_ack(self, packets, rtt_ps, now): ...
     def on_cnp(self, now): ...
+    def threshold_bytes(self, group, now): ...
     def marks(self, queued_bytes, waited_ps, now): ...
     def drops(self, queued_bytes, wire_bytes, now): ...
     def on_gap(self, nic, pair, frame, psn, port, now): ...
@@ -132,6 +134,10 @@ class PortNine(RoutingPolicy):
         return 9
 
 
+class NoPool(Admission):
+    def __init__(self, knobs): ...
+
+
 class NoQueue(Aqm):
     def __init__(self, knobs): ...
 
@@ -155,7 +161,7 @@ class NoClass(Scheduler):
         return 5
 """
 POLICY, CONTROL, ARBITER = "routing.kind", "transport.congestion_control.kind", "nic.arbiter.kind"
-AQM = "switch.ecn.kind"
+AQM, ADMISSION = "switch.ecn.kind", "switch.buffer.admission.kind"
 SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
 
 
@@ -176,6 +182,8 @@ SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
         (SCHEDULER, "Stranger", "does not load: it is no subclass of actors.port.scheduling.Scheduler"),
         (RECOVERY, "Stranger", "does not load: it is no subclass of actors.nic.recovery.scheme.Recovery"),
         (RECOVERY, "NoNak", "does not load: it has no method `on_nak`"),
+        (ADMISSION, "Stranger", "does not load: it is no subclass of actors.switch.buffer.Admission"),
+        (ADMISSION, "NoPool", "cannot be made: TypeError: "),
         (AQM, "Stranger", "does not load: it is no subclass of actors.switch.ecn.Aqm"),
         (AQM, "NoQueue", "cannot be made: TypeError: "),
         (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),

@@ -19,7 +19,7 @@ from emu.scenario.yaml.values import PositiveSizeBytes
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.runtime.test_own_classes import FLOWS
-from tests.switch.frames import FULL_PS, frame_arrives
+from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
 
 ROOT = Path(__file__).parents[2]
 US = 1_000_000
@@ -204,9 +204,72 @@ def test_an_aqm_drops_nothing_of_a_lossless_class() -> None:
     assert fabric.total("port_transmit_frames") == FRAMES
 
 
-# ---- refusals
+# ---- buffer admission
 
-KINDS = {"transport.recovery": "kind", "switch.ecn": "kind"}
+FRAME_BYTES = 4174
+"""A full frame without preamble and gap."""
+
+
+def capped(name: str, frames: int, deep: bool = False) -> Fabric:
+    """Three NICs at a switch that holds so many full frames of each ingress port."""
+    cap = {"reserve": 0, "admission": {"kind": name, "cap": f"{frames * FRAME_BYTES}B"}}
+    modular = {"where": "listed", "switches": ["switch"]} if deep else {}
+    return Fabric(scenario(star(3), switch={"buffer": cap, "deep_buffer": modular}))
+
+
+def incast(fabric: Fabric, rounds: int) -> None:
+    """Frames at full rate from two ports for a third, the first at time 0."""
+    for turn in range(rounds):
+        for port in range(2):
+            frame_arrives(fabric, turn * FULL_PS + port + (turn > 0), port, 2, LOSSY)
+
+
+@pytest.mark.parametrize("room", [1, 7, 20])
+def test_what_a_cap_on_each_port_drops_of_an_incast(own: Callable[[str], str], room: int) -> None:
+    fabric = capped(own("PortCap"), room)
+    incast(fabric, 100)
+    fabric.run()
+    assert fabric.total("port_dropped_frames", "no_shared_room") == 100 - 2 * room
+    assert fabric.total("ingress_peak_bytes") == 2 * room * FRAME_BYTES
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_the_cap_is_that_of_all_groups_of_a_port(own: Callable[[str], str], deep: bool) -> None:
+    fabric = capped(own("PortCap"), 5, deep)
+    pause_arrives(fabric, 0, 2, stop=0xFF)
+    for turn in range(8):
+        frame_arrives(fabric, US + turn, 0, 2, turn % 2)  # classes 0 and 1, both lossy
+    frame_arrives(fabric, US, 1, 2, LOSSY)
+    fabric.run(2 * US)
+    assert fabric.total("port_dropped_frames", "no_shared_room") == 8 - 5
+    assert fabric.total("ingress_bytes") == (5 + 1) * FRAME_BYTES
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_lossless_group_beyond_its_cap_stops_its_sender(own: Callable[[str], str], beyond: int) -> None:
+    fabric = capped(own("PortCap"), 5)
+    pause_arrives(fabric, 0, 2, stop=0xFF)
+    for turn in range(5 + beyond):
+        frame_arrives(fabric, US + turn * FULL_PS, 0, 2, priority=3)
+    fabric.run(5 * US)
+    assert fabric.total("pfc_transmit_xoff_frames") == beyond
+    assert fabric.congestion_drops() == 0
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_an_admission_policy_keeps_is_in_a_snapshot(own: Callable[[str], str], deep: bool) -> None:
+    name = own("PortCap")
+    begun, second = capped(name, 5, deep), capped(name, 5, deep)
+    incast(begun, 40)
+    begun.run(20 * FULL_PS)
+    second.load(begun.save())
+    begun.run()
+    second.run()
+    assert begun.total("port_dropped_frames", "no_shared_room") > 0
+    assert begun.digest() == second.digest()
+
+
+# ---- refusals
 
 
 @pytest.mark.parametrize(
@@ -218,6 +281,7 @@ KINDS = {"transport.recovery": "kind", "switch.ecn": "kind"}
             {"wait": "soon"},
             ".recovery.wait: 'soon' is not a time; accepted: ",
         ),
+        ("switch.buffer.admission", "PortCap", {"cap": 0}, ".admission.cap: "),
         ("switch.ecn", "Sojourn", {"priorities": [8]}, ".ecn.priorities[0]: 8 is not a priority"),
         ("switch.ecn", "Sojourn", {"profiles": []}, ".ecn.profiles: unknown key; "),
         ("transport.recovery", "Patient", {"wiat": 0}, ".recovery.wiat: unknown key; did you mean 'wait'?"),
@@ -227,7 +291,7 @@ def test_a_bad_knob_is_refused_in_one_line(
     own: Callable[[str], str], key: str, name: str, more: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ScenarioError) as caught:
-        api.prepare(FLOWS, {key: {KINDS[key]: own(name), **more}})
+        api.prepare(FLOWS, {key: {"kind": own(name), **more}})
     (line,) = str(caught.value).splitlines()
     assert said in line
 
@@ -238,3 +302,13 @@ def test_a_drift_of_thresholds_is_refused_where_the_aqm_has_none(own: Callable[[
         api.prepare({**FLOWS, "faults": [drift]}, {"switch.ecn": {"kind": own("Sojourn"), "enabled": True}})
     (line,) = str(caught.value).splitlines()
     assert "faults[0].kind: its thresholds are those of RED; accepted: switch.ecn.kind: red" in line
+
+
+def test_admission_is_refused_where_links_have_credits(own: Callable[[str], str]) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        api.prepare(
+            {**FLOWS, "link": {"flow_control": "credits"}},
+            {"switch.buffer.admission.kind": own("PortCap")},
+        )
+    (line,) = str(caught.value).splitlines()
+    assert "switch.buffer.admission.kind: links have credits, and so everything is admitted" in line

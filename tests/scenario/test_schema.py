@@ -106,6 +106,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "BufferProfile",
         "MarkingProfile",
         "AqmSection",
+        "AdmissionSection",
         "TraceWorkload",
     }
     declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}

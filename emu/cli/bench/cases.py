@@ -56,6 +56,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "headroom": "auto",
             "pool": "64MB",
             "headroom_pool": "auto",
+            "admission": {"kind": "thresholds"},
             "pools": [],
             "profiles": [],
             "egress_limit": "0B",

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
     AutoPositiveSizeBytes,
@@ -100,6 +101,30 @@ class PoolProfile(Section):
     """Instead of `switch.buffer.headroom_pool`."""
 
 
+class AdmissionSection(Section):
+    """What every admission policy shares."""
+
+    kind: str
+    """Which policy."""
+
+
+class Thresholds(AdmissionSection):
+    """Dynamic and static thresholds, by priority group."""
+
+    kind: Literal["thresholds"] = "thresholds"
+    """`alpha` or `xoff` of the group."""
+
+
+ADMISSIONS: Final = OneOfOrPlugin(
+    "kind",
+    {"thresholds": Thresholds},
+    default="thresholds",
+    base=AdmissionSection,
+    methods=("threshold_bytes",),
+    parent="actors.switch.buffer.Admission",
+)
+
+
 class BufferSection(BufferProfile):
     """One shared pool, and what each priority group gets of it."""
 
@@ -109,6 +134,8 @@ class BufferSection(BufferProfile):
     """Headroom that all priority groups of a switch share, each up to its own `headroom`; less than their sum
     is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own. Not for modular
     switches."""
+    admission: Annotated[AdmissionSection, ADMISSIONS] = Thresholds()
+    """How much of the shared pool a priority group may hold."""
     pools: Annotated[tuple[PoolProfile, ...], Field(max_length=1024)] = ()
     """Switches with another buffer; the first that names a switch counts."""
     profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
