@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emu import api
+from emu.scenario.faults.table import FAULTS
 
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}
@@ -112,3 +113,112 @@ def test_adaptive_loses_what_is_in_flight_when_its_uplink_dies_and_nothing_more(
     # Data and acknowledgements of one round trip, 4 us at most.
     in_flight = 2 * 4 * US * 100 // (4194 * 8 * 1000)
     assert {black_hole("adaptive", local_us) <= in_flight for local_us in (20, 300)} == {True}
+
+
+def flow_us(*faults: dict[str, Any], timeout: int = 3) -> tuple[float, str]:
+    """How long a flow of 2 MiB takes over one switch at 100G, and how it ends."""
+    mapping = {
+        "name": "effect",
+        "topology": STAR | {"link": "100G"},
+        "transport": {"timeout": timeout},
+        "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
+        "faults": list(faults),
+    }
+    job = api.run(mapping, local=True).summary.jobs["job"]
+    assert job.start_ps is not None
+    assert job.end_ps is not None
+    return (job.end_ps - job.start_ps) / US, job.status
+
+
+TIMEOUT_US = 4.096 * 2**3
+FRAMES = 512
+FRAME_100G_US = 4178 * 8 / 100e3
+OUT = {"at": "50us", "for": "100us"}
+LONGER: dict[str, tuple[dict[str, Any], float, float]] = {
+    "link_down": ({"target": "nic-0-0:tor-0"} | OUT, 100, 100 + TIMEOUT_US),
+    "link_flap": (
+        {"target": "nic-0-0:tor-0", "at": "50us", "down": "20us", "up": "20us", "flaps": 3},
+        3 * 20,
+        3 * (20 + TIMEOUT_US),
+    ),
+    "port_down": ({"target": "tor-0>nic-1-0"} | OUT, 100, 100 + TIMEOUT_US),
+    "degrade": (
+        {"target": "nic-0-0:tor-0", "rate": "25G"},
+        0.999 * 3 * FRAMES * FRAME_100G_US,
+        1.001 * 3 * FRAMES * FRAME_100G_US,
+    ),
+    "delay": ({"target": "nic-0-0:tor-0", "added": "3us"}, 6, 6),
+    "pause_storm": ({"target": "tor-0>nic-0-0"} | OUT, 100 - 2 * FRAME_100G_US, 100 + 2 * FRAME_100G_US),
+    "switch_crash": ({"target": "tor-0"} | OUT, 100, 100 + TIMEOUT_US),
+    "switch_reboot": ({"target": "tor-0", "at": "50us", "boot_time": "100us"}, 100, 100 + TIMEOUT_US),
+    "nic_down": ({"target": "nic-1-0"} | OUT, 100, 100 + TIMEOUT_US),
+    "nic_port_down": ({"target": "nic-1-0"} | OUT, 100, 100 + TIMEOUT_US),
+}
+"""Of a flow of 512 packets: the fault, and by how much longer it takes at least and at most, in us."""
+
+
+@pytest.mark.parametrize("kind", LONGER)
+def test_a_flow_takes_longer_by_what_the_fault_is_told(kind: str) -> None:
+    fault, least_us, most_us = LONGER[kind]
+    (well_us, _), (broken_us, status) = flow_us(), flow_us({"kind": kind} | fault)
+    assert status == "success"
+    assert least_us <= round(broken_us - well_us, 6) <= most_us
+
+
+def test_a_flow_into_a_slow_receiver_runs_at_its_rate() -> None:
+    took_us, _ = flow_us({"kind": "slow_receiver", "target": "nic-1-0", "rate": "10G"})
+    assert took_us == pytest.approx(2**21 * 8 / 10e3, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "status", "most_us"),
+    [
+        ("qp_error", "nic-0-0", "local_qp_operation_error", 1),
+        # Seven retries of the default `retry_count`, and the timeout that is the last.
+        ("nic_reset", "nic-1-0", "retry_exceeded", 8 * TIMEOUT_US),
+        ("host_lost", "host-1", "retry_exceeded", 8 * TIMEOUT_US),
+    ],
+)
+def test_a_job_fails_within_what_its_retries_allow(
+    kind: str, target: str, status: str, most_us: float
+) -> None:
+    fault = {"kind": kind, "target": target, "at": "50us"}
+    took_us, told = flow_us(fault | ({"for": "10ms"} if kind == "nic_reset" else {}))
+    assert told == status
+    assert 50 <= took_us <= 50 + most_us + 10
+
+
+ELSEWHERE = {
+    "gpu_slow": "above",
+    "gpu_hung": "above",
+    "straggler": "above",
+    "slow_receiver": "above",
+    "qp_error": "above",
+    "nic_reset": "above",
+    "host_lost": "above",
+    "link_up": "tests/faults/test_kinds.py",
+    "pause_loss": "tests/faults/test_kinds.py",
+    "switch_drain": "tests/faults/test_kinds.py",
+    "gpu_lost": "tests/faults/test_kinds.py",
+    "miscabling": "tests/faults/test_kinds.py",
+    "random": "tests/faults/test_draws.py",
+    "bit_flip": "tests/ncclx/test_payload.py",
+}
+"""Kinds whose effect is measured by a test of their own."""
+UNMEASURED = {
+    "headroom_drift",
+    "alpha_drift",
+    "ecn_drift",
+    "pfc_drift",
+    "dscp_drift",
+    "hash_seed_drift",
+    "hash_fields_drift",
+    "credit_drift",
+}
+"""Drifts, of which so far only the configuration that they change is looked at."""
+
+
+def test_every_kind_says_what_to_expect_of_it_and_has_its_place_here() -> None:
+    assert LONGER.keys() | ELSEWHERE.keys() | UNMEASURED == FAULTS.table.keys()
+    assert all(getattr(one, "effect", "") for one in FAULTS.table.values())
+    assert len({*LONGER, *ELSEWHERE, *UNMEASURED}) == len(LONGER) + len(ELSEWHERE) + len(UNMEASURED)

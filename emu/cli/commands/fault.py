@@ -24,20 +24,20 @@ def command() -> None:
 @command.command("kinds")
 @click.argument("kind", required=False)
 def kinds(kind: str | None) -> None:
-    """List the kinds of fault; of one KIND, the keys that it takes."""
+    """List the kinds of fault and what to expect of each; of one KIND, the keys that it takes."""
     from emu.scenario.faults.table import FAULTS  # noqa: PLC0415 - whoever breaks a run need not know them
 
-    known = FAULTS.table
+    known: dict[str, Any] = dict(FAULTS.table)
     if kind is None:
-        rows = [(name, getattr(one, "aim", ""), _first_line(one)) for name, one in sorted(known.items())]
-        for line in aligned([("kind", "hits", ""), *rows], indent="", left=3):
+        rows = [(name, str(one.aim), str(one.effect)) for name, one in sorted(known.items())]
+        for line in aligned([("kind", "hits", "expected effect"), *rows], indent="", left=3):
             click.echo(line)
     elif kind not in known:
         raise UsageError(f"there is no kind {kind!r}{did_you_mean(kind, known)}")
     else:
         from emu.scenario.reference import plain_rows  # noqa: PLC0415 - the whole schema
 
-        click.echo(f"{kind}: {_first_line(known[kind])}")
+        click.echo(f"{kind}: {_first_line(known[kind])} Expected: {known[kind].effect}.")
         keys = [row for row in plain_rows(known[kind]) if row[0] not in ("kind", "at")]
         for line in aligned([("key", "takes", "default", ""), *keys], left=4):
             click.echo(line)

@@ -60,6 +60,8 @@ class FaultSection(Section):
     aim: ClassVar[Aim] = "link"
     repairs: ClassVar[bool] = False
     drawn: ClassVar[bool] = False
+    effect: ClassVar[str] = ""
+    """What it changes, and by how much, in one line; `tests/faults/test_effects.py` measures it."""
 
     kind: str
     """What happens."""

@@ -54,6 +54,7 @@ class SwitchCrash(RecurringFault):
     """A switch goes dark: all its links lose their signal, and what it held is dropped."""
 
     aim: ClassVar[Aim] = "switch"
+    effect = "as link_down, for all its links"
     kind: Literal["switch_crash"] = "switch_crash"
     """Until it is back, if ever."""
 
@@ -66,6 +67,7 @@ class SwitchCrash(RecurringFault):
 class SwitchReboot(SwitchCrash):
     """A switch goes dark and comes back after its boot time."""
 
+    effect = "as link_down, for all its links and `boot_time`"
     kind: Literal["switch_reboot"] = "switch_reboot"  # type: ignore[assignment]
     """As a crash that ends by itself."""
     boot_time_ps: PositiveTimePs = parse_time("90s")
@@ -86,6 +88,7 @@ class SwitchDrain(RecurringFault):
     """A switch is taken out of routing while its links stay up: nothing is lost."""
 
     aim: ClassVar[Aim] = "switch"
+    effect = "nothing is lost, and nothing new crosses it after `routing.convergence`"
     kind: Literal["switch_drain"] = "switch_drain"
     """The others send nothing new through it after `routing.convergence`."""
 
@@ -105,6 +108,7 @@ class NicDown(RecurringFault):
     """A NIC loses all its links."""
 
     aim: ClassVar[Aim] = "nic"
+    effect = "as link_down, for all its links"
     kind: Literal["nic_down"] = "nic_down"
     """Its queue pairs stay what they were."""
 
@@ -118,6 +122,7 @@ class NicPortDown(RecurringFault):
     """One port of a NIC loses its link; with two, the other takes over."""
 
     aim: ClassVar[Aim] = "nic"
+    effect = "as link_down; a second port takes over"
     kind: Literal["nic_port_down"] = "nic_port_down"
     """The link behind it is down."""
     port: Annotated[int, Field(ge=0, le=7)] = 0
@@ -139,6 +144,7 @@ class NicReset(RecurringFault):
     """A NIC is reset: its queue pairs are in error, and its links are down while it starts."""
 
     aim: ClassVar[Aim] = "nic"
+    effect = "jobs that use it fail (retry_exceeded at their peers)"
     kind: Literal["nic_reset"] = "nic_reset"
     """What is posted is flushed; jobs that used it fail."""
     for_ps: PositiveTimePs = parse_time("1ms")
@@ -154,6 +160,7 @@ class QpError(RecurringFault):
     """A queue pair of a NIC goes into error and flushes what is posted."""
 
     aim: ClassVar[Aim] = "nic"
+    effect = "its job fails at once"
     kind: Literal["qp_error"] = "qp_error"
     """Only its owner can bring it back, by way of RESET; the job that used it fails."""
     pair: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -168,6 +175,7 @@ class SlowReceiver(RecurringFault):
     """Memory behind a NIC takes what arrives more slowly than the link brings it."""
 
     aim: ClassVar[Aim] = "nic"
+    effect = "a flow into it runs at `rate`"
     kind: Literal["slow_receiver"] = "slow_receiver"
     """The NIC's buffer fills and it pauses its leaf: to everyone else a slow network."""
     rate_bps: RateBps
@@ -182,6 +190,7 @@ class GpuSlow(RecurringFault):
     """A GPU takes longer for everything, as one that is too hot."""
 
     aim: ClassVar[Aim] = "gpu"
+    effect = "computing and copies take `factor` times as long"
     kind: Literal["gpu_slow"] = "gpu_slow"
     """Copies and computing, what is under way included."""
     factor: SlowFactor = Fraction(2)
@@ -196,6 +205,7 @@ class GpuHung(RecurringFault):
     """A GPU does nothing that it is asked for until it goes on."""
 
     aim: ClassVar[Aim] = "gpu"
+    effect = "computing and copies stand still for as long"
     kind: Literal["gpu_hung"] = "gpu_hung"
     """What was asked for meanwhile is done then; computing stands still."""
 
@@ -208,6 +218,7 @@ class BitFlip(RecurringFault):
     """A bit of a GPU's memory turns over, past every check of the wire: a result comes out wrong."""
 
     aim: ClassVar[Aim] = "gpu"
+    effect = "one bit of a result is wrong"
     kind: Literal["bit_flip"] = "bit_flip"
     """Of what its collectives work on just then; with `payload: real`."""
     bit: Annotated[int, Field(ge=0, lt=2**33)] = 0
@@ -230,6 +241,7 @@ class GpuLost(RecurringFault):
     """A GPU falls off the bus: what it was doing is lost, its rank fails."""
 
     aim: ClassVar[Aim] = "gpu"
+    effect = "its job fails at once (gpu_lost)"
     kind: Literal["gpu_lost"] = "gpu_lost"
     """The host sees it at once (Xid 79) and reports."""
 
@@ -242,6 +254,7 @@ class HostLost(RecurringFault):
     """A server goes dark, with its GPUs and NICs; nobody is told."""
 
     aim: ClassVar[Aim] = "host"
+    effect = "jobs on it fail (retry_exceeded at their peers)"
     kind: Literal["host_lost"] = "host_lost"
     """Peers find out by their timeouts; when it is back, its ranks report that they failed."""
 
@@ -255,6 +268,7 @@ class Straggler(RecurringFault):
     """A server is slower than the others: MegaScale saw 0.5 % of hosts about 10 % slower."""
 
     aim: ClassVar[Aim] = "host"
+    effect = "computing, copies and posting there take `factor` times as long"
     kind: Literal["straggler"] = "straggler"
     """All its GPUs, and its proxies."""
     factor: SlowFactor = Fraction(11, 10)

@@ -107,6 +107,7 @@ class RandomFaults(FaultSection):
     """Whatever breaks by itself, drawn from the seed."""
 
     drawn = True
+    effect = "as often as the rates say, times `acceleration`"
     kind: Literal["random"] = "random"
     """Failures by rate."""
     table: Literal["llama3"] | None = None

@@ -46,6 +46,7 @@ class SwitchDrift(RecurringFault):
 class HeadroomDrift(SwitchDrift):
     """Headroom is carved for other cables than those that are there."""
 
+    effect = "a congested port with less headroom than it needs drops lossless frames"
     kind: Literal["headroom_drift"] = "headroom_drift"
     """Of each lossless priority group; nothing is lost until an incast needs it."""
     headroom_bytes: SizeBytes
@@ -66,6 +67,7 @@ class HeadroomDrift(SwitchDrift):
 class AlphaDrift(SwitchDrift):
     """The dynamic threshold is another share of the free pool."""
 
+    effect = "a congested port fills alpha / (1 + alpha) of the shared pool"
     kind: Literal["alpha_drift"] = "alpha_drift"
     """Too small and it pauses early, too large and one port takes the pool."""
     alpha: PositiveFraction
@@ -86,6 +88,7 @@ class AlphaDrift(SwitchDrift):
 class EcnDrift(SwitchDrift):
     """Queues mark by other thresholds."""
 
+    effect = "queues are marked from `kmin` on, all of them from `kmax` on"
     kind: Literal["ecn_drift"] = "ecn_drift"
     """Too high and nobody slows down, too low and everybody does."""
     kmin_bytes: PositiveSizeBytes
@@ -122,6 +125,7 @@ class EcnDrift(SwitchDrift):
 class PfcDrift(PfcFault):
     """PFC is off on one port: it neither pauses nor obeys, and its classes are lossy."""
 
+    effect = "a congested port pauses nobody and drops"
     kind: Literal["pfc_drift"] = "pfc_drift"
     """The other end still believes in it."""
 
@@ -133,6 +137,7 @@ class PfcDrift(PfcFault):
 class DscpDrift(SwitchDrift):
     """A switch puts packets of a DSCP into another queue and priority group."""
 
+    effect = "packets of the DSCP wait and are dropped as those of the other queue"
     kind: Literal["dscp_drift"] = "dscp_drift"
     """RDMA in a lossy class, or control behind data."""
     dscp: Annotated[int, Field(ge=0, le=63)]
@@ -167,6 +172,7 @@ class HashDrift(SwitchDrift):
 class HashSeedDrift(HashDrift):
     """A switch hashes with another seed."""
 
+    effect = "flows take other equal paths"
     kind: Literal["hash_seed_drift"] = "hash_seed_drift"
     """Every flow through it is dealt anew."""
     seed: Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
@@ -180,6 +186,7 @@ class HashSeedDrift(HashDrift):
 class HashFieldsDrift(HashDrift):
     """A switch hashes over other fields of the packet."""
 
+    effect = "queue pairs of one UDP source port take one path (ecmp), or spread (e_ecmp)"
     kind: Literal["hash_fields_drift"] = "hash_fields_drift"
     """As after an upgrade that forgot the QP field."""
     policy: Literal["ecmp", "e_ecmp"]
@@ -194,6 +201,7 @@ class HashFieldsDrift(HashDrift):
 class CreditDrift(SwitchDrift):
     """The credit window of a modular switch is another."""
 
+    effect = "a flow through it runs at no more than window / credit round trip"
     kind: Literal["credit_drift"] = "credit_drift"
     """Too small and a virtual output queue never reaches the rate of its egress."""
     initial_credit_bytes: PositiveSizeBytes

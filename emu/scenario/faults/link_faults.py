@@ -56,6 +56,7 @@ Share = Annotated[
 class LinkDown(RecurringFault):
     """A link loses its signal in both directions; frames in flight are lost."""
 
+    effect = "what crosses it stands still for as long as it is down, at most a retransmission timeout longer"
     kind: Literal["link_down"] = "link_down"
     """Both directions stop."""
 
@@ -68,6 +69,7 @@ class LinkUp(FaultSection):
     """A link comes back, whatever took it down."""
 
     repairs = True
+    effect = "what crosses the link goes on"
     kind: Literal["link_up"] = "link_up"
     """Both directions carry frames again."""
     target: TargetName
@@ -81,6 +83,7 @@ class LinkUp(FaultSection):
 class LinkFlap(RecurringFault):
     """A link that comes and goes, as with a dirty optic."""
 
+    effect = "each time down costs its length, and up to a retransmission timeout"
     kind: Literal["link_flap"] = "link_flap"
     """Down and up in turn."""
     down_ps: PositiveTimePs
@@ -126,6 +129,7 @@ class OneWayFault(RecurringFault):
 class Degrade(OneWayFault):
     """A link that is slower than it should be, or spoils what it carries."""
 
+    effect = "a flow takes rate / degraded rate times as long; of frames the share `loss` is lost"
     kind: Literal["degrade"] = "degrade"
     """Rate, loss, bit errors; in one direction or both."""
     rate_bps: RateBps | None = None
@@ -166,6 +170,7 @@ class Degrade(OneWayFault):
 class Delay(OneWayFault):
     """A link that takes longer than it should."""
 
+    effect = "`added` more each way, for every frame"
     kind: Literal["delay"] = "delay"
     """Added delay, and jitter; in one direction or both. Frames keep their order."""
     added_ps: TimePs = 0
@@ -196,6 +201,7 @@ class PortFault(RecurringFault):
 class PortDown(PortFault):
     """A port of a switch is shut; its peer loses the signal too."""
 
+    effect = "as link_down"
     kind: Literal["port_down"] = "port_down"
     """The link behind it is down."""
 
@@ -217,6 +223,7 @@ class PfcFault(PortFault):
 class PauseStorm(PfcFault):
     """A port tells its peer to stop and never takes it back: stuck XOFF."""
 
+    effect = "what crosses the port stands still for as long"
     kind: Literal["pause_storm"] = "pause_storm"
     """Pauses are refreshed until it ends."""
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = ()
@@ -232,6 +239,7 @@ class PauseStorm(PfcFault):
 class PauseLoss(PfcFault):
     """Pauses that arrive at a port are lost: its peer cannot stop it."""
 
+    effect = "the peer overruns the headroom of a congested port"
     kind: Literal["pause_loss"] = "pause_loss"
     """XOFF and XON alike; what was heard before lapses by itself."""
 
@@ -243,6 +251,7 @@ class PauseLoss(PfcFault):
 class Miscabling(FaultSection):
     """Two cables are swapped at one end, from the start."""
 
+    effect = "traffic takes the cables as they are plugged"
     kind: Literal["miscabling"] = "miscabling"
     """The second ends of two links change places; routing follows the cables, addresses too."""
     target: LinkName
