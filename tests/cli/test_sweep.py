@@ -139,3 +139,40 @@ def test_values_are_shown_in_the_unit_of_their_name() -> None:
     assert shown_value("jobs.a.status", "success") == "success"
     assert shown_value("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"
     assert shown_value("faults[0].happened", True) == "true"
+
+
+def test_an_axis_that_changed_nothing_is_named_with_the_load_of_the_uplinks(
+    capsys: Captured, tmp_path: Path
+) -> None:
+    """Two policies, and a flow that meets no other: the runs differ in the path of that flow alone."""
+    path = tmp_path / "alone.yaml"
+    path.write_text(SCENARIO.replace("size: 64KiB", "size: 1MiB"), encoding="utf-8")
+    axes = ("--set", "routing.kind=ecmp,e_ecmp", "--set", f"{SIZE}=256KiB,1MiB")
+    status, _, err = told(capsys, str(path), "--local", *axes, "--show", "jobs.one.end_ps,drops.total")
+    assert status == 0
+    (note,) = [line for line in err if line.startswith("note: ")]
+    said, load = note.split("; ")
+    assert said.startswith("note: routing.kind changed nothing that is shown: the runs ")
+    # 1 MiB in packets of 4,096 B is on the wire of an uplink for 21.5 us of a run of about 25.
+    share = float(load.removeprefix("no uplink was busy for more than ").removesuffix("% of a run"))
+    assert 0 < share < 100
+
+
+def test_axes_without_effect_are_told_apart() -> None:
+    def row(a: str, b: str, value: int, digest: str, uplink: float) -> Row:
+        return Row((a, b), 1, 0, digest, {"x": value}, "", uplink)
+
+    rows = (
+        row("1", "on", 10, "d", 0.25),
+        row("1", "off", 10, "d", 0.125),
+        row("2", "on", 20, "e", 0.5),
+        row("2", "off", 20, "e", 0.25),
+    )
+    (line,) = SweepTable(("size", "b"), ("x",), rows).unchanged()
+    assert line.split("; ") == [
+        "b changed nothing that is shown: the runs are the same to the last packet",
+        "no uplink was busy for more than 50.0% of a run",
+    ]
+    assert SweepTable(("size", "b"), ("x",), rows[:3]).unchanged() != []
+    other = (*rows[:3], row("2", "off", 21, "f", 0.25))
+    assert SweepTable(("size", "b"), ("x",), other).unchanged() == []

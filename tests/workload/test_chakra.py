@@ -266,8 +266,9 @@ def test_a_scenario_with_a_wrong_trace_is_refused_in_one_line_with_status_2(tmp_
     (tmp_path / "t.2.et").write_bytes(et.trace(BARE))
     with pytest.raises(ScenarioError, match="the traces are for 3 ranks, the job has 2"):
         api.prepare(load_text(SCENARIO.replace("FILE", "t"), directory=tmp_path))
-    with pytest.raises(ScenarioError, match=r"nothing\.0\.et: there is no such file"):
+    with pytest.raises(ScenarioError, match=r"nothing\.0\.et: there is no such file") as missing:
         load_text(SCENARIO.replace("FILE", "nothing"), directory=tmp_path)
+    assert len(missing.value.problems) == 1
     with pytest.raises(ScenarioError, match="is no Base64"):
         load_text(SCENARIO.replace("file: FILE", "traces: ['!']"))
     (tmp_path / "large.et").write_bytes(bytes(MOST_TRACE_BYTES + 1))

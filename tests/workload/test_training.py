@@ -184,6 +184,11 @@ def test_scale_shrinks_bytes_and_computing_alike() -> None:
     [
         ({"model": "llama3-8b", "layers": 33}, "at most 32"),
         ({"model": "llama3-8b", "pp": 3}, "32 layers do not divide into 3 x 1 chunks"),
+        ({"model": "llama3-8b", "pp": 4, "layers": 2}, "2 layers leave a stage without one"),
+        (
+            {"model": "llama3-8b", "stragglers": [{"rank": 1}, {"rank": 0}, {"rank": 1}]},
+            "rank 1 is listed already",
+        ),
         ({"model": "llama3-8b", "pp": 2, "virtual_stages": 2, "micro_batches": 3}, "in multiples of 2"),
         ({"model": "llama3-8b", "order": ["tp", "tp", "pp", "dp"]}, "each dimension once"),
         ({"model": "llama3-8b", "tp": 3}, "does not divide 32 heads"),

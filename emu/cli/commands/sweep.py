@@ -17,7 +17,7 @@ from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import place_flaw, value_at
-from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable
+from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable, busiest_uplink
 from emu.runtime.outcome import RunOptions
 from emu.scenario.expect.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
@@ -104,6 +104,8 @@ def command(
         click.echo(shown.csv_text() if as_csv else shown.json_text(), nl=as_json)
     else:
         click.echo("\n".join(shown.text()))
+    for line in table.unchanged() if not quiet else ():
+        click.echo(f"note: {line}", err=True)
     for line in sweep.notes():
         click.echo(f"emu: {line}", err=True)
     return table.exit_status()
@@ -196,6 +198,7 @@ class _Sweep:
             result.summary.digest,
             self._values(result.summary),
             message,
+            busiest_uplink(result.summary),
         )
 
     def _values(self, summary: Summary) -> dict[str, bool | int | float | str | None]:

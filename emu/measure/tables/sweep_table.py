@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from emu.measure.formatting import about_rate, about_size, about_time, aligned
+from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import unit_at
 from emu.scenario.expect.expect import Bound
 
@@ -48,6 +49,8 @@ class Row:
     """By path; None where it leads nowhere."""
     message: str = ""
     """Why the status is not 0."""
+    uplink: float | None = None
+    """Share of the run during which the busiest uplink sent; None without uplinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,26 @@ class SweepTable:
             f"{key}={self.rows[0].settings[at]}" for at, key in enumerate(self.keys) if at not in varying
         ]
         return [*([f"with {', '.join(fixed)}"] if fixed and self.rows else []), *aligned(table, indent="")]
+
+    def unchanged(self) -> list[str]:
+        """The axes of several values that changed nothing shown in any run, each in words, with how busy the
+        busiest uplink was: what nothing runs through cannot matter."""
+        lines = []
+        for at, key in enumerate(self.keys):
+            groups: dict[tuple[object, ...], list[Row]] = {}
+            for row in self.rows:
+                groups.setdefault((*row.settings[:at], *row.settings[at + 1 :], row.seed), []).append(row)
+            alike = [rows for rows in groups.values() if len({row.settings[at] for row in rows}) > 1]
+            if not alike or not all(_shown_alike(rows) for rows in alike):
+                continue
+            loads = [row.uplink for row in self.rows if row.uplink is not None]
+            load = f"; no uplink was busy for more than {max(loads):.1%} of a run" if loads else ""
+            same = all(len({row.digest for row in rows}) == 1 for rows in alike)
+            what = (
+                "the runs are the same to the last packet" if same else "the runs differ in what is not shown"
+            )
+            lines.append(f"{key} changed nothing that is shown: {what}{load}")
+        return lines
 
     def csv_text(self) -> str:
         """The table with every value as in `summary.json`."""
@@ -146,6 +169,19 @@ def _csv_cell(value: Bound | None) -> Bound:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _shown_alike(rows: Sequence[Row]) -> bool:
+    """Whether runs that ended well show the same."""
+    first = rows[0]
+    return all(row.exit_status == 0 and row.values == first.values for row in rows)
+
+
+def busiest_uplink(summary: Summary) -> float | None:
+    """Share of the run during which the busiest uplink sent; None without uplinks."""
+    ups = {(row.switch, other) for row in summary.fabric.uplinks for other in row.towards}
+    found = [one.utilisation for one in summary.fabric.links if (one.source, one.destination) in ups]
+    return max(found, default=None)
 
 
 def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:

@@ -62,7 +62,8 @@ class SimaiTrace(TraceWorkload):
     def check(self) -> Iterator[Refusal]:
         """Refuse a text that is no such workload."""
         if self.text is None:
-            yield Refusal(("text",), "is missing", "`file`, or the text itself")
+            if self.file is None:  # else it could not be read, which is said already
+                yield Refusal(("text",), "is missing", "`file`, or the text itself")
             return
         try:
             read_simai(self.text)
@@ -119,7 +120,8 @@ class ChakraTrace(TraceWorkload):
     def check(self) -> Iterator[Refusal]:
         """Refuse files that are no such traces."""
         if self.traces is None:
-            yield Refusal(("traces",), "is missing", "`file`, or the traces themselves")
+            if self.file is None:  # else they could not be read, which is said already
+                yield Refusal(("traces",), "is missing", "`file`, or the traces themselves")
             return
         if sum(map(len, self.traces)) > _LONGEST_BASE64:
             yield Refusal(("traces",), "are too large", f"at most {MOST_TRACE_BYTES} bytes in all")

@@ -154,6 +154,9 @@ class TrainingWorkload(Section):
         if layers > model.layers:
             yield Refusal(("layers",), f"the model has {model.layers}", f"at most {model.layers}")
         chunks = self.pp * self.virtual_stages
+        if layers < chunks == self.pp:
+            yield Refusal(("pp",), f"{layers} layers leave a stage without one", f"at most {layers}")
+            return
         if layers % chunks and (layers + 2) % chunks:
             reason = f"{layers} layers do not divide into {self.pp} x {self.virtual_stages} chunks"
             accepted = f"a multiple of {chunks}, or two less: the first and the last have one fewer"
@@ -174,8 +177,16 @@ class TrainingWorkload(Section):
         for key, value in (("scale", self.scale), ("efficiency", self.efficiency)):
             if value > 1:
                 yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
+        yield from self._check_stragglers()
         if self.jitter >= 1:
             yield Refusal(("jitter",), f"{self.jitter} is not below 1", SHARE_ACCEPTED)
+
+    def _check_stragglers(self) -> Iterator[Refusal]:
+        """Refuse a rank that is listed twice."""
+        slow = [one.rank for one in self.stragglers]
+        for at, rank in enumerate(slow):
+            if rank in slow[:at]:
+                yield Refusal(("stragglers", at, "rank"), f"rank {rank} is listed already", "each rank once")
 
     def fitted(self, ranks: int) -> Training | str:
         """The job over so many ranks, or why it does not fit them."""
