@@ -9,6 +9,7 @@ import json
 import sys
 from pathlib import Path
 
+import emu
 from emu.measure.prometheus import dashboard
 from emu.measure.series import metrics
 from emu.measure.summary import summary
@@ -16,6 +17,7 @@ from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables
 from tests.scenario.scenarios import EVERYTHING_WRONG, GOLDEN, MARK, refusals, scenario
 from tests.tidy import map_of_modules
+from tests.tutorials import pages
 from tests.workload import chakra_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,6 +50,8 @@ def main() -> None:
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
     for name, made in (("docs/scenario.md", scenario_page), ("docs/metrics.md", metrics_page)):
         rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
+    for page in pages.PAGES.values():
+        rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")
     rewritten(ROOT / "deploy/grafana/emu.json", dashboard.text())

@@ -17,9 +17,14 @@ from emu.cli.scenario_options import load_scenario
 from emu.scenario.load import load
 from emu.scenario.sweep import combinations, overrides_of, parse_axis
 from emu.shipped import scenario_named
+from tests.tutorials.pages import PAGES as EXECUTED
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "deploy").rglob("*.*"))]
+PAGES = [
+    ROOT / "README.md",
+    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem not in EXECUTED),
+    *sorted((ROOT / "deploy").rglob("*.*")),
+]
 SHOWN = re.compile(
     r"^(?:#? {4,}|\$ |)(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?emu (.+)$"
     r"|(?:-- |entrypoint: )emu ([^`\n]+)"
