@@ -12,7 +12,7 @@ USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13 python,$(shell \
 	$(name) -c '$(USABLE)' >/dev/null 2>&1 && echo $(name))))
 
-NEEDS_PYTHON = test -n "$(PYTHON)" || { echo "make: needs Python >= 3.11 with venv and pip" \
+NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE)' 2>/dev/null || { echo "make: needs Python >= 3.11 with venv and pip" \
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help

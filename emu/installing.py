@@ -58,6 +58,8 @@ def last_error() -> str:
     lines = [line.strip() for line in LOG.read_text("utf-8", "replace").splitlines() if line.strip()]
     if any("connection broken by" in line for line in lines):
         return "the package index does not answer"
+    if any("No matching distribution" in line or "ResolutionImpossible" in line for line in lines):
+        return "the package index does not have them"
     errors = [line for line in lines if line.lower().startswith(("error:", "error "))]
     return ([*lines[-1:], *errors] or ["no reason given"])[-1]
 
