@@ -4,11 +4,13 @@
 blob that repeats it), and the tests marked `soak` run too.
 """
 
+import faulthandler
 import os
 import signal
 from collections.abc import Iterator
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 import emu
@@ -71,3 +73,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if large:
         config.hook.pytest_deselected(items=large)
         items[:] = [item for item in items if not item.get_closest_marker("soak")]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have what ends a test's process come after the limit of its mark, where that is a longer one."""
+    limit_s, last_s = (float(item.config.getini(name)) for name in ("timeout", "faulthandler_timeout"))
+    mark = item.get_closest_marker("timeout")
+    if mark is not None and mark.args[0] > limit_s:
+        stderr = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(mark.args[0] + last_s - limit_s, file=stderr, exit=True)

@@ -1,6 +1,5 @@
 """Do the steps of the Dockerfile make an image in which a plain user runs emu with workers?"""
 
-import faulthandler
 import json
 import os
 import shutil
@@ -49,7 +48,6 @@ def image() -> Iterator[Stage]:
     """The image, built by all steps of the Dockerfile from this checkout: gigabytes, so not in /tmp."""
     if MISSING:
         pytest.skip(f"needs {', '.join(MISSING)}")
-    faulthandler.cancel_dump_traceback_later()  # meant for tests that hang; the limit of the mark stays
     with tempfile.TemporaryDirectory(prefix="emu-image-", dir="/var/tmp") as place:
         Path(place).chmod(0o755)
         yield Builder(ROOT, Path(place)).build()

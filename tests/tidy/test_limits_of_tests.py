@@ -38,6 +38,14 @@ from itertools import repeat
 def test_spins_in_compiled_code() -> None:
     deque(repeat(0), maxlen=0)
 """
+LASTS = """\
+import time
+import pytest
+
+@pytest.mark.timeout(60)
+def test_lasts_longer_than_others_may() -> None:
+    time.sleep(2)
+"""
 
 
 def ended(place: Path, text: str, *options: str) -> tuple[int, str]:
@@ -76,3 +84,16 @@ def test_a_test_that_waits_for_ever_fails_with_the_stacks_of_all_threads(tmp_pat
 def test_a_test_that_no_signal_reaches_ends_its_process_with_its_stack(tmp_path: Path) -> None:
     status, said = ended(tmp_path, SPINS, "--timeout=1", "-o", "faulthandler_timeout=2")
     assert (status, "in test_spins_in_compiled_code" in said) == (1, True), said
+
+
+def test_a_longer_limit_of_a_test_moves_what_ends_its_process(tmp_path: Path) -> None:
+    short = ("-p", "tests.conftest", "-o", "timeout=0.5", "-o", "faulthandler_timeout=1")
+    status, said = ended(tmp_path, LASTS, *short)
+    assert (status, "1 passed" in said) == (0, True), said
+    marked = SPINS.replace("def ", "import pytest\n\n@pytest.mark.timeout(1)\ndef ")
+    status, said = ended(tmp_path, marked, *short)
+    assert (status, "Timeout (0:00:01.5" in said, "in test_spins_in_compiled_code" in said) == (
+        1,
+        True,
+        True,
+    ), said
