@@ -19,7 +19,7 @@ from actors.nic.congestion.hpcc import ONE, Hpcc
 from actors.nic.congestion.hybrid import Hybrid
 from actors.nic.congestion.swift import Swift
 from actors.wire.frame import WRITE_MIDDLE, wire_size
-from emu.scenario.plugins import load_plugin
+from emu.build.plugin_state import load_checked
 from emu.scenario.sections import congestion as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
 from emu.units import format_rate
@@ -86,7 +86,7 @@ def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> Con
     """A control for one queue pair on a port of this rate; None for PFC only."""
     if section.kind == "none":
         return None
-    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_plugin(section.kind)
+    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_checked(section.kind)
     return make(line_bps, mtu_bytes, section)
 
 

@@ -37,9 +37,9 @@ from actors.port.link import PRIORITIES
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
 from emu.build.congestion import control_of, recovery_warnings
+from emu.build.plugin_state import load_checked
 from emu.build.round_trip import settled
 from emu.build.switches import OutboxFor, give_credits, give_errors, give_pfc, has_pfc, wire_of
-from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections import nic as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
@@ -229,7 +229,7 @@ def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | N
     """An arbiter for one port; None for the port's own round."""
     if section.kind == "round_robin":
         return None
-    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_plugin(section.kind)
+    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_checked(section.kind)
     return make(largest_frame_bytes, section)
 
 
@@ -263,7 +263,7 @@ def recovery_of(transport: TransportSection) -> Recovery:
     """The recovery scheme of a NIC."""
     section = transport.recovery
     make: RecoveryMaker = (
-        RECOVERIES[section.kind] if section.kind in RECOVERIES else load_plugin(section.kind)
+        RECOVERIES[section.kind] if section.kind in RECOVERIES else load_checked(section.kind)
     )
     return make(transport.mtu_bytes, section)
 

@@ -20,7 +20,7 @@ from actors.switch.routing.pinning import PathPinning
 from actors.switch.routing.policy import HashedRouting, RoutingPolicy, SwitchView
 from actors.switch.routing.spray import RandomSpray, RoundRobinSpray
 from actors.switch.switch import Switch
-from emu.scenario.plugins import load_plugin
+from emu.build.plugin_state import load_checked
 from emu.scenario.sections.routing import Adaptive, Flowlet, RoutingSection, Spray, TrafficEngineering
 
 ROUTING_PURPOSE: Final = 5
@@ -110,5 +110,5 @@ def give_policy(
     view.management = management
     for port in switch.ports:
         view.add_port(port)
-    make: Maker = MAKERS[knobs.kind] if knobs.kind in MAKERS else load_plugin(knobs.kind)
+    make: Maker = MAKERS[knobs.kind] if knobs.kind in MAKERS else load_checked(knobs.kind)
     switch.router = make(view, knobs)

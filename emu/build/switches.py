@@ -52,8 +52,8 @@ from emu.build.buffer_sizes import (
     shared_pool_bytes,
     shares_of,
 )
+from emu.build.plugin_state import load_checked
 from emu.build.routing_policies import give_policy
-from emu.scenario.plugins import load_plugin
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferSection, Thresholds
 from emu.scenario.sections.routing import RoutingSection
@@ -217,7 +217,7 @@ def pool_of(section: BufferSection, pool_bytes: int, alpha_fixed: int, xon_offse
     if isinstance(policy, Thresholds):
         return Buffer(pool_bytes, alpha_fixed, xon_offset_bytes)
     pool = PolicedBuffer(pool_bytes, alpha_fixed, xon_offset_bytes)
-    pool.admission = load_plugin(policy.kind)(pool, policy)
+    pool.admission = load_checked(policy.kind)(pool, policy)
     return pool
 
 
@@ -266,7 +266,7 @@ AQMS: Final[dict[str, AqmMaker]] = {"red": _red}
 
 def aqm_of(section: AqmSection, queue: EgressQueue) -> Aqm:
     """The AQM of one egress queue."""
-    make: AqmMaker = AQMS[section.kind] if section.kind in AQMS else load_plugin(section.kind)
+    make: AqmMaker = AQMS[section.kind] if section.kind in AQMS else load_checked(section.kind)
     return make(queue, section)
 
 
@@ -278,7 +278,7 @@ def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Schedu
     """A scheduler for one egress; None where all classes are strict."""
     largest = largest_frame_bytes + PREAMBLE_GAP_BYTES
     if not isinstance(section, WeightedScheduling):
-        made: Scheduler = load_plugin(section.kind)(largest, section)
+        made: Scheduler = load_checked(section.kind)(largest, section)
         return made
     if not section.weighted:
         return None

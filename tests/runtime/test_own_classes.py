@@ -256,3 +256,48 @@ def test_an_unexpected_failure_is_one_of_the_runtime_and_keeps_its_traceback(tmp
     )
     assert told.returncode == 4
     assert told.stderr.splitlines()[-1].startswith(("TypeError: ", "AttributeError: "))
+
+
+FORGETS = """
+from actors.switch.routing.policy import RoutingPolicy
+
+class Turns(RoutingPolicy):
+    def __init__(self, switch, knobs):
+        super().__init__(switch, knobs)
+        self.step = 1
+        self.turn = 0
+
+    def choose(self, frame, group, ingress, now):
+        self.turn += self.step
+        return group.ports[self.turn % group.count]
+
+class Keeps(Turns):
+    def save(self):
+        return [super().save(), self.turn]
+
+    def load(self, state):
+        super().load(state[0])
+        self.turn = state[1]
+
+class Stateless(Turns):
+    def choose(self, frame, group, ingress, now):
+        return group.ports[self.step % group.count]
+"""
+
+
+@pytest.mark.parametrize(("name", "refused"), [("Turns", True), ("Keeps", False), ("Stateless", False)])
+def test_state_that_a_snapshot_would_forget_is_refused_by_its_name(
+    place: Place, name: str, refused: bool
+) -> None:
+    place("turns", FORGETS)
+    zone = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 2}
+    one = Fabric(scenario(zone, routing={"kind": f"turns:{name}"}), [(0, 1)])
+    (switch,) = [switch for switch in one.switches if switch.number == one.topology.switches[0]]
+    switch.save()  # nothing has changed yet
+    one.post(0, 0, 2**16)
+    one.run(3 * US)
+    if refused:
+        with pytest.raises(RuntimeFailure, match="turns:Turns cannot be saved: its attribute 'turn' changes"):
+            switch.save()
+    else:
+        switch.save()
