@@ -21,7 +21,7 @@ the buffer.
 
 How much a group may hold is the seam (`Admission`): a policy gives the threshold of a group, and reserve,
 headroom, XON and the pool's end stay as above. Each pool has a policy of its own: that of a switch, or in a
-modular switch that of a port. A pool without one pays nothing for it. To write one: derive from `Admission`,
+modular switch that of a port. A pool without one pays a branch for it. To write one: derive from `Admission`,
 name the model of its knobs in `knobs` (a subclass of `emu.scenario.sections.buffer.AdmissionSection`),
 override `threshold_bytes`, and `save` and `load` if it keeps state. An interpreted subclass works in a
 compiled install.
@@ -130,6 +130,8 @@ class Buffer:
         self.shared_used_bytes: i64 = 0
         self.held_bytes: i64 = 0
         self.peak_bytes: i64 = 0
+        self.policed: bool = False
+        """Whether an admission policy gives the thresholds."""
         self.groups: vec[PriorityGroup] = vec[PriorityGroup]()
 
     def add(self, group: PriorityGroup) -> None:
@@ -161,8 +163,15 @@ class Buffer:
                 group.alpha_fixed = alpha_fixed
 
     def threshold_bytes(self, group: PriorityGroup) -> i64:
-        """XOFF of a group now: alpha times what is left of the pool, or its static threshold."""
+        """XOFF of a group now: alpha times what is left of the pool, its static threshold, or what the
+        admission policy says."""
+        if self.policed:
+            return self.policy_bytes(group)
         return group.xoff_bytes + self.share_bytes(group.alpha_fixed)
+
+    def policy_bytes(self, group: PriorityGroup) -> i64:
+        """XOFF of a group as the admission policy has it."""
+        raise NotImplementedError
 
     def share_bytes(self, alpha_fixed: i64) -> i64:
         """Alpha times what is left of the pool, now."""
@@ -314,10 +323,11 @@ class PolicedBuffer(Buffer):
 
     def __init__(self, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> None:
         super().__init__(pool_bytes, alpha_fixed, xon_offset_bytes)
+        self.policed = True
         self.admission: Admission | None = None
         self.now_ps: i64 = 0
 
-    def threshold_bytes(self, group: PriorityGroup) -> i64:
+    def policy_bytes(self, group: PriorityGroup) -> i64:
         admission = self.admission
         assert admission is not None, self.pool_bytes
         return admission.threshold_bytes(group, self.now_ps)
