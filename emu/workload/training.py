@@ -5,7 +5,9 @@ rank, so it decides which groups stay within a server and which cross tiers. Wit
 share a layer's experts. Bytes are of 2-byte activations and parameters, gradients of 4 bytes.
 
     TP   Megatron's tensor parallelism with sequence parallelism: before attention and before the MLP an
-         all_gather of the activations (tokens x h), after each a reduce_scatter; backward the same. With
+         all_gather of the activations (tokens x h), after each a reduce_scatter; backward the same of their
+         gradients. `regather`: only a rank's part of the activations is kept, so the backward pass gathers
+         them again for the gradients of the weights, beside the gradients of the input (half of it). With
          `chunks` c (MegaScale) each is cut in c, and a chunk's communication runs beside another's GEMM.
     CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
          their gradients (Llama 3); nothing runs beside it.
@@ -85,6 +87,8 @@ class Training:
     prefetch: bool
     decoupled: bool
     tp_chunks: int
+    regather: bool
+    """Whether sequence parallelism gathers activations a second time, in the backward pass."""
     flops_per_s: Fraction
     """Of one GPU: peak x efficiency."""
     peak_flops_per_s: int
@@ -307,12 +311,13 @@ class _Writer:
             self._block(attention_ps)
             self._exchanged(mlp_ps)
         else:
-            self._exchanged(2 * mlp_ps)
-            self._block(2 * attention_ps)
+            self._exchanged(2 * mlp_ps, backward=True)
+            self._block(2 * attention_ps, backward=True)
             self._context("reduce_scatter")
 
-    def _block(self, duration_ps: int) -> None:
-        """Gather, compute, scatter, each in so many chunks."""
+    def _block(self, duration_ps: int, *, backward: bool = False) -> None:
+        """Gather, compute, scatter, each in so many chunks; backward gather twice, the second time beside
+        half of the computing."""
         if "tp" not in self._places:
             self._compute(duration_ps)
             return
@@ -320,18 +325,27 @@ class _Writer:
         chunks = training.tp_chunks
         size = training.bytes_of(training.tokens() // training.cp * training.model.hidden // chunks)
         begun = (self.script.record(),)
-        gathered = [self.script.call(place, "all_gather", size, begun) for _ in range(chunks)]
+        again = backward and training.regather
+        # Two chunks ahead where each is gathered twice, so that none waits for what a later one needs.
+        ahead = min(2, chunks) if again else chunks
+        gathered: list[int] = []
         scattered = -1
         for at in range(chunks):
-            self.script.wait(gathered[at], TP)
-            self._compute(duration_ps * (at + 1) // chunks - duration_ps * at // chunks)
+            while len(gathered) < min(at + ahead, chunks) * (2 if again else 1):
+                gathered.append(self.script.call(place, "all_gather", size, begun))
+            piece_ps = duration_ps * (at + 1) // chunks - duration_ps * at // chunks
+            self.script.wait(gathered[2 * at if again else at], TP)
+            if again:
+                self._compute(piece_ps // 2)
+                self.script.wait(gathered[2 * at + 1], TP)
+            self._compute(piece_ps - piece_ps // 2 if again else piece_ps)
             scattered = self.script.call(place, "reduce_scatter", size, (self.script.record(),))
         self.script.wait(scattered, TP)
 
-    def _exchanged(self, duration_ps: int) -> None:
+    def _exchanged(self, duration_ps: int, *, backward: bool = False) -> None:
         """The MLP, between two exchanges of tokens where experts are elsewhere."""
         self._exchange()
-        self._block(duration_ps)
+        self._block(duration_ps, backward=backward)
         self._exchange()
 
     def _exchange(self) -> None:

@@ -90,7 +90,8 @@ def test_an_overlap_that_is_off_costs_time_in_its_dimension(
 
 
 def test_chunks_of_tensor_parallelism_hide_communication_behind_computing() -> None:
-    wide = BALANCED | {"tp": 2, "micro_batch": 32, "peak_tflops": 80}
+    # One gather a pass: with the second, what chunks could hide is hidden already, and the wire decides.
+    wide = BALANCED | {"tp": 2, "micro_batch": 32, "peak_tflops": 80, "regather": False}
     whole, cut = step(2, wide), step(2, wide | {"overlap": {"tp_chunks": 4}})
     assert time_of(cut) < 0.95 * time_of(whole)
 

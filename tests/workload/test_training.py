@@ -118,7 +118,12 @@ def test_bytes_of_each_dimension_follow_from_the_shape() -> None:
     tp, cp, dp = script.calls
     activations = 32 // 2 * 64 * 2
     assert {call.size_bytes for call in tp} == {activations}
-    assert len(tp) == 4 * 3 * 8
+    assert len(tp) == 4 * 3 * (4 + 6)
+    assert [call.op for call in tp].count("all_gather") == 4 * 3 * (2 + 4)
+    assert (
+        len(Plan(training(8, tp=2, cp=2, dp=2, micro_batches=3, regather=False), 1, 0).scripts[0].calls[0])
+        == 96
+    )
     assert {(call.op, call.size_bytes) for call in cp} == {
         ("all_gather", 32 * 2 * 32 // 2 * 2),
         ("reduce_scatter", 32 * 2 * 32 // 2 * 2),

@@ -125,6 +125,10 @@ class TrainingWorkload(Section):
     """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
     overlap: Overlap = Overlap()
     """Which communication runs beside computing."""
+    regather: bool = True
+    """Whether tensor parallelism gathers activations a second time, in the backward pass: sequence
+    parallelism keeps a rank's part alone (Korthikanti et al. 2022, section 4.2.2). Runs beside half of the
+    computing."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
     """Of one GPU (H100, BF16, dense)."""
     efficiency: PositiveFraction = Fraction(6, 10)
@@ -216,6 +220,7 @@ class TrainingWorkload(Section):
             prefetch=self.overlap.fsdp_prefetch,
             decoupled=self.overlap.decoupled_pipeline,
             tp_chunks=self.overlap.tp_chunks,
+            regather=self.regather,
             flops_per_s=self.efficiency * self.peak_tflops * 10**12,
             peak_flops_per_s=self.peak_tflops * 10**12,
             scale=self.scale,
