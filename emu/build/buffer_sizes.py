@@ -107,7 +107,7 @@ def _short(scenario: Scenario, topology: Topology) -> list[str]:
         section = scenario.at(topology, switch).switch
         if not section.pfc.enabled:
             continue
-        profiles = section.buffer.profiles_of(name)
+        profiles = section.buffer.profiles_of()
         used = {
             scenario.key_at(topology, switch, f"{section.buffer.key_of(one)}.headroom"): one.headroom_bytes
             for one in (profiles[priority] for priority in section.pfc.priorities)
@@ -133,12 +133,12 @@ def _oversubscribed(scenario: Scenario, topology: Topology) -> list[str]:
     for switch in topology.switches:
         name = topology.nodes[switch].name
         section = scenario.at(topology, switch).switch
-        own = section.buffer.pool_of(name)
+        own = section.buffer
         shared = own.headroom_pool_bytes
         if shared is None or not section.pfc.enabled or is_deep(scenario, topology, switch):
             continue
         needed = sum(headroom for _, headroom in _set_aside(scenario, topology, switch))
-        key = scenario.key_at(topology, switch, f"{section.buffer.key_of(own)}.headroom_pool")
+        key = scenario.key_at(topology, switch, "switch.buffer.headroom_pool")
         if needed > shared:
             worst[key] = max(worst.get(key, (0, "", 0)), (needed, name, shared))
     return [
@@ -154,7 +154,7 @@ def _set_aside(scenario: Scenario, topology: Topology, switch: int) -> Iterator[
     """What reserves and what headroom take of a switch's buffer, port by port."""
     section = scenario.at(topology, switch).switch
     pfc = section.pfc
-    profiles = section.buffer.profiles_of(topology.nodes[switch].name)
+    profiles = section.buffer.profiles_of()
     reserve = sum(profile.reserve_bytes for profile in profiles)
     lossless = [profiles[priority] for priority in pfc.priorities] if pfc.enabled else []
     for end in topology.ports(switch):
@@ -189,7 +189,7 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
     if is_deep(scenario, topology, switch):
         return sum(port_pools_bytes(scenario, topology, switch))
     section = scenario.at(topology, switch).switch
-    own = section.buffer.pool_of(topology.nodes[switch].name)
+    own = section.buffer
     taken = list(_set_aside(scenario, topology, switch))
     headroom = own.headroom_pool_bytes
     if headroom is None or not section.pfc.enabled:
@@ -200,7 +200,7 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
         count = len(topology.ports(switch))
         reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
         accepted = "a larger pool, or less reserve or headroom"
-        key = scenario.key_at(topology, switch, f"{section.buffer.key_of(own)}.pool")
+        key = scenario.key_at(topology, switch, "switch.buffer.pool")
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     return left
 
@@ -220,7 +220,7 @@ def shares_of(scenario: Scenario, topology: Topology, switch: int, alpha_fixed: 
     """By priority, at a switch; `alpha_fixed` is that of groups without a profile of their own."""
     buffer = scenario.at(topology, switch).switch.buffer
     found = []
-    for profile in buffer.profiles_of(topology.nodes[switch].name):
+    for profile in buffer.profiles_of():
         alpha = alpha_fixed if profile is buffer else fixed_alpha(profile.alpha)
         static = profile.xoff_bytes or 0
         xon = profile.resumes_at(largest_frame_bytes(scenario))
@@ -245,6 +245,4 @@ def is_deep(scenario: Scenario, topology: Topology, node: int) -> bool:
     section = scenario.at(topology, node).switch.deep_buffer
     if section.where == "auto":
         return scenario.topology.kind == "llama3" and here.model == "ctsw"
-    if section.where == "listed":
-        return here.name in section.switches
-    return section.where == "spines" and here.tier == 2
+    return section.where == "all" or (section.where == "spines" and here.tier == 2)

@@ -64,9 +64,8 @@ def own_classes(scenario: Scenario) -> dict[str, str]:
 
 def _views(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
     """The scenario, and what each override makes of it, with where that stands."""
-    yield "", scenario
-    for at in range(len(scenario.overrides)):
-        yield f"overrides[{at}].", scenario.overridden((at,))
+    for at, view in enumerate(scenario.every):
+        yield f"overrides[{at - 1}]." if at else "", view
 
 
 def check_made(scenario: Scenario, topology: Topology) -> None:

@@ -143,7 +143,7 @@ def build_nic(
     classes = [own.switch.pfc.priorities if port.pfc is not None else () for port in ports]
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
-    limits = memory_limits(own, topology.nodes[number].name)
+    limits = memory_limits(own)
 
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
@@ -155,7 +155,7 @@ def build_nic(
         nic.receive = make_receive()
         nic.counts_receive = True
     pcie = own.host.pcie
-    if pcie.limits(topology.nodes[number].name):
+    if pcie.enabled:
         fetch = Fetch(pcie.rate_bps)
         for port in ports:
             port.set_fetch(fetch)
@@ -168,11 +168,11 @@ def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic:
     return min(ends)
 
 
-def memory_limits(scenario: Scenario, nic: str) -> list[int]:
+def memory_limits(scenario: Scenario) -> list[int]:
     """The rates, in bit/s, of what stands between this NIC and memory; none where nothing does."""
     receive, pcie = scenario.nic.receive, scenario.host.pcie
-    limits = [pcie.rate_bps] if pcie.limits(nic) else []
-    return [*limits, receive.rate_bps] if receive.enabled and nic in (receive.nics or (nic,)) else limits
+    limits = [pcie.rate_bps] if pcie.enabled else []
+    return [*limits, receive.rate_bps] if receive.enabled else limits
 
 
 def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
@@ -184,7 +184,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
         name = topology.nodes[nic].name
         own = scenario.at(topology, nic)
         section = own.nic.receive
-        if not memory_limits(own, name):
+        if not memory_limits(own):
             continue
         for end in topology.ports(nic):
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):

@@ -95,13 +95,9 @@ def cuts_through(scenario: Scenario, topology: Topology, node: int) -> bool:
 
 def has_pfc(scenario: Scenario, topology: Topology, one: int, other: int) -> bool:
     """Whether the link between two devices has flow control."""
-    pfc = scenario.switch.pfc
-    if scenario.credited or not all(scenario.at(topology, end).switch.pfc.enabled for end in (one, other)):
+    if scenario.credited:
         return False
-    if not pfc.off:
-        return True
-    names = (topology.nodes[one].name, topology.nodes[other].name)
-    return not any(name in pfc.off for name in names)
+    return all(scenario.at(topology, end).switch.pfc.enabled for end in (one, other))
 
 
 def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, port: Port) -> Pfc:
@@ -114,7 +110,7 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
             made.ignored = 0 if half.obeys else ALL_CLASSES
     lossless = section.pfc.priorities
     if topology.nodes[number].role is Role.SWITCH:
-        stops = section.qos.maps_of(topology.nodes[number].name).pfc_priority_to_queue
+        stops = section.qos.pfc_priority_to_queue
         lossless = tuple(stops[priority] for priority in lossless)
     made.hold_after_link_up(
         sum(1 << priority for priority in lossless),
@@ -161,11 +157,10 @@ def build_switch(
         switch = make_deep(own_scenario, number, queue, parts, routes, policy, seed)
     else:
         buffer = pool_of(section.buffer, shared_pool_bytes(scenario, topology, number), alpha, xon_offset)
-        own = section.buffer.pool_of(topology.nodes[number].name)
-        buffer.headroom_pool_bytes = own.headroom_pool_bytes or 0
+        buffer.headroom_pool_bytes = section.buffer.headroom_pool_bytes or 0
         switch = Switch(number, queue, buffer, routes, policy, seed)
     if scenario.classified:
-        maps = section.qos.maps_of(topology.nodes[number].name)
+        maps = section.qos
         switch.counts_moved = True
         switch.classes = Classes(
             list(maps.dscp_to_tc),
@@ -245,7 +240,7 @@ def _switch_port(
     ecn = section.ecn
     if ecn.enabled:
         name, first = topology.nodes[switch.number].name, ECN_PURPOSE + index * PRIORITIES
-        for priority, profile in enumerate(ecn.profiles_of(name)):
+        for priority, profile in enumerate(ecn.profiles_of()):
             stream = Stream(scenario.seed, switch.number, first + priority)
             egress = EgressQueue(name, index, priority, wire.rate_bps, stream)
             port.add_aqm(aqm_of(ecn, egress), managed=profile is not None)
@@ -257,7 +252,7 @@ AqmMaker = Callable[[EgressQueue, AqmSection], Aqm]
 
 def _red(queue: EgressQueue, knobs: AqmSection) -> Aqm:
     assert isinstance(knobs, EcnSection), knobs
-    profile = knobs.profiles_of(queue.switch)[queue.priority] or knobs
+    profile = knobs.profiles_of()[queue.priority] or knobs
     return Red(queue, *knobs.thresholds_at(queue.rate_bps, profile), int(profile.pmax * ONE))
 
 
@@ -288,12 +283,14 @@ def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Schedu
 
 def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
     """Let the link behind a port spoil frames, if it has bit errors."""
-    if scenario.link.bit_errors and scenario.switch.forwarding == "cut_through":
-        port.check_fcs()  # what a switch did not see in time
-    for one in scenario.link.bit_errors:
-        if end.link in topology.links_named(one.link):
-            stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
-            port.set_errors(BitErrors(int(one.rate * (1 << RATE_BITS)), stream))
+    if not any(one.link.bit_error_rate for one in scenario.every):
+        return
+    if any(one.switch.forwarding == "cut_through" for one in scenario.every):
+        port.check_fcs()
+    rate = scenario.link_at(topology, end.link).bit_error_rate
+    if rate:
+        stream = Stream(scenario.seed, port.owner.number, ERRORS_PURPOSE + port.number)
+        port.set_errors(BitErrors(int(rate * (1 << RATE_BITS)), stream))
 
 
 def fabric_ports(device: Switch | Nic) -> list[Port]:

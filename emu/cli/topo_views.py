@@ -14,7 +14,7 @@ from actors.fabric.model import Attachment, Role, Topology, TopologyError, forma
 from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.buffer import BufferSection, GroupProfile, PoolProfile
+from emu.scenario.sections.buffer import GroupProfile
 from emu.topology.drawing.text import about_rate, table
 from emu.units import counted, format_size, format_time
 
@@ -51,7 +51,8 @@ def round_trip(scenario: Scenario, topology: Topology) -> list[str]:
 
 
 MOST_NAMED = 8
-"""Devices that a line on an override names."""
+"""Devices and keys that a line on an override names."""
+LONGEST_VALUE = 40
 
 
 def overrides(scenario: Scenario, topology: Topology) -> list[str]:
@@ -64,7 +65,9 @@ def overrides(scenario: Scenario, topology: Topology) -> list[str]:
             found = [node.name for node in topology.nodes if one.names(node.name)]
         of = ", ".join(found[:MOST_NAMED]) or "nothing"
         of += f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
-        changes = ", ".join(_changes("", one.parts))
+        keys = list(_changes("", one.parts))
+        changes = ", ".join(keys[:MOST_NAMED])
+        changes += f" and {counted(len(keys) - MOST_NAMED, 'key')} more" if len(keys) > MOST_NAMED else ""
         lines.append(f"overrides[{place}]: {changes}, of {of}")
     return lines
 
@@ -75,7 +78,8 @@ def _changes(key: str, value: object) -> Iterator[str]:
         for name, below in value.items():
             yield from _changes(f"{key}.{name}" if key else name, below)
     else:
-        yield f"{key} {json.dumps(value, default=str)}".replace('"', "")
+        text = json.dumps(value, default=str).replace('"', "")
+        yield f"{key} {text if len(text) <= LONGEST_VALUE else f'{text[: LONGEST_VALUE - 3]}...'}"
 
 
 def paths(topology: Topology, source: str, target: str, most: int) -> View:
@@ -185,8 +189,8 @@ def buffers(scenario: Scenario, topology: Topology) -> View:
         section = scenario.at(topology, switch).switch
         lossless = list(section.pfc.priorities) if section.pfc.enabled else []
         every |= dict.fromkeys(lossless)
-        own = section.buffer.pool_of(nodes[switch].name)
-        profiles = section.buffer.profiles_of(nodes[switch].name)
+        own = section.buffer
+        profiles = section.buffer.profiles_of()
         for end in topology.ports(switch):
             sizes = [port_headroom_bytes(scenario, topology, switch, end, profiles[p]) for p in lossless]
             held += sum(sizes)
@@ -277,7 +281,6 @@ def _thresholds(scenario: Scenario) -> list[str]:
         if isinstance(profile, GroupProfile):
             groups = "groups" if len(profile.priorities) > 1 else "group"
             who = f"{groups} {', '.join(map(str, profile.priorities))}"
-            who += f" of {', '.join(profile.switches)}" if profile.switches else ""
         xoff = f"{profile.alpha} x (shared pool - used)"
         if profile.xoff_bytes is not None:
             xoff = f"{profile.xoff_bytes:,} B"
@@ -286,19 +289,11 @@ def _thresholds(scenario: Scenario) -> list[str]:
 
 
 def _pools(scenario: Scenario, lossless: str, *, shared: bool) -> list[str]:
-    """The pool, and headroom that is `shared`, of some switches and of all others."""
+    """The pool, and headroom that is `shared`, where no override says otherwise."""
     buffer = scenario.switch.buffer
-    lines = []
-    pools: tuple[BufferSection | PoolProfile, ...] = (*buffer.pools, buffer)
-    for one in pools:
-        line = f"pool {format_size(one.pool_bytes)}"
-        if isinstance(one, PoolProfile):
-            line += f" of {', '.join(one.switches)}"
-        else:
-            line += f"{' of other switches' if buffer.pools else ''}, lossless priorities {lossless}"
-        lines.append(line)
-        if shared and one.headroom_pool_bytes is not None:
-            lines.append(f"headroom is shared: {one.headroom_pool_bytes:,} B for all groups of a switch")
+    lines = [f"pool {format_size(buffer.pool_bytes)}, lossless priorities {lossless}"]
+    if shared and buffer.headroom_pool_bytes is not None:
+        lines.append(f"headroom is shared: {buffer.headroom_pool_bytes:,} B for all groups of a switch")
     return lines
 
 

@@ -24,7 +24,6 @@ def found(view: View) -> Iterator[Finding]:
 def _degraded(view: View) -> Iterator[Finding]:
     """One finding for each link, whatever is wrong with it and in which direction."""
     parts: dict[str, list[tuple[str, str, int, int]]] = {}
-    meant = {one.link for one in view.scenario.link.bit_errors}
     for number in view.networked():
         for port, (rate_bps, built_bps, at_ps) in _speeds(view, number).items():
             what = f"sends at {about_rate(rate_bps)} towards {view.name(view.peer(number, port)[0])}"
@@ -37,7 +36,8 @@ def _degraded(view: View) -> Iterator[Finding]:
         for port, _ in view.fabric_ports(number):
             spoilt = view.dropped(number, port, "corrupt")
             name = view.link_name(number, port)
-            if not spoilt or name in meant:
+            meant = view.scenario.link_at(view.topology, view.topology.ports(number)[port].link)
+            if not spoilt or meant.bit_error_rate:
                 continue
             came = view.total("port_receive_frames", number, port) + spoilt
             sender = view.name(view.peer(number, port)[0])

@@ -165,8 +165,12 @@ class Environment(Section):
     @cached_property
     def transports(self) -> tuple[TransportSection, ...]:
         """The sections `transport` that there are: that of the fabric, and what each override makes of it."""
-        others = (self.overridden((at,)) for at, one in enumerate(self.overrides) if one.transport)
-        return (self.transport, *(one.transport for one in others))
+        return tuple(one.transport for one in self.every)
+
+    @property
+    def every(self) -> tuple[Self, ...]:
+        """The scenario, and what each override by itself makes of it, in their order."""
+        return (self, *(self.overridden((at,)) for at in range(len(self.overrides))))
 
     def overridden(self, places: tuple[int, ...]) -> Self:
         """The scenario with some of its overrides applied. Raises pydantic's ValidationError."""
@@ -243,7 +247,7 @@ class Environment(Section):
         if any(one.has("switch.qos") or one.has("nic.dscp") for one in self.overrides):
             return True
         qos = self.switch.qos
-        return not qos.plain or bool(qos.exceptions) or self.nic.dscp != NicSection().dscp
+        return not qos.plain or self.nic.dscp != NicSection().dscp
 
     @property
     def credited(self) -> bool:
@@ -273,7 +277,7 @@ class Environment(Section):
         if self.classified:
             reason = "DSCP maps are Ethernet's, and links have credits"
             yield Refusal(("switch", "qos"), reason, "link.flow_control: pfc, or no maps")
-        if self.switch.deep_buffer.where in ("spines", "listed"):
+        if self.switch.deep_buffer.where in ("spines", "all"):
             reason = "modular switches are modelled with PFC, and links have credits"
             yield Refusal(
                 ("switch", "deep_buffer", "where"), reason, "none, or auto; or link.flow_control: pfc"

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import ValidationError
 
@@ -30,6 +30,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
+from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.set_options import Override, apply_override
 from emu.scenario.variants import choose
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
@@ -66,6 +67,7 @@ def in_file_order(problems: list[Problem], file: str) -> list[Problem]:
 
 
 STANDARD_INPUT = "-"
+_SWITCH: Final = SwitchSection().model_dump(by_alias=True)
 
 
 class Loaded(NamedTuple):
@@ -168,7 +170,7 @@ def _checked(
     problems.extend(put_tables_in_place(tree, directory, read_file))
     problems.extend(put_graphs_in_place(tree, directory, read_file))
     problems.extend(put_fabric_in_place(tree, directory, read_file, notes))
-    problems.extend(put_config_in_place(tree, directory, read_file))
+    problems.extend(put_config_in_place(tree, directory, read_file, _SWITCH))
     problems.extend(put_traces_in_place(tree, directory, partial(read_file, most_bytes=MOST_FILE_BYTES)))
     scenario: Scenario | None = None
     try:

@@ -32,7 +32,6 @@ from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal, Section
-from emu.scenario.sections.buffer import GroupProfile, PoolProfile
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
     FlowList,
@@ -45,12 +44,10 @@ from emu.scenario.sections.graph import AUTO, own_algorithm
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
-from emu.scenario.sections.qos import QosException
-from emu.scenario.sections.switch import EcnSection, OneWayPfc, QueueMarking, StaticRoute
+from emu.scenario.sections.switch import OneWayPfc, StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
-from emu.scenario.yaml.values import WILD, names
 from emu.topology.domains import with_domains
 from emu.topology.generators.table import build
 from emu.topology.swapped_cables import swapped
@@ -62,46 +59,11 @@ from emu.workload.training import Plan as TrainingPlan
 
 def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
     """Links and devices that sections name and the fabric does not have."""
-    links = [
-        (("routing", "link_weights", at, "link"), one.link)
-        for at, one in enumerate(scenario.routing.link_weights)
-    ]
-    links += [
-        (("link", "bit_errors", at, "link"), one.link) for at, one in enumerate(scenario.link.bit_errors)
-    ]
-    for location, name in links:
-        yield from _flaws(scenario, location, topology.links_named, name)
-    for index, name in enumerate(scenario.switch.pfc.off):
-        yield from _flaws(scenario, ("switch", "pfc", "off", index), topology.node_named, name)
-    for index, name in enumerate(scenario.switch.deep_buffer.switches):
-        yield from _wrong_role(
-            scenario, topology, ("switch", "deep_buffer", "switches", index), name, Role.SWITCH
-        )
+    for at, one in enumerate(scenario.routing.link_weights):
+        yield from _flaws(scenario, ("routing", "link_weights", at, "link"), topology.links_named, one.link)
     for index, half in enumerate(scenario.switch.pfc.one_way):
         yield from _wrong_half(scenario, topology, index, half)
-    marking = scenario.switch.ecn
-    listed: tuple[
-        tuple[Location, Sequence[QosException | PoolProfile | GroupProfile | QueueMarking]], ...
-    ] = (
-        (("switch", "qos", "exceptions"), scenario.switch.qos.exceptions),
-        (("switch", "buffer", "pools"), scenario.switch.buffer.pools),
-        (("switch", "buffer", "profiles"), scenario.switch.buffer.profiles),
-        (("switch", "ecn", "profiles"), marking.profiles if isinstance(marking, EcnSection) else ()),
-    )
-    for where, entries in listed:
-        for index, entry in enumerate(entries):
-            for at, name in enumerate(entry.switches):
-                spot = (*where, index, "switches", at)
-                if not WILD.search(name):
-                    yield from _wrong_role(scenario, topology, spot, name, Role.SWITCH)
-                elif not any(names((name,), topology.nodes[switch].name) for switch in topology.switches):
-                    first = topology.nodes[topology.switches[0]].name
-                    yield problem_at(scenario, spot, f"no switch is called {name!r}", f"names like {first}")
     yield from _unmatched(scenario, topology)
-    for index, name in enumerate(scenario.nic.receive.nics):
-        yield from _wrong_role(scenario, topology, ("nic", "receive", "nics", index), name, Role.NIC)
-    for index, name in enumerate(scenario.host.pcie.nics):
-        yield from _wrong_role(scenario, topology, ("host", "pcie", "nics", index), name, Role.NIC)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
 
@@ -492,7 +454,7 @@ def _tuned(
     nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps
     for nic in nics if tuner.nic_rate_bps is None else ():
         pcie = scenario.at(topology, nic).host.pcie
-        if pcie.limits(topology.nodes[nic].name):
+        if pcie.enabled:
             nic_bps = min(nic_bps, pcie.rate_bps)
     end = topology.nvlink_end(groups[0][0])
     rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))

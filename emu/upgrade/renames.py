@@ -80,6 +80,19 @@ MERGED: Final[tuple[Merged, ...]] = (
     Merged("jobs[].workload", "kind", "trace", "form", "chakra", "chakra_trace"),
 )
 
+MOVED: Final[dict[str, str]] = {
+    "nic.receive.nics": "nic: {receive: {enabled: true}}",
+    "host.pcie.nics": "host: {pcie: {enabled: true}}",
+    "switch.qos.exceptions": "switch: {qos: ...}",
+    "switch.buffer.pools": "switch: {buffer: {pool: ...}}",
+    "switch.buffer.profiles[].switches": "switch: {buffer: {profiles: ...}}",
+    "switch.ecn.profiles[].switches": "switch: {ecn: {profiles: ...}}",
+    "switch.pfc.off": "switch: {pfc: {enabled: false}}",
+    "switch.deep_buffer.switches": "switch: {deep_buffer: {where: all}}",
+    "link.bit_errors": "link: {bit_error_rate: ...}",
+}
+"""Lists of devices that are entries of `overrides` now (`emu.upgrade.selectors`)."""
+
 SERIES: Final[dict[str, str]] = {
     "emu_nic_receive_bytes": "emu_nic_receive_buffer_bytes",
     "emu_nic_receive_peak_bytes": "emu_nic_receive_buffer_peak_bytes",
@@ -457,6 +470,11 @@ def merged(at: str, section: Mapping[str, object]) -> Merged | None:
     """The row of a section's keys and values; None if they are as they are today."""
     said = [row for row in MERGED if row.at == at and section.get(row.key) == row.old]
     return next((row for row in said if section.get(row.beside, "") == row.value), None)
+
+
+def moved_key(path: str) -> str:
+    """How an override says what a list of devices said; "" if it was none."""
+    return f"overrides: [{{devices: ..., {MOVED[path]}}}]" if path in MOVED else ""
 
 
 def renamed_fields(path: str) -> Iterator[tuple[str, str]]:

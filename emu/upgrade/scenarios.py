@@ -14,6 +14,7 @@ import yaml
 from emu.upgrade import renames
 from emu.upgrade.edits import Edit, Note, Upgraded, made
 from emu.upgrade.python_modules import new_class
+from emu.upgrade.selectors import moved
 
 _OWN_CLASS: Final = re.compile(r"(?:emu|actors)(?:\.[A-Za-z_]\w*)+:[A-Za-z_]\w*")
 
@@ -40,7 +41,8 @@ def upgraded_scenario(text: str) -> Upgraded:
         return Upgraded(text, [], [Note(1, "not YAML; `emu validate` says why")])
     reading = _Reading(text)
     reading.walk(root, "")
-    return made(text, reading.edits, reading.left)
+    lists = moved(text, root)
+    return made(text, [*reading.edits, *lists.edits], [*reading.left, *lists.left])
 
 
 class _Reading:

@@ -103,9 +103,9 @@ def test_pauses_that_a_dead_link_lost_are_not_told_as_lost() -> None:
 def degraded(meant: bool) -> list[str]:
     """What is said of a link on which frames arrive with a wrong FCS."""
     name = "rtsw-0:ctsw-1"
-    given = {"bit_errors": [{"link": name, "rate": "1/1000000"}]} if meant else {}
+    given = [{"devices": name, "link": {"bit_error_rate": "1/1000000"}}] if meant else []
     shown = Shown(SPINE, {("port_dropped_frames", DOWN, -1, "corrupt"): 9}, {})
-    seen = View(scenario(link=given), TOPOLOGY, [all_reduce_plan()], summary([]), [shown], Moves(), {})
+    seen = View(scenario(overrides=given), TOPOLOGY, [all_reduce_plan()], summary([]), [shown], Moves(), {})
     return [one.place for one in bad_links.found(seen)]
 
 

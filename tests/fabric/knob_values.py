@@ -115,23 +115,13 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "egress_limit": ("4KB", {"switch.pfc.enabled": False, "transport.timeout": 2}),
         "egress_alpha": ("1/128", {"switch.pfc.enabled": False, "transport.timeout": 2}),
     },
-    "switch.buffer.pools[]": {
-        "switches": (["rtsw-1"], {}),
-        "pool": ("2MB", {}),
-        "headroom_pool": ("100KB", {}),
-    },
     "switch.buffer.profiles[]": {
         **_SHARE,
         "priorities": ([6], {}),
-        "switches": (["ctsw-0"], {}),
     },
     "switch.buffer.admission (kind: thresholds)": {"kind": ("", {})},
     "switch.deep_buffer": {
         "where": ("none", {}),
-        "switches": (
-            ["ctsw-1"],
-            {"switch.deep_buffer.where": "listed", "switch.deep_buffer.switches": ["ctsw-0"]},
-        ),
         "port_buffer": ("400KB", {}),
         "alpha": ("1/64", {}),
         "credit_delay": ("1us", {}),
@@ -145,7 +135,6 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "priorities": ([3], {}),
         "quanta": (20, {}),
         "response": ("50ns", {}),
-        "off": (["nic-1"], {}),
     },
     "switch.pfc.watchdog": {
         "enabled": (False, {}),
@@ -174,7 +163,6 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "kmax": ("60KB", {}),
         "pmax": ("1", {}),
         "priorities": ([6], {}),
-        "switches": (["ctsw-1"], {}),
     },
     "switch.scheduling (kind: weighted)": {
         "kind": ("", {}),
@@ -182,20 +170,17 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
     },
     "switch.qos": _MAPS,
-    "switch.qos.exceptions[]": {
-        **_MAPS,
-        "switches": (
-            ["ctsw-2"],
-            {"switch.qos.exceptions": [{"switches": ["ctsw-0"], "tc_to_queue": {"3": 7}}]},
-        ),
-    },
     "switch.static_routes[]": {
         "switch": ("rtsw-1", {}),
         "destination": ("nic-3", {}),
         "via": ("ctsw-1", {}),
     },
-    "link": {"flow_control": ("credits", {}), "rate": ("100G", {}), "delay": ("100ns", {})},
-    "link.bit_errors[]": {"link": ("rtsw-1:ctsw-0", {}), "rate": ("1/20000", {})},
+    "link": {
+        "flow_control": ("credits", {}),
+        "rate": ("100G", {}),
+        "delay": ("100ns", {}),
+        "bit_error_rate": ("1/20000", {"transport.timeout": 3}),
+    },
     "link.credits": {"buffer": ("32KB", {}), "update": ("1KB", {})},
     "nic": {
         "latency": ("500ns", {}),
@@ -217,7 +202,6 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "buffer": ("150KB", {}),
         "xoff": ("10KB", {}),
         "xon": ("1KB", {}),
-        "nics": (["nic-1"], {}),
     },
     "transport": {
         "mtu": (512, {}),

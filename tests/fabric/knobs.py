@@ -139,7 +139,6 @@ POLICIES: Final[dict[str, Overrides]] = {
     "adaptive": _policy("adaptive", gap="500ns", entries=4),
     "traffic_engineering": CONTROLLED,
 }
-_RULE: Final = {"switch.qos.exceptions": [{"switches": ["rtsw-1", "ctsw-0"]}]}
 
 GIVEN: Final[Mapping[str, Overrides]] = {
     **{f"routing (kind: {name})": given for name, given in POLICIES.items()},
@@ -152,7 +151,6 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     },
     "switch": {},
     "switch.buffer": {},
-    "switch.buffer.pools[]": {"switch.buffer.pools": [{"switches": ["*tsw-0"], "pool": "900KB"}]},
     "switch.buffer.profiles[]": {
         "switch.buffer.profiles": [{"priorities": [3], "alpha": "1/32", "xon_offset": "3KB"}]
     },
@@ -172,15 +170,10 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     },
     "switch.scheduling (kind: weighted)": {"switch.scheduling.strict": [7]},
     "switch.qos": {},
-    "switch.qos.exceptions[]": _RULE,
     "switch.static_routes[]": {
         "switch.static_routes": [{"switch": "rtsw-0", "destination": "nic-2", "via": "ctsw-0"}]
     },
     "link": {},
-    "link.bit_errors[]": {
-        "link.bit_errors": [{"link": "rtsw-0:ctsw-0", "rate": "1/100000"}],
-        "transport.timeout": 3,
-    },
     "link.credits": {"link.flow_control": "credits", "link.credits.buffer": "8KB"},
     "nic": {},
     "nic.arbiter (kind: round_robin)": {},

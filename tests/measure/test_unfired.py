@@ -216,13 +216,18 @@ def test_a_static_route_that_nothing_took_is_named() -> None:
 
 
 def test_halves_of_pfc_are_named_if_nothing_was_paused_or_dropped() -> None:
-    halves = {"off": ["nic-0-0"], "one_way": [{"device": "nic-1-0", "obeys": False}]}
-    assert unfired(switch={"pfc": halves}) == []
+    halves = {"one_way": [{"device": "nic-1-0", "obeys": False}]}
+    off = [{"devices": "nic-0-0", "switch": {"pfc": {"enabled": False}}}]
+    assert unfired(switch={"pfc": halves}, overrides=off) == []
     quiet = summary(
-        [record(fabric(), "controller", results=DONE)], [all_reduce_plan()], switch={"pfc": halves}
+        [record(fabric(), "controller", results=DONE)],
+        [all_reduce_plan()],
+        switch={"pfc": halves},
+        overrides=off,
     )
     named = [one.feature for one in quiet.never_fired]
-    assert named == ["switch.pfc", "switch.pfc.off", "switch.pfc.one_way", "routing.kind"]
+    asked = ["overrides[0].switch.pfc.enabled", "switch.pfc.one_way"]
+    assert named == ["switch.pfc", *asked, "routing.kind"]
 
 
 def test_a_control_that_had_no_queue_to_answer_to_is_named() -> None:

@@ -17,8 +17,9 @@ PACKETS = 16
 
 def ran(nics: list[str], rate: str = "100G") -> Fabric:
     """NIC 0 writes 64 KiB to NIC 1."""
-    host = {"pcie": {"enabled": True, "rate": rate, "nics": nics}}
-    fabric = Fabric(scenario(star(2), host=host), [(0, 1)])
+    limited = [{"devices": nics, "host": {"pcie": {"enabled": True}}}] if nics else []
+    pcie = {"rate": rate, "enabled": not nics}
+    fabric = Fabric(scenario(star(2), host={"pcie": pcie}, overrides=limited), [(0, 1)])
     fabric.post(0, 0, PACKETS * 4096)
     fabric.run()
     return fabric

@@ -164,9 +164,8 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_line(
 
 
 def test_links_and_devices_that_switch_sections_name_must_exist() -> None:
-    told = unresolvable(
-        SMALL, "routing.link_weights=[{link: 'rtsw-0:ctsw-9', weight: 2}]", "switch.pfc.off=[nic-9-9]"
-    )
+    half = "switch.pfc.one_way=[{device: nic-9-9, obeys: false}]"
+    told = unresolvable(SMALL, "routing.link_weights=[{link: 'rtsw-0:ctsw-9', weight: 2}]", half)
     assert len(told) == 2
     assert "routing.link_weights[0].link: no link is named 'rtsw-0:ctsw-9'" in told[0]
-    assert "switch.pfc.off[0]: no device is named 'nic-9-9'" in told[1]
+    assert "switch.pfc.one_way[0].device: no device is named 'nic-9-9'" in told[1]

@@ -230,17 +230,19 @@ topology: {kind: ai_zone, racks: 2, hosts_per_rack: 1, gpus_per_host: 1, spines:
 jobs: [{name: a, workload: {kind: permutation, size: 1KiB}}]
 transport: {data_priority: 3}
 switch:
-  config_db: {"rtsw-*": leaf.json, "ctsw-*": spine.json}
+  config_db: leaf.json
+overrides: [{devices: "ctsw-*", switch: {config_db: spine.json}}]
 """
 
 
-def boxes(directory: Path, leaf: object, spine: object, more: str = "") -> SwitchSection:
-    """The section that a file for leaves and one for spines make."""
+def boxes(directory: Path, leaf: object, spine: object, text: str = "") -> list[SwitchSection]:
+    """The sections of a leaf and of a spine that a file for all and one for spines make."""
     for name, config in (("leaf", leaf), ("spine", spine)):
         (directory / f"{name}.json").write_text(json.dumps(config, indent=4), encoding="utf-8")
-    loaded = load_text(ZONE + more, "boxes.yaml", directory)
-    api.prepare(loaded)
-    return loaded.scenario.switch
+    loaded = load_text(text or ZONE, "boxes.yaml", directory)
+    topology = api.prepare(loaded).topology
+    named = [topology.node_named(name).number for name in ("rtsw-1", "ctsw-0")]
+    return [loaded.scenario.at(topology, number).switch for number in named]
 
 
 def pool(size: int, **more: object) -> dict[str, object]:
@@ -263,78 +265,46 @@ def test_switches_have_the_pool_profiles_and_maps_of_their_own_boxes(tmp_path: P
     leaf |= {"DSCP_TO_TC_MAP": {"A": {"24": "3", "48": "6"}}}
     spine = {**pool(16_000_000), **groups(170_000), "PORT_QOS_MAP": {"Ethernet8": {"pfc_enable": "3,6"}}}
     made = boxes(tmp_path, leaf, spine)
-    assert made.pfc.priorities == (3, 6)
-    found = {}
-    for name in ("rtsw-1", "ctsw-0"):
-        profiles = made.buffer.profiles_of(name)
-        found[name] = (
-            made.buffer.pool_of(name).pool_bytes,
-            profiles[3].headroom_bytes,
-            float(profiles[3].alpha),
-        )
-    assert found == {"rtsw-1": (32_000_000, 90_000, 0.25), "ctsw-0": (16_000_000, 170_000, 0.25)}
-    assert made.qos.maps_of("rtsw-0").dscp_to_tc[24:27] == (3, 0, 0)
-    assert made.qos.maps_of("ctsw-0").plain
-    assert isinstance(made.ecn, EcnSection)
-    assert made.ecn.enabled
-    assert [one and one.kmax_bytes for one in made.ecn.profiles_of("rtsw-0")] == [None] * 3 + [4000] + [
-        None
-    ] * 4
-    assert made.ecn.profiles_of("ctsw-1") == [None] * 8
+    found = []
+    for one in made:
+        three = one.buffer.profiles_of()[3]
+        found.append((one.buffer.pool_bytes, three.headroom_bytes, float(three.alpha), one.pfc.priorities))
+    assert found == [(32_000_000, 90_000, 0.25, (3, 6)), (16_000_000, 170_000, 0.25, (3, 6))]
+    assert made[0].qos.dscp_to_tc[24:27] == (3, 0, 0)
+    assert made[1].qos.plain
+    assert [one.ecn.enabled for one in made] == [True, False]
+    by_queue = made[0].ecn
+    assert isinstance(by_queue, EcnSection)
+    marks = [one and one.kmax_bytes for one in by_queue.profiles_of()]
+    assert marks == [None, None, None, 4000, None, None, None, None]
 
 
-def test_a_switch_that_no_pattern_names_has_what_the_scenario_says(tmp_path: Path) -> None:
-    text = ZONE.replace('"ctsw-*"', "rtsw-1") + "  buffer: {headroom: 70KB}\n"
-    for name, size in (("leaf", 32_000_000), ("spine", 16_000_000)):
-        (tmp_path / f"{name}.json").write_text(json.dumps(pool(size)), encoding="utf-8")
-    buffer = load_text(text, "boxes.yaml", tmp_path).scenario.switch.buffer
-    # rtsw-1 is named twice; the first counts.
-    found = [buffer.pool_of(name).pool_bytes for name in ("rtsw-0", "rtsw-1", "ctsw-0")]
-    assert found == [32_000_000, 32_000_000, 64_000_000]
+def test_what_the_file_of_a_box_does_not_say_is_there_as_by_default(tmp_path: Path) -> None:
+    dog = {"PFC_WD": {"Ethernet0": {"detection_time": "250", "action": "forward"}}}
+    made = boxes(tmp_path, {**pool(32_000_000), **dog}, groups(170_000))
+    found = [(one.buffer.pool_bytes, one.pfc.watchdog.enabled) for one in made]
+    assert found == [(32_000_000, True), (64_000_000, False)]
 
 
-def test_what_is_one_for_all_switches_has_to_agree_unless_the_scenario_says_it(tmp_path: Path) -> None:
-    leaf = {"PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3,6"}}}
-    spine = {"PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3"}}}
-    with pytest.raises(ScenarioError) as caught:
-        boxes(tmp_path, leaf, spine)
-    (problem,) = caught.value.problems
-    assert (problem.file, problem.line, problem.key) == ("boxes.yaml", 7, "switch.config_db")
-    assert problem.reason == ("pfc.priorities is one for all switches: leaf.json says [3, 6], spine.json [3]")
-    assert boxes(tmp_path, leaf, spine, "  pfc: {priorities: [3]}\n").pfc.priorities == (3,)
-    dog = {"PFC_WD": {"Ethernet0": {"detection_time": "250", "action": "drop"}}}
-    with pytest.raises(
-        ScenarioError, match=r"watchdog.enabled is one .*: leaf.json says nothing, spine.json"
-    ):
-        boxes(tmp_path, {}, dog)
+def test_what_the_scenario_itself_says_goes_before_every_file(tmp_path: Path) -> None:
+    text = ZONE.replace("leaf.json", "leaf.json\n  pfc: {priorities: [3]}\n  buffer: {pool: 50MB}")
+    ports = {"PORT_QOS_MAP": {"Ethernet0": {"pfc_enable": "3,6"}}}
+    made = boxes(tmp_path, pool(32_000_000), {**pool(16_000_000), **ports}, text)
+    assert [(one.buffer.pool_bytes, one.pfc.priorities) for one in made] == [(50_000_000, (3,))] * 2
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (
-            "[leaf.json]",
-            r"boxes.yaml:7: switch.config_db: \['leaf.json'\] names no file; accepted: a file, or files by",
-        ),
-        (
-            '{"rtsw-*": 7}',
-            r"boxes.yaml:7: switch.config_db: \{'rtsw-\*': 7\} names no file; accepted: a file, or files by",
-        ),
-        (
-            '{"leaf-*": leaf.json}',
-            r"boxes.yaml:7: switch.buffer.pools\[0\].switches\[0\]: no switch is called",
-        ),
-        ('{"a b": leaf.json}', "'a b' is not a switch's name or a pattern of them"),
-        ("{rtsw-0: gone.json}", "boxes.yaml:7: switch.config_db: .*gone.json: there is no such file"),
+        ("[leaf.json]", r"boxes.yaml:7: switch.config_db: \['leaf.json'\] names no file; accepted: a file"),
+        ('{"rtsw-*": leaf.json}', "boxes.yaml:7: switch.config_db: files by patterns are overrides"),
+        ("gone.json", "boxes.yaml:7: switch.config_db: .*gone.json: there is no such file"),
     ],
 )
-def test_what_names_no_file_or_no_switch_is_refused_where_it_is_written(
-    files: str, said: str, tmp_path: Path
-) -> None:
-    (tmp_path / "leaf.json").write_text(json.dumps(pool(32_000_000)), encoding="utf-8")
-    text = ZONE.replace('{"rtsw-*": leaf.json, "ctsw-*": spine.json}', files)
+def test_what_names_no_file_is_refused_where_it_is_written(files: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "spine.json").write_text(json.dumps(pool(32_000_000)), encoding="utf-8")
     with pytest.raises(ScenarioError, match=said):
-        api.prepare(load_text(text, "boxes.yaml", tmp_path))
+        api.prepare(load_text(ZONE.replace("leaf.json", files), "boxes.yaml", tmp_path))
 
 
 def test_the_switches_of_a_fabric_are_built_from_their_own_boxes(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from actors.wire.frame import Frame
 from emu.errors import ScenarioError
-from emu.scenario.resolve import resolve
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star, zone
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
@@ -69,8 +68,8 @@ def test_a_group_that_is_not_lossless_drops_and_does_not_pause() -> None:
 
 
 def test_the_next_switch_goes_by_the_dscp_and_not_by_what_the_last_made_of_it() -> None:
-    wrong = {"exceptions": [{"switches": ["rtsw-0"], "dscp_to_tc": {24: 0}}]}
-    fabric = Fabric(scenario(zone(2, 1, 1), switch={"qos": wrong}), [(0, 1)])
+    wrong = [{"devices": "rtsw-0", "switch": {"qos": {"dscp_to_tc": {24: 0}}}}]
+    fabric = Fabric(scenario(zone(2, 1, 1), overrides=wrong), [(0, 1)])
     fabric.post(0, 0, 4096)
     fabric.run()
     moved = {
@@ -137,9 +136,3 @@ def test_a_map_that_cannot_be_is_refused_by_name(qos: dict[str, Any], said: str)
     with pytest.raises(ScenarioError) as caught:
         mapped(**qos)
     assert said in str(caught.value)
-
-
-def test_maps_of_a_switch_that_is_not_there_are_refused_by_name() -> None:
-    one = scenario(star(2), switch={"qos": {"exceptions": [{"switches": ["nic-0"]}]}})
-    with pytest.raises(ScenarioError, match=r"switch.qos.exceptions\[0\].switches\[0\]: nic-0 is a nic"):
-        resolve(one, Fabric(scenario(star(2))).topology)

@@ -70,10 +70,10 @@ def test_frames_of_a_flow_follow_each_other_in_order() -> None:
 
 
 def test_a_wrong_fcs_is_found_where_the_frame_is_next_stored() -> None:
-    errors = {"bit_errors": [{"link": "nic-0:a", "rate": "1/335520"}]}
+    errors = [{"devices": "nic-0:a", "link": {"bit_error_rate": "1/335520"}}]
     links = [("nic-0", "a"), ("a", "b"), ("b", "nic-1")]
     recovery = {"timeout": 6}
-    fabric = Fabric(scenario(graph(links), switch=CUT, link=errors, transport=recovery), [(0, 1)])
+    fabric = Fabric(scenario(graph(links), switch=CUT, overrides=errors, transport=recovery), [(0, 1)])
     run(fabric, (0, 0, 1 << 18))
     assert fabric.port(fabric.topology.nics[1], 0).corrupted > 0
     # Stored at b only behind the frame before it, at a never: nothing else uses its egress.

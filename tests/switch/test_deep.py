@@ -27,7 +27,7 @@ FULL_WIRE = 4194
 
 
 def deep(nics: int, **more: Any) -> Fabric:
-    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us", **more}
+    section = {"where": "all", "credit_delay": "1us", **more}
     return Fabric(scenario(star(nics), switch={"deep_buffer": section}))
 
 
@@ -252,7 +252,6 @@ def test_spines_of_llama3_are_modular_and_others_are_not() -> None:
         ({"most_credit": "10KB"}, "switch.deep_buffer.most_credit: lies below initial_credit"),
         ({"credit_quantum": "2KiB"}, "switch.deep_buffer.credit_quantum: is no quantum of credit"),
         ({"credit_quantum": "1MiB"}, "switch.deep_buffer.credit_quantum: is no quantum of credit"),
-        ({"where": "listed"}, "switch.deep_buffer.switches: goes with `where: listed`"),
         (
             {"port_buffer": "1TB", "alpha": 1024},
             "switch.deep_buffer.port_buffer: makes thresholds of more than 64 TB",
@@ -268,7 +267,7 @@ def test_what_cannot_work_is_refused_by_name(section: dict[str, Any], said: str)
 
 def test_a_frame_is_marked_by_the_depth_of_the_virtual_output_queue_that_it_leaves() -> None:
     ecn = {"enabled": True, "scaled": False, "kmin": f"{4 * FULL_WIRE}B", "kmax": f"{4 * FULL_WIRE}B"}
-    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    section = {"where": "all", "credit_delay": "1us"}
     fabric = Fabric(scenario(star(3), switch={"deep_buffer": section, "ecn": ecn}))
     frames = [frame_arrives(fabric, 5 * US + turn, turn % 2, 2) for turn in range(20)]
     for frame in frames:
@@ -283,7 +282,7 @@ def test_a_frame_is_marked_by_the_depth_of_the_virtual_output_queue_that_it_leav
 
 def test_a_storm_is_seen_where_all_that_waits_is_in_virtual_output_queues_and_drops_it_there() -> None:
     watchdog = {"enabled": True, "detection": "10us", "restoration": "20us"}
-    section = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    section = {"where": "all", "credit_delay": "1us"}
     fabric = Fabric(scenario(star(3), switch={"deep_buffer": section, "pfc": {"watchdog": watchdog}}))
     pause_arrives(fabric, 1 * US, 1, stop=1 << 3)
     for turn in range(10):
@@ -318,8 +317,8 @@ def test_what_waits_for_a_port_counts_its_virtual_output_queues() -> None:
 
 def test_adaptive_routing_avoids_the_port_that_virtual_output_queues_wait_for() -> None:
     routing = {"kind": "adaptive", "granularity": "packet", "allow_reordering": True}
-    section = {"where": "listed", "switches": ["rtsw-0"], "credit_delay": "1us"}
-    fabric = Fabric(scenario(zone(2, 2, 2), switch={"deep_buffer": section}, routing=routing))
+    modular = [{"devices": "rtsw-0", "switch": {"deep_buffer": {"where": "all", "credit_delay": "1us"}}}]
+    fabric = Fabric(scenario(zone(2, 2, 2), overrides=modular, routing=routing))
     leaf = fabric.switch("rtsw-0")
     assert isinstance(leaf, DeepSwitch)
     pause_arrives(fabric, 1 * US, 2, stop=1 << 3, node="rtsw-0")
@@ -348,6 +347,6 @@ def test_a_stall_names_the_frames_that_wait_in_virtual_output_queues() -> None:
 
 
 def test_an_egress_limit_is_refused_where_a_switch_is_modular() -> None:
-    section = {"deep_buffer": {"where": "listed", "switches": ["switch"]}, "buffer": {"egress_limit": "1MB"}}
+    section = {"deep_buffer": {"where": "all"}, "buffer": {"egress_limit": "1MB"}}
     with pytest.raises(ScenarioError, match="switch is modular: its egress queues are short"):
         Fabric(scenario(star(2), switch=section))

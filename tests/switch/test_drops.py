@@ -66,8 +66,8 @@ def test_a_static_route_takes_its_way_whatever_the_graph_says() -> None:
 
 
 def test_bit_errors_spoil_the_share_of_frames_that_their_rate_says() -> None:
-    errors = {"bit_errors": [{"link": "nic-0:switch", "rate": "1/335520"}]}
-    fabric = Fabric(scenario(star(2), link=errors))
+    errors = [{"devices": "nic-0:switch", "link": {"bit_error_rate": "1/335520"}}]
+    fabric = Fabric(scenario(star(2), overrides=errors))
     # 4,194 B are 33,552 bits: one frame in ten.
     for turn in range(2000):
         frame_arrives(fabric, 1_000_000 + turn * 83_880, 0, 1)
@@ -79,8 +79,8 @@ def test_bit_errors_spoil_the_share_of_frames_that_their_rate_says() -> None:
 
 
 def test_what_bit_errors_cost_is_sent_again() -> None:
-    errors = {"bit_errors": [{"link": "nic-0:switch", "rate": 0.000001}]}
-    fabric = Fabric(scenario(star(2), link=errors, transport={"timeout": 6}), [(0, 1)])
+    errors = [{"devices": "nic-0:switch", "link": {"bit_error_rate": 0.000001}}]
+    fabric = Fabric(scenario(star(2), overrides=errors, transport={"timeout": 6}), [(0, 1)])
     fabric.post(0, 0, 1 << 21)
     fabric.run()
     assert [one.size_bytes for one in fabric.deliveries(0)] == [1 << 21]
@@ -148,10 +148,6 @@ def test_a_lossy_queue_may_hold_its_share_of_the_free_pool_and_a_lossless_one_mo
             {"switch": {"static_routes": [{"switch": "nic-0-0", "destination": "rtsw-0", "via": "rtsw-0"}]}},
             "switch.static_routes[0].switch: nic-0-0 is a nic; accepted: a switch",
         ),
-        (
-            {"link": {"bit_errors": [{"link": "rtsw-0:ctsw-9", "rate": "1/1000000"}]}},
-            "link.bit_errors[0].link: no link is named",
-        ),
     ],
 )
 def test_what_the_fabric_does_not_have_is_refused_by_name(section: dict[str, Any], said: str) -> None:
@@ -163,4 +159,4 @@ def test_what_the_fabric_does_not_have_is_refused_by_name(section: dict[str, Any
 
 def test_more_than_one_error_in_a_thousand_bits_is_refused() -> None:
     with pytest.raises(ScenarioError, match="up to 1/1000"):
-        scenario(star(2), link={"bit_errors": [{"link": "nic-0:switch", "rate": "1/10"}]})
+        scenario(star(2), link={"bit_error_rate": "1/10"})

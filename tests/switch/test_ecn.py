@@ -81,8 +81,6 @@ def test_a_queue_with_a_profile_marks_by_its_own_thresholds_and_others_by_the_se
     assert queue_of_ten(marking(**ecn)).count(ECN_CONGESTED) == 4
     assert queue_of_ten(marking(**ecn), priority=6).count(ECN_CONGESTED) == 9
     assert queue_of_ten(marking(**ecn), priority=0).count(ECN_CONGESTED) == 0
-    elsewhere = {**ecn, "profiles": [{**profile, "switches": ["other"]}]}
-    assert queue_of_ten(marking(**elsewhere), priority=6).count(ECN_CONGESTED) == 0
 
 
 def test_the_first_profile_that_names_a_queue_counts_and_scales_with_the_port() -> None:
@@ -90,16 +88,13 @@ def test_the_first_profile_that_names_a_queue_counts_and_scales_with_the_port() 
         {
             "priorities": (3,),
             "profiles": (
-                {"priorities": (6,), "kmin": "10KB", "kmax": "20KB", "switches": ("a",)},
+                {"priorities": (6,), "kmin": "10KB", "kmax": "20KB"},
                 {"priorities": (6, 3), "kmin": "40KB", "kmax": "80KB"},
             ),
         }
     )
-    kmins = {
-        name: [None if one is None else one.kmin_bytes for one in section.profiles_of(name)] for name in "ab"
-    }
-    assert kmins["a"] == [None, None, None, 40_000, None, None, 10_000, None]
-    assert kmins["b"] == [None, None, None, 40_000, None, None, 40_000, None]
+    kmins = [None if one is None else one.kmin_bytes for one in section.profiles_of()]
+    assert kmins == [None, None, None, 40_000, None, None, 10_000, None]
     assert section.thresholds_at(parse_rate("100G"), section.profiles[1]) == (10_000, 20_000)
 
 

@@ -146,7 +146,7 @@ def heavy_part(one: Fabric, per_class: int) -> float:
 @pytest.mark.parametrize("credit_delay", ["1us", "3800ns"])
 def test_a_modular_switch_shares_by_the_weights_of_its_ports(credit_delay: str, per_class: int) -> None:
     weights = {"strict": [6, 7], "weights": [1, 1, 1, 3, 1, 1, 1, 1]}
-    deep = {"where": "listed", "switches": ["switch"], "credit_delay": credit_delay}
+    deep = {"where": "all", "credit_delay": credit_delay}
     fabrics = [
         Fabric(scenario(star(2 * per_class + 1), switch={"scheduling": weights, **more}))
         for more in ({}, {"deep_buffer": deep})
@@ -177,7 +177,7 @@ class LowestFirst(Scheduler):
 
 @pytest.mark.parametrize("modular", [False, True])
 def test_a_scheduler_of_ones_own_is_loaded_by_name(modular: bool) -> None:
-    deep = {"where": "listed", "switches": ["switch"]} if modular else {"where": "none"}
+    deep = {"where": "all"} if modular else {"where": "none"}
     own = {"kind": f"{__name__}:LowestFirst"}
     one = Fabric(scenario(star(3), switch={"scheduling": own, "deep_buffer": deep}))
     frames = backlog(one, [1, 3], 40)

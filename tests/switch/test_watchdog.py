@@ -108,7 +108,8 @@ def test_without_a_watchdog_nothing_of_it_is_counted() -> None:
 
 def test_a_link_without_pfc_loses_and_the_others_stop() -> None:
     buffer = {"reserve": 0, "alpha": "1/65536"}
-    one = Fabric(scenario(star(3), switch={"buffer": buffer, "pfc": {"off": ["nic-0"]}}))
+    off = [{"devices": "nic-0", "switch": {"pfc": {"enabled": False}}}]
+    one = Fabric(scenario(star(3), switch={"buffer": buffer}, overrides=off))
     for turn in range(10):
         frame_arrives(one, turn * 2, 0, 2)
         frame_arrives(one, turn * 2 + 1, 1, 2)

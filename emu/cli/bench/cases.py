@@ -57,14 +57,12 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "pool": "64MB",
             "headroom_pool": "auto",
             "admission": {"kind": "thresholds"},
-            "pools": [],
             "profiles": [],
             "egress_limit": "0B",
             "egress_alpha": 0,
         },
         "deep_buffer": {
             "where": "auto",
-            "switches": [],
             "port_buffer": "64MB",
             "alpha": 1,
             "credit_delay": "3.8us",
@@ -79,7 +77,6 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "quanta": 65535,
             "response": "auto",
             "watchdog": {"enabled": False, "detection": "200ms", "restoration": "200ms", "action": "drop"},
-            "off": [],
             "one_way": [],
         },
         "ecn": {
@@ -103,11 +100,16 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "tc_to_queue": {},
             "tc_to_priority_group": {},
             "pfc_priority_to_queue": {},
-            "exceptions": [],
         },
         "static_routes": [],
     },
-    "link": {"bit_errors": [], "flow_control": "pfc", "credits": {"buffer": "256KiB", "update": "auto"}},
+    "link": {
+        "bit_error_rate": 0,
+        "flow_control": "pfc",
+        "credits": {"buffer": "256KiB", "update": "auto"},
+        "rate": "auto",
+        "delay": "auto",
+    },
     "nic": {
         "latency": "0s",
         "pfc_response": "auto",
@@ -121,7 +123,6 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "buffer": "512KiB",
             "xoff": "auto",
             "xon": "auto",
-            "nics": [],
         },
         "dscp": {},
     },
@@ -147,7 +148,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "link_rate": "512Gbps",
         "link_delay": "250ns",
         "proxy_cost": "0s",
-        "pcie": {"enabled": False, "rate": "504Gbps", "nics": []},
+        "pcie": {"enabled": False, "rate": "504Gbps"},
         "nvlink": {"enabled": True, "rate": "3.6Tbps", "delay": "250ns"},
     },
     "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
@@ -439,7 +440,7 @@ def _bonded() -> dict[str, Any]:
     return made
 
 
-_DIRTY: Final = [{"link": "rtsw-0:ctsw-0", "rate": "1/100000000"}]
+_DIRTY: Final = [{"devices": "rtsw-0:ctsw-0", "link": {"bit_error_rate": "1/100000000"}}]
 
 CASES: Final[dict[str, Case]] = {
     case.name: case
@@ -452,7 +453,7 @@ CASES: Final[dict[str, Case]] = {
         _permutation(1024, "4MiB"),
         _with("cut-through-64", "cut-through switches", {"switch": {"forwarding": "cut_through"}}),
         _with("qos-maps-64", "DSCP maps on every switch", {"nic": {"dscp": {3: 26}}}),
-        _with("bit-errors-64", "bit errors on one link", {"link": {"bit_errors": _DIRTY}}),
+        _with("bit-errors-64", "bit errors on one link", {"overrides": _DIRTY}),
         _with("dwrr-64", "deficit round robin", {"switch": {"scheduling": {"strict": [6, 7]}}}),
         _with("deep-buffer-64", "modular spines", {"switch": {"deep_buffer": {"where": "spines"}}}),
         Case("incast-16", "16:1 incast of 16MiB", _incast),

@@ -50,8 +50,8 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
         if (route.switch, route.via) not in used:
             reason = f"{route.switch} sent no data to {route.via}"
             yield Unfired(feature=f"switch.static_routes[{at}]", reason=reason)
-    if scenario.link.bit_errors and fabric.drops.by_reason.get("corrupt", 0) == 0:
-        yield Unfired(feature="link.bit_errors", reason="no frame was spoilt")
+    if scenario.link.bit_error_rate and fabric.drops.by_reason.get("corrupt", 0) == 0:
+        yield Unfired(feature="link.bit_error_rate", reason="no frame was spoilt")
 
 
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
@@ -67,10 +67,12 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         and not scenario.credited
         and fabric.pfc_transmit_xoff_frames == fabric.drops.congestion == 0
     ):
-        for knob in ("off", "one_way"):
-            if getattr(pfc, knob):
-                reason = "nothing was paused, and nothing dropped for want of room"
-                yield Unfired(feature=f"switch.pfc.{knob}", reason=reason)
+        reason = "nothing was paused, and nothing dropped for want of room"
+        for at, one in enumerate(scenario.overrides):
+            if one.has("switch.pfc.enabled"):
+                yield Unfired(feature=f"overrides[{at}].switch.pfc.enabled", reason=reason)
+        if pfc.one_way:
+            yield Unfired(feature="switch.pfc.one_way", reason=reason)
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
@@ -101,8 +103,7 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
     configured = [one.headroom_bytes for one in (buffer, *buffer.profiles)]
     if any(size is not None for size in configured) and counts.total("headroom_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom", reason="no frame went into headroom")
-    shared = [buffer.headroom_pool_bytes, *(one.headroom_pool_bytes for one in buffer.pools)]
-    if any(size is not None for size in shared) and counts.total("headroom_pool_peak_bytes") == 0:
+    if buffer.headroom_pool_bytes is not None and counts.total("headroom_pool_peak_bytes") == 0:
         yield Unfired(feature="switch.buffer.headroom_pool", reason="no frame went into headroom")
     for at, profile in enumerate(buffer.profiles):
         if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
@@ -191,6 +192,15 @@ def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
         yield Unfired(feature="host.nvlink", reason="no two ranks that talk are in one server")
 
 
+def _overridden(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """What overrides configured in vain."""
+    for at, (one, view) in enumerate(zip(scenario.overrides, scenario.every[1:], strict=True)):
+        rules = *_fabric(view, fabric, counts), *_packets(view, fabric, counts), *_inside(view, counts)
+        for rule in rules:
+            if one.has(rule.feature.partition("[")[0]):
+                yield Unfired(feature=f"overrides[{at}].{rule.feature}", reason=rule.reason)
+
+
 def never_fired(
     scenario: Scenario,
     fabric: Fabric,
@@ -203,6 +213,7 @@ def never_fired(
     `emu.measure.summary.unfired`.
     """
     found = [*_fabric(scenario, fabric, counts), *_packets(scenario, fabric, counts)]
+    found += _overridden(scenario, fabric, counts)
     collective = any(not isinstance(job.workload, FlowsWorkload) for job in scenario.jobs)
     if scenario.ncclx.sms_per_channel and counts.total("host_slower_compute_ps") == 0:
         reason = "nothing was computed beside a collective"

@@ -220,7 +220,7 @@ class CreditDrift(SwitchDrift):
         deep = environment.at(topology, spot.node).switch.deep_buffer
         modular = {
             "auto": environment.topology.kind == "llama3" and node.model == "ctsw",
-            "listed": node.name in deep.switches,
+            "all": True,
             "spines": node.tier == 2,
         }
         if not modular.get(deep.where, False):

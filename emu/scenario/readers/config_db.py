@@ -1,13 +1,10 @@
 """Reader of SONiC switch configurations. Key `switch.config_db`.
 
-One file is that of all switches; a mapping gives switches, by patterns of their names, files of their own.
-What a file says becomes keys of `switch`, in the tree, before
-anything is validated; a key that the scenario writes itself goes before. The effective scenario of a run
-directory is complete without the files.
+What a file says becomes keys of `switch`, in the tree, before anything is validated; a key that the scenario
+writes itself goes before. The effective scenario of a run directory is complete without the files.
 
-Of several files, pools, profiles of the buffer and of RED, and QoS maps go to their switches. The rest is
-one for all switches here, so files that differ in it are refused, unless the scenario has the key itself.
-Switches that no pattern names have what the scenario says. Where patterns overlap the first counts.
+The file of an override is that of its switches. What it does not say, and the file of all switches does, is
+there as by default.
 
 A file is what `show runningconfiguration all` prints, or /etc/sonic/config_db.json: JSON, tables of entries
 of fields, all of them texts. Of its tables those about buffers, PFC, WRED, scheduling and QoS maps are
@@ -20,19 +17,18 @@ one priority group the largest counts.
 Source: SONiC, schema of CONFIG_DB and its YANG models (BUFFER_POOL, BUFFER_PROFILE, BUFFER_PG, BUFFER_QUEUE,
 PORT_QOS_MAP, QUEUE, WRED_PROFILE, SCHEDULER, PFC_WD and the four maps).
 
-Not modelled: limits of shared egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`;
-PFC's priorities, the watchdog, schedulers and limits of lossy queues that differ from switch to switch.
+Not modelled: limits of shared egress pools, rates of schedulers, WRED that drops, PFC_WD's action `alert`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Location, RefusedError
-from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document, shown_location
+from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, read_document
 from emu.scenario.yaml.values import Reading
 from emu.spelling import shown
 
@@ -321,79 +317,80 @@ def _text(fields: Fields, name: str) -> str:
     return "" if node is None else str(node.value)
 
 
-ACCEPTED: Final = 'a file, or files by patterns of switch names, like {"rtsw-*": leaf.json}'
-FILES_ACCEPTED: Final = "the same in every file, or the key in the scenario"
-POOL_KEYS: Final = ("pool", "headroom_pool")
-LISTED: Final[tuple[Location, ...]] = (("buffer", "profiles"), ("ecn", "profiles"))
-"""Lists of what some switches have; each entry says which."""
-FOLLOWING: Final[tuple[Location, ...]] = (("ecn", "enabled"), ("ecn", "scaled"), ("ecn", "priorities"))
-"""Keys that say no more than that there are profiles of RED."""
+ACCEPTED: Final = "a file; of single switches in overrides"
 
 
 def _read(value: object) -> str:
     if isinstance(value, str) and len(value) <= 4096:
         return value
+    if isinstance(value, dict):
+        new = "overrides: [{devices: ..., switch: {config_db: FILE}}]"
+        raise RefusedError(f"files by patterns are {new} now; `emu upgrade FILE` rewrites it", ACCEPTED)
     raise RefusedError(f"{shown(value)} names no file", ACCEPTED)
 
 
-ConfigFiles = Annotated[
+ConfigFile = Annotated[
     str,
-    Reading(
-        _read,
-        str,
-        ACCEPTED,
-        {
-            "anyOf": [
-                {"type": "string", "maxLength": 4096},
-                {"type": "object", "additionalProperties": {"type": "string", "maxLength": 4096}},
-            ]
-        },
-        "file, or files by pattern",
-    ),
+    Reading(_read, str, ACCEPTED, {"type": "string", "maxLength": 4096}, "file"),
 ]
 
 
-class _Box(NamedTuple):
-    """Switches and what their file says."""
+def put_config_in_place(
+    tree: Node, directory: Path, read_file: Callable[[Path], bytes], defaults: Mapping[str, Any]
+) -> list[Problem]:
+    """Translate the files that `config_db` names, of all switches and in overrides, into keys of `switch`.
 
-    pattern: str
-    file: str
-    settings: Mapping[Location, object]
-
-
-def put_config_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
-    """Translate what `switch.config_db` names into keys of `switch`; returns what does not fit."""
-    section = tree.child("switch")
-    named = None if section is None else section.child(KEY)
-    if section is None or named is None or not isinstance(section.value, dict):
-        return []
-    files = _files(named)
-    if not files:
-        return []
-    place = section.keys.pop(KEY, named.place)
-    del section.value[KEY]
+    `defaults` has the section as it is without any key: what the file of all switches says and that of an
+    override does not is as by default there. Returns what does not fit.
+    """
     problems: list[Problem] = []
-    boxes: list[_Box] = []
-    for pattern, file in files.items():
-        read, wrong = _settings(directory / file, place, read_file)
-        boxes.append(_Box(pattern, file, read))
+    section = tree.child("switch")
+    own = Node({}, tree.place) if section is None else section.copy()
+    everywhere, wrong = _translated(section, None, directory, read_file)
+    problems += wrong
+    overrides = tree.child("overrides")
+    for override in overrides.value if overrides is not None and isinstance(overrides.value, list) else ():
+        part = override.child("switch")
+        missing = {at: _default(defaults, at) for at in everywhere if not _has(own, at)}
+        _, wrong = _translated(part, (own, missing), directory, read_file)
         problems += wrong
-    if isinstance(named.value, dict):
-        problems += _part(section, boxes, place)
-    else:
-        for location, value in boxes[0].settings.items():
-            _fill(section, location, value, place)
     return problems
 
 
-def _files(named: Node) -> dict[str, str]:
-    """The files by pattern; nothing where what is written names none, which validation refuses."""
-    if isinstance(named.value, str):
-        return {"": named.value} if named.value else {}
-    if not isinstance(named.value, dict):
-        return {}
-    files = {pattern: node.value for pattern, node in named.value.items() if isinstance(node.value, str)}
-    return files if all(files.values()) and len(files) == len(named.value) else {}
+def _default(defaults: Mapping[str, Any], location: Location) -> object:
+    found: Any = defaults
+    for step in location:
+        found = found[step]
+    return found
+
+
+def _translated(
+    section: Node | None,
+    beside: tuple[Node, Mapping[Location, object]] | None,
+    directory: Path,
+    read_file: Callable[[Path], bytes],
+) -> tuple[dict[Location, object], list[Problem]]:
+    """Write what the file of a section says into it; what that was, and what is wrong with it.
+
+    `beside` is the section of all switches, whose own keys go before files, and what is to be written where
+    the file says nothing.
+    """
+    named = None if section is None else section.child(KEY)
+    if section is None or named is None or not isinstance(section.value, dict):
+        return {}, []
+    if not isinstance(named.value, str) or not named.value:
+        return {}, []  # validation refuses what is no file
+    place = section.keys.pop(KEY, named.place)
+    del section.value[KEY]
+    settings, problems = _settings(directory / named.value, place, read_file)
+    own, missing = beside or (None, {})
+    for location, value in {**missing, **settings}.items():
+        if own is None or not _has(own, location):
+            _fill(section, location, value, place)
+    if beside and not section.value:  # the scenario itself says all of it
+        section.value[KEY] = Node("", place)
+        section.keys[KEY] = place
+    return settings, problems
 
 
 def _settings(
@@ -423,56 +420,6 @@ def _fill(section: Node, location: Location, value: object, place: Place) -> Non
     if last not in node.value:
         node.value[last] = from_plain(value, place)
         node.keys[last] = place
-
-
-def _part(section: Node, boxes: Sequence[_Box], place: Place) -> list[Problem]:
-    """Write what several files say: lists of what some switches have, and what all files agree on."""
-    problems: list[Problem] = []
-    pools: list[object] = []
-    maps: list[object] = []
-    lists: dict[Location, list[object]] = {location: [] for location in LISTED}
-    shared: list[Location] = []
-    for box in boxes:
-        switches = {"switches": [box.pattern]}
-        own = {str(at[-1]): value for at, value in box.settings.items() if at[0] == "buffer" and len(at) == 2}
-        pool = {key: own[key] for key in POOL_KEYS if key in own and not _has(section, ("buffer", key))}
-        if pool:
-            pools.append(switches | pool)
-        mapped = {str(at[-1]): value for at, value in box.settings.items() if at[0] == "qos"}
-        mapped = {key: value for key, value in mapped.items() if not _has(section, ("qos", key))}
-        if mapped:
-            maps.append(switches | mapped)
-        for location, value in box.settings.items():
-            if location in LISTED:
-                assert isinstance(value, list), location
-                lists[location] += [switches | one for one in value]
-            elif location[0] != "qos" and location[-1] not in POOL_KEYS and location not in shared:
-                shared.append(location)
-    for location in shared:
-        if not _has(section, location):
-            problems += _agreed(section, boxes, location, place)
-    made: dict[Location, list[object]] = {("buffer", "pools"): pools, ("qos", "exceptions"): maps, **lists}
-    for location, entries in made.items():
-        if entries:
-            _fill(section, location, entries, place)
-    return problems
-
-
-def _agreed(section: Node, boxes: Sequence[_Box], location: Location, place: Place) -> list[Problem]:
-    """Write a key that is one for all switches; what files differ in is refused."""
-    if location in FOLLOWING:
-        said = next(box.settings[location] for box in boxes if location in box.settings)
-        _fill(section, location, [] if location[-1] == "priorities" else said, place)
-        return []
-    first = boxes[0]
-    for box in boxes[1:]:
-        one, other = first.settings.get(location), box.settings.get(location)
-        if one != other:
-            reason = f"{shown_location(location)} is one for all switches: {first.file} says {_said(one)}"
-            reason += f", {box.file} {_said(other)}"
-            return [Problem(place.file, place.line, f"switch.{KEY}", reason, FILES_ACCEPTED)]
-    _fill(section, location, first.settings[location], place)
-    return []
 
 
 def _has(section: Node, location: Location) -> bool:

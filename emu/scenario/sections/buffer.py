@@ -1,7 +1,6 @@
 """Section `switch.buffer`: the buffer of a switch, and the share of each priority group.
 
-One shared pool; profiles give groups, everywhere or at some switches, thresholds, reserve and headroom of
-their own, and `pools` give switches another pool.
+One shared pool; profiles give groups thresholds, reserve and headroom of their own.
 
 Sources: the numbers are the defaults on which simulators of lossless RoCE fabrics agree (pool 64 MB, alpha
 1/8, reserve 4 KiB, XON 2 MTU below XOFF); they are not Meta's. Names of SONiC: its schema of CONFIG_DB.
@@ -25,8 +24,6 @@ from emu.scenario.yaml.values import (
     Priority,
     Share,
     SizeBytes,
-    SwitchPattern,
-    names,
 )
 from emu.units import parse_size
 
@@ -86,19 +83,6 @@ class GroupProfile(BufferProfile):
 
     priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
     """Which groups."""
-    switches: Annotated[tuple[SwitchPattern, ...], Field(max_length=65536)] = ()
-    """Of which switches, by name or pattern (`rtsw-*`); none listed: of all."""
-
-
-class PoolProfile(Section):
-    """The buffer of some switches, complete: what it leaves out has the default. SONiC: BUFFER_POOL."""
-
-    switches: Annotated[tuple[SwitchPattern, ...], Field(min_length=1, max_length=65536)]
-    """Which, by name or pattern (`rtsw-*`)."""
-    pool_bytes: PositiveSizeBytes = parse_size("64MB")
-    """Instead of `switch.buffer.pool`."""
-    headroom_pool_bytes: AutoPositiveSizeBytes = None
-    """Instead of `switch.buffer.headroom_pool`."""
 
 
 class AdmissionSection(Section):
@@ -136,8 +120,6 @@ class BufferSection(BufferProfile):
     switches."""
     admission: Annotated[AdmissionSection, ADMISSIONS] = Thresholds()
     """How much of the shared pool a priority group may hold."""
-    pools: Annotated[tuple[PoolProfile, ...], Field(max_length=1024)] = ()
-    """Switches with another buffer; the first that names a switch counts."""
     profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
     """Groups with other thresholds, reserve and headroom; the first that names a group counts."""
     egress_limit_bytes: SizeBytes = 0
@@ -150,21 +132,16 @@ class BufferSection(BufferProfile):
     def check(self) -> Iterator[Refusal]:
         """Refuse parts larger than the whole."""
         yield from super().check()
-        largest_bytes = max(self.pool_bytes, *(one.pool_bytes for one in self.pools), 0)
-        yield from self.misfits(largest_bytes)
+        yield from self.misfits(self.pool_bytes)
         if (self.headroom_pool_bytes or 0) > self.pool_bytes:
             yield Refusal(("headroom_pool",), "is larger than the pool", "less than `pool`")
-        for at, pool in enumerate(self.pools):
-            if (pool.headroom_pool_bytes or 0) > pool.pool_bytes:
-                where = ("pools", at, "headroom_pool")
-                yield Refusal(where, "is larger than the pool", "less than `pool`")
         for at, profile in enumerate(self.profiles):
-            for refusal in profile.misfits(largest_bytes):
+            for refusal in profile.misfits(self.pool_bytes):
                 yield refusal._replace(location=("profiles", at, *refusal.location))
             if len(dict.fromkeys(profile.priorities)) != len(profile.priorities):
                 where = ("profiles", at, "priorities")
                 yield Refusal(where, "a priority is listed twice", "each priority once")
-        if largest_bytes * self.egress_alpha >= MOST_THRESHOLD_BYTES:
+        if self.pool_bytes * self.egress_alpha >= MOST_THRESHOLD_BYTES:
             reason = "makes a limit of more than 64 TB"
             yield Refusal(("egress_alpha",), reason, "less `egress_alpha`, or less `pool`")
 
@@ -173,24 +150,15 @@ class BufferSection(BufferProfile):
         """Whether lossy egress queues have limits."""
         return self.egress_limit_bytes > 0 or self.egress_alpha > 0
 
-    def pool_of(self, switch: str) -> BufferSection | PoolProfile:
-        """What has the pool of a switch by name, and the headroom that its groups share."""
-        for pool in self.pools:
-            if names(pool.switches, switch):
-                return pool
-        return self
-
-    def key_of(self, part: BufferProfile | PoolProfile) -> str:
-        """Where a profile of `profiles_of`, or a pool of `pool_of`, stands in the scenario."""
+    def key_of(self, part: BufferProfile) -> str:
+        """Where a profile of `profiles_of` stands in the scenario."""
         places = [f".profiles[{at}]" for at, one in enumerate(self.profiles) if one is part]
-        places += [f".pools[{at}]" for at, one in enumerate(self.pools) if one is part]
         return "".join(["switch.buffer", *places])
 
-    def profiles_of(self, switch: str) -> list[BufferProfile]:
-        """The profile of each priority of a switch by name."""
+    def profiles_of(self) -> list[BufferProfile]:
+        """The profile of each priority."""
         found: list[BufferProfile] = [self] * 8
         for profile in reversed(self.profiles):
-            if not profile.switches or names(profile.switches, switch):
-                for priority in profile.priorities:
-                    found[priority] = profile
+            for priority in profile.priorities:
+                found[priority] = profile
         return found

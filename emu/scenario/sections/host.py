@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import Field
 
 from emu.scenario.section import Section
-from emu.scenario.yaml.values import DelayPs, NodeName, RateBps, TimePs
+from emu.scenario.yaml.values import DelayPs, RateBps, TimePs
 from emu.units import parse_rate, parse_time
 
 
@@ -34,12 +34,6 @@ class PcieSection(Section):
     """Whether it limits. It is off because as shipped it is faster than a NIC of 400G."""
     rate_bps: RateBps = parse_rate("504G")
     """Payload each way, for all ports of a NIC. 504G (63 GB/s) is PCIe Gen5 with 16 lanes."""
-    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
-    """The NICs that it limits; none listed: all."""
-
-    def limits(self, nic: str) -> bool:
-        """Whether the NIC of this name has such a limit."""
-        return self.enabled and nic in (self.nics or (nic,))
 
 
 class HostSection(Section):

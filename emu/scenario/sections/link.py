@@ -10,14 +10,11 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
-
 from emu.scenario.section import RefusedError, Section
 from emu.scenario.yaml.values import (
     AutoDelayPs,
     AutoPositiveSizeBytes,
     AutoRateBps,
-    LinkName,
     PositiveSizeBytes,
     Reading,
 )
@@ -34,25 +31,21 @@ def _read_error_rate(value: object) -> Fraction:
     return rate
 
 
-ErrorRate = Annotated[
+def _read_rate_or_none(value: object) -> Fraction:
+    none = isinstance(value, int) and not isinstance(value, bool) and value == 0
+    return Fraction(0) if none else _read_error_rate(value)
+
+
+def _show(rate: Fraction) -> object:
+    return f"{rate.numerator}/{rate.denominator}" if rate else 0
+
+
+_SCHEMA: Final = {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]}
+ErrorRate = Annotated[Fraction, Reading(_read_error_rate, _show, FRACTION_ACCEPTED, _SCHEMA, "fraction")]
+ErrorRateOrNone = Annotated[
     Fraction,
-    Reading(
-        _read_error_rate,
-        lambda rate: f"{rate.numerator}/{rate.denominator}",
-        FRACTION_ACCEPTED,
-        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
-        "fraction",
-    ),
+    Reading(_read_rate_or_none, _show, f"{FRACTION_ACCEPTED}, or 0", _SCHEMA, "fraction, or 0"),
 ]
-
-
-class BitErrorsSection(Section):
-    """A link with bit errors, in both directions."""
-
-    link: LinkName
-    """The link, by its ends; parallel links each."""
-    rate: ErrorRate
-    """Errors per bit: 1/100000000 spoils one full frame in three thousand."""
 
 
 class CreditsSection(Section):
@@ -68,8 +61,9 @@ class CreditsSection(Section):
 class LinkSection(Section):
     """The fabric's cables."""
 
-    bit_errors: Annotated[tuple[BitErrorsSection, ...], Field(max_length=65536)] = ()
-    """Links that spoil frames; the port that receives one drops it (`corrupt`)."""
+    bit_error_rate: ErrorRateOrNone = Fraction(0)
+    """Errors per bit, in both directions: 1/100000000 spoils one full frame in three thousand. The port that
+    receives a spoilt frame drops it (`corrupt`)."""
     flow_control: Literal["pfc", "credits"] = "pfc"
     """`pfc`: Ethernet, `switch.pfc` says which classes. `credits`: InfiniBand, every class; `switch.buffer`
     and `switch.pfc` do not matter then."""

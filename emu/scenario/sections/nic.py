@@ -28,7 +28,6 @@ from emu.scenario.yaml.values import (
     AutoSizeBytes,
     AutoTimePs,
     MtuBytes,
-    NodeName,
     PositiveSizeBytes,
     PositiveTimePs,
     Priority,
@@ -93,8 +92,6 @@ class ReceiveSection(Section):
     """Above this the leaf is told to stop. `auto`: what leaves room for all that may still come."""
     xon_bytes: AutoSizeBytes = None
     """At or below this it is told to go on. `auto`: two largest frames below `xoff`."""
-    nics: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
-    """The NICs that have it; none listed: all."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse thresholds that no fill can reach, or in the wrong order."""

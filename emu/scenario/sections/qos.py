@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
-from pydantic import Field
-
 from emu.scenario.section import Refusal, RefusedError, Section
-from emu.scenario.yaml.values import Reading, SwitchPattern, names
+from emu.scenario.yaml.values import Reading
 from emu.spelling import shown
 
 SELECTORS: Final = tuple(dscp >> 3 for dscp in range(64))
@@ -55,8 +53,8 @@ ClassMap = Annotated[tuple[int, ...], table(SAME, 8)]
 PriorityToDscp = Annotated[tuple[int, ...], table(SELECTED, 64)]
 
 
-class QosMaps(Section):
-    """One set of maps."""
+class QosSection(Section):
+    """DSCP to traffic class to queue and priority group."""
 
     dscp_to_tc: DscpToClass = SELECTORS
     """Traffic class of a DSCP. SONiC: DSCP_TO_TC_MAP."""
@@ -81,24 +79,3 @@ class QosMaps(Section):
         """Whether all maps are the default."""
         ours = (self.tc_to_queue, self.tc_to_priority_group, self.pfc_priority_to_queue)
         return self.dscp_to_tc == SELECTORS and ours == (SAME, SAME, SAME)
-
-
-class QosException(QosMaps):
-    """Maps of some switches, in place of those that all others have."""
-
-    switches: Annotated[tuple[SwitchPattern, ...], Field(min_length=1, max_length=65536)]
-    """Which switches, by name or pattern (`rtsw-*`)."""
-
-
-class QosSection(QosMaps):
-    """DSCP to traffic class to queue and priority group."""
-
-    exceptions: Annotated[tuple[QosException, ...], Field(max_length=1024)] = ()
-    """Switches with maps of their own; the first that names a switch counts."""
-
-    def maps_of(self, switch: str) -> QosMaps:
-        """The maps of a switch by name."""
-        for one in self.exceptions:
-            if names(one.switches, switch):
-                return one
-        return self

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from actors.kernel.units import serialisation_ps
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.readers.config_db import ConfigFiles
+from emu.scenario.readers.config_db import ConfigFile
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.buffer import MOST_THRESHOLD_BYTES, BufferSection
 from emu.scenario.sections.qos import QosSection
@@ -29,9 +29,7 @@ from emu.scenario.yaml.values import (
     Priority,
     RateBps,
     SizeBytes,
-    SwitchPattern,
     TimePs,
-    names,
 )
 from emu.units import parse_rate, parse_size, parse_time
 
@@ -84,14 +82,15 @@ class OneWayPfc(Section):
         """Refuse what says nothing, and what is no PFC at all."""
         if self.sends == self.obeys:
             reason = "is PFC in both directions" if self.sends else "is no PFC in either direction"
-            yield Refusal((), reason, "sends: false, or obeys: false; for neither, pfc.off")
+            yield Refusal((), reason, "sends: false, or obeys: false; neither: an override")
 
 
 class PfcSection(Section):
     """Priority flow control."""
 
     enabled: bool = True
-    """Whether switches send and ports obey pause frames. Without it every priority is lossy."""
+    """Whether switches send and ports obey pause frames. Without it every priority is lossy; a link has PFC
+    where both ends have it."""
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3, 6)
     """The lossless priorities."""
     quanta: Annotated[int, Field(ge=2, le=65535)] = 65535
@@ -102,8 +101,6 @@ class PfcSection(Section):
 
     watchdog: WatchdogSection = WatchdogSection()
     """What to do about storms of pauses."""
-    off: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
-    """Devices at whose links PFC is off, in both directions: what comes from there is lossy."""
     one_way: Annotated[tuple[OneWayPfc, ...], Field(max_length=65536)] = ()
     """Ports that only tell, or only obey."""
 
@@ -144,8 +141,6 @@ class QueueMarking(MarkingProfile):
 
     priorities: Annotated[tuple[Priority, ...], Field(min_length=1, max_length=8)]
     """Which queues."""
-    switches: Annotated[tuple[SwitchPattern, ...], Field(max_length=65536)] = ()
-    """Of which switches, by name or pattern (`rtsw-*`); none listed: of all."""
 
 
 class AqmSection(Section):
@@ -158,8 +153,8 @@ class AqmSection(Section):
     priorities: Annotated[tuple[Priority, ...], Field(max_length=8)] = (3,)
     """Which queues are."""
 
-    def profiles_of(self, switch: str) -> Sequence[Section | None]:
-        """What each queue of a switch by name is managed by; None where it is not."""
+    def profiles_of(self) -> Sequence[Section | None]:
+        """What each queue is managed by; None where it is not."""
         return [self if priority in self.priorities else None for priority in range(8)]
 
 
@@ -195,15 +190,14 @@ class EcnSection(AqmSection, MarkingProfile):
             of.kmax_bytes * rate_bps // self.reference_bps,
         )
 
-    def profiles_of(self, switch: str) -> list[MarkingProfile | None]:
-        """What each queue of a switch by name marks by; None where it does not mark."""
+    def profiles_of(self) -> list[MarkingProfile | None]:
+        """What each queue marks by; None where it does not mark."""
         found: list[MarkingProfile | None] = [None] * 8
         for priority in self.priorities:
             found[priority] = self
         for profile in reversed(self.profiles):
-            if not profile.switches or names(profile.switches, switch):
-                for priority in profile.priorities:
-                    found[priority] = profile
+            for priority in profile.priorities:
+                found[priority] = profile
         return found
 
 
@@ -279,11 +273,9 @@ class DeepBufferSection(Section):
     """Modular switches: a static buffer for each port, virtual output queues, and credit from egress to
     ingress."""
 
-    where: Literal["auto", "none", "spines", "listed"] = "auto"
+    where: Literal["auto", "none", "spines", "all"] = "auto"
     """Which switches. `auto`: the CTSW of `llama3`, 220 ports that no shared pool could serve, and none
-    where links have credits; `spines`: all of tier 2; `listed`: those in `switches`."""
-    switches: Annotated[tuple[NodeName, ...], Field(max_length=65536)] = ()
-    """With `where: listed`: which."""
+    where links have credits; `spines`: all of tier 2; `all`: every one, or in `overrides` those."""
     port_buffer_bytes: PositiveSizeBytes = parse_size("64MB")
     """Memory for what comes in at a port; reserves and headroom are taken from it. A choice: a modular
     line card has some hundred MB for each 400G."""
@@ -314,17 +306,15 @@ class DeepBufferSection(Section):
         if self.port_buffer_bytes * max(self.alpha, Fraction(1)) * MOST_PORTS >= MOST_THRESHOLD_BYTES:
             reason = f"makes thresholds of more than 64 TB on {MOST_PORTS} ports"
             yield Refusal(("port_buffer",), reason, "less of it, or less `alpha`")
-        if (self.where == "listed") != bool(self.switches):
-            yield Refusal(("switches",), "goes with `where: listed`", "both, or neither")
 
 
 class SwitchSection(Section):
     """Every switch of the fabric."""
 
-    config_db: ConfigFiles = ""
-    """A SONiC switch's own configuration (config_db.json), relative to the scenario's directory; or a mapping
-    of patterns of switch names to the files of those (`"rtsw-*": leaf.json`). Loading turns it into the keys
-    below, where the scenario does not have them itself."""
+    config_db: ConfigFile = ""
+    """A SONiC switch's own configuration (config_db.json), relative to the scenario's directory. Loading
+    turns it into the keys below, where the scenario does not have them itself. Boxes with files of their own
+    have them in `overrides`."""
     latency_ps: TimePs = parse_time("300ns")
     """Fixed latency from a frame's last bit in until it may leave. A choice, not one vendor's figure."""
     forwarding: Literal["store_and_forward", "cut_through"] = "store_and_forward"

@@ -203,6 +203,8 @@ def _unknown_key(location: Location, shape: Shape) -> Explained:
     known = list(fields(shape)) if isinstance(shape, type) else []
     if new := renames.new_key(renames.place(location[:-1]), key):
         return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
+    if new := renames.moved_key(f"{renames.place(location)}"):
+        return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
     return f"unknown key{did_you_mean(key, known)}", listed(known, 24)
 
 
