@@ -4,6 +4,7 @@ The Makefile, `emu/installing.py` and `.ci/run` are the real ones, in a clone wh
 are a few lines each, so that pip needs no network.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import emu
 from tests.tidy.tracked import ROOT
 
 PYTHON: str = getattr(sys, "_base_executable", sys.executable)
@@ -257,3 +259,25 @@ def test_ci_without_namespaces_runs_only_where_no_earlier_ray_was(tmp_path: Path
     )
     refused = f"ci: no namespace can be made here, and {traces} exists: remove it first\n"
     assert (done.returncode, done.stdout) == ((1, refused) if exists else (0, "make test\n")), done.stderr
+
+
+@pytest.mark.ray
+@pytest.mark.skipif(not emu.is_compiled(), reason="the packet path is not compiled")
+def test_workers_of_a_run_without_a_build_have_none_either(tmp_path: Path) -> None:
+    subprocess.run(
+        [
+            Path(sys.executable).with_name("emu"),
+            "run",
+            "tiny_flap",
+            "--workers",
+            "2",
+            "--out",
+            tmp_path / "run",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "EMU_BUILD": str(ROOT / "emu/_ext/none")},
+        capture_output=True,
+        check=True,
+    )
+    workers = json.loads((tmp_path / "run/workers.json").read_text(encoding="utf-8"))["workers"]
+    assert [worker["compiled"] for worker in workers] == [False, False]
