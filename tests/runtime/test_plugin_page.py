@@ -122,7 +122,7 @@ def test_an_aqm_marks_what_waited_longer_than_its_target(own: Callable[[str], st
 
 @pytest.mark.parametrize("short", [0, 1])
 def test_on_a_modular_switch_a_frame_waits_for_its_credit(own: Callable[[str], str], short: int) -> None:
-    deep = {"where": "listed", "switches": ["switch"], "credit_delay": "1us"}
+    deep = {"where": "all", "credit_delay": "1us"}
     fabric = with_aqm(3, sojourn(own("Sojourn"), 2 * US - short), deep_buffer=deep)
     frame_arrives(fabric, 0, 0, 2).ecn = ECN_CAPABLE
     fabric.run()
@@ -176,7 +176,7 @@ def test_an_aqm_that_drops_holds_the_queue_where_it_drops_what_is_too_much(deep:
     In a modular switch each of the two has a queue of its own, of so much.
     """
     full_bytes = 200 * 4194
-    modular: dict[str, Any] = {"where": "listed", "switches": ["switch"], "credit_delay": "100ns"}
+    modular: dict[str, Any] = {"where": "all", "credit_delay": "100ns"}
     more = {"deep_buffer": modular} if deep else {}
     aqm = {"kind": f"{__name__}:Slope", "full": f"{full_bytes}B", "priorities": [LOSSY]}
     fabric = with_aqm(3, aqm, **more)
@@ -213,7 +213,7 @@ FRAME_BYTES = 4174
 def capped(name: str, frames: int, deep: bool = False) -> Fabric:
     """Three NICs at a switch that holds so many full frames of each ingress port."""
     cap = {"reserve": 0, "admission": {"kind": name, "cap": f"{frames * FRAME_BYTES}B"}}
-    modular = {"where": "listed", "switches": ["switch"]} if deep else {}
+    modular = {"where": "all"} if deep else {}
     return Fabric(scenario(star(3), switch={"buffer": cap, "deep_buffer": modular}))
 
 

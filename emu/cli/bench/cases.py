@@ -42,6 +42,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "weights": "equal",
         "link_weights": [],
         "convergence": "1ms",
+        "local_convergence": "auto",
     },
     "switch": {
         "config_db": "",
@@ -184,6 +185,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     "payload": "sizes",
     "control": {"management_delay": "100us"},
     "run": {"stall_after": "auto", "sample_every": "100us", "max_time": "60s", "repeat": False},
+    "overrides": [],
     "jobs": [
         {
             "name": "bench",
@@ -475,7 +477,6 @@ CASES: Final[dict[str, Case]] = {
 
 _STATIC: Final = {
     "priorities": [3],
-    "switches": [],
     "alpha": "1/8",
     "xoff": "500KB",
     "xon": "400KB",
