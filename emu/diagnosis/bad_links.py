@@ -2,7 +2,7 @@
 
 A port's speed is configuration that it shows and logs. Frames with a wrong FCS are counted where they arrive,
 so they tell the direction. How long a frame takes is what time stamps at both ends of a link tell (PTP). A
-link that was meant to have bit errors (`link.bit_errors`) is not blamed for them.
+link that was meant to have bit errors (`link.bit_error_rate`) is not blamed for them.
 """
 
 from __future__ import annotations

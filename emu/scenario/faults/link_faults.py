@@ -137,7 +137,7 @@ class Degrade(OneWayFault):
     loss: Share | None = None
     """The share of frames that arrive with a wrong FCS, whatever their size."""
     bit_errors: ErrorRate | None = None
-    """Errors per bit, on top of `link.bit_errors`."""
+    """Errors per bit, on top of `link.bit_error_rate`."""
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """The sending end for the rate, the receiving end for what is spoilt."""
