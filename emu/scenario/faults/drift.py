@@ -46,7 +46,7 @@ class SwitchDrift(RecurringFault):
 class HeadroomDrift(SwitchDrift):
     """Headroom is carved for other cables than those that are there."""
 
-    effect = "a congested port with less headroom than it needs drops lossless frames"
+    effect = "a congested port drops what comes until its pause is obeyed and headroom does not hold"
     kind: Literal["headroom_drift"] = "headroom_drift"
     """Of each lossless priority group; nothing is lost until an incast needs it."""
     headroom_bytes: SizeBytes
@@ -125,7 +125,7 @@ class EcnDrift(SwitchDrift):
 class PfcDrift(PfcFault):
     """PFC is off on one port: it neither pauses nor obeys, and its classes are lossy."""
 
-    effect = "a congested port pauses nobody and drops"
+    effect = "a congested port pauses nobody and drops what alpha / (1 + alpha) of the pool does not hold"
     kind: Literal["pfc_drift"] = "pfc_drift"
     """The other end still believes in it."""
 
@@ -137,7 +137,7 @@ class PfcDrift(PfcFault):
 class DscpDrift(SwitchDrift):
     """A switch puts packets of a DSCP into another queue and priority group."""
 
-    effect = "packets of the DSCP wait and are dropped as those of the other queue"
+    effect = "packets of the DSCP wait, heed pauses and are dropped as those of the other queue"
     kind: Literal["dscp_drift"] = "dscp_drift"
     """RDMA in a lossy class, or control behind data."""
     dscp: Annotated[int, Field(ge=0, le=63)]
@@ -172,7 +172,7 @@ class HashDrift(SwitchDrift):
 class HashSeedDrift(HashDrift):
     """A switch hashes with another seed."""
 
-    effect = "flows take other equal paths"
+    effect = "flows take other equal paths; with the seed of the tier below, one in n of them"
     kind: Literal["hash_seed_drift"] = "hash_seed_drift"
     """Every flow through it is dealt anew."""
     seed: Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
@@ -201,7 +201,7 @@ class HashFieldsDrift(HashDrift):
 class CreditDrift(SwitchDrift):
     """The credit window of a modular switch is another."""
 
-    effect = "a flow through it runs at no more than window / credit round trip"
+    effect = "a flow through it runs at no more than window / credit_delay"
     kind: Literal["credit_drift"] = "credit_drift"
     """Too small and a virtual output queue never reaches the rate of its egress."""
     initial_credit_bytes: PositiveSizeBytes
