@@ -40,8 +40,7 @@ from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
-from actors.port.host_link import MANAGEMENT_PORT, MessagePort
-from actors.port.link import Outbox
+from actors.port.link import MANAGEMENT_PORT, MessagePort, Outbox
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
 
 ONE: Final = 1 << 20

@@ -40,13 +40,12 @@ from mypy_extensions import i64
 from actors.gpu.instruction import read_order
 from actors.gpu.memory import GpuMemory
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
-from actors.kernel.device import Device, Plain, Series, series_of
+from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COPY_DONE, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, save_event
-from actors.kernel.tally import Tally
 from actors.kernel.units import serialisation_ps
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
 from actors.wire.message import COPIED, COPY, POST, TRANSFER
 

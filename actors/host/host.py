@@ -37,13 +37,12 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.device import Device, Plain, Series, series_of
+from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import JOB, MAX_PORTS, NEVER_PS, PROXY, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, load_fields, save_event, save_fields
-from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.fault import COMPUTE, COMPUTE_HUNG, GPU_GONE, LOST, SLOW
 from actors.wire.message import (
     BEGIN,

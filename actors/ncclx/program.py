@@ -46,7 +46,7 @@ from actors.ncclx.flight_records import (
     WAITS_NOTHING,
     Recorder,
 )
-from actors.ncclx.orders import Orders
+from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.sm_share import TURNS, Share
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
@@ -57,8 +57,8 @@ from actors.ncclx.transport.clear_to_send import (
     SEND_DATA,
     ReceiveEnd,
     SendEnd,
+    Waits,
 )
-from actors.ncclx.transport.clear_to_send_waits import Waits
 from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 # As in actors.ncclx.script.

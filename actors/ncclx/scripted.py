@@ -12,11 +12,12 @@ from functools import partial
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
+from actors.fabric.paths import switches_between, unloaded_ps
 from actors.host.host import Attendance, Host
-from actors.ncclx.algorithms.ring import OPERATION_CODES
+from actors.ncclx.algorithms.ring import OPERATION_CODES, RingChannel
 from actors.ncclx.flight_records import Recorder
+from actors.ncclx.gpu_orders import GroupOrders, Orders
 from actors.ncclx.operations import Announcement
-from actors.ncclx.orders import GroupOrders, Orders
 from actors.ncclx.payload import group_orders
 from actors.ncclx.program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
@@ -33,14 +34,11 @@ from actors.ncclx.transport.clear_to_send import (
     UNTIMED,
     ReceiveEnd,
     SendEnd,
+    Waits,
 )
-from actors.ncclx.transport.clear_to_send_waits import Waits
-from actors.ncclx.transport.flight import switches_between, unloaded_ps
 from actors.ncclx.transport.graph_channel import GraphChannel
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
-from actors.ncclx.transport.queue_pair_plan import QpPlan
-from actors.ncclx.transport.ring_channel import RingChannel
-from actors.ncclx.transport.wiring import Side, WiredJob
+from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
 
 
 def add_ranks(

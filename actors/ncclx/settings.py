@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from actors.ncclx.transport.flight import Delays
+from actors.fabric.paths import Delays
 
 
 class Cut(NamedTuple):

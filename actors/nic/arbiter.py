@@ -29,8 +29,8 @@ from actors.kernel.errors import RuntimeFailure
 from actors.kernel.state import as_int, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
+from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.queue_pair import QueuePair
-from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Wire
 from actors.port.scheduling import Scheduler, highest, quanta_bytes
 from actors.wire.frame import Frame

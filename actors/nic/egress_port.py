@@ -15,9 +15,9 @@ from actors.kernel.state import as_int, as_list, load_frame, save_event
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
+from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch
 from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
-from actors.nic.recovery.scheme import Recovery
 from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
 from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame

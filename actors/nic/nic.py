@@ -4,7 +4,7 @@ A POST joins its queue pair; packets leave as the port takes them. What comes is
 queue pair that it concerns: acknowledgements, CNPs and responses of READs to the requester
 (`actors.nic.queue_pair.requester`), requests to the responder (`actors.nic.queue_pair.responder`). What is
 done about packets that are lost, doubled or out of order is the recovery scheme's
-(`actors.nic.recovery.scheme`). `corrupt_every` loses every so many-th data packet here, as if its ICRC were
+(`actors.nic.loss_recovery`). `corrupt_every` loses every so many-th data packet here, as if its ICRC were
 wrong.
 
 Where links have credits (`CreditNic`), what comes counts as arrived once it has been dealt with. It is held
@@ -27,7 +27,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Plain, Series, by_priority, series_of
+from actors.kernel.device import Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import (
     CONFIGURATION,
     COPY_DONE,
@@ -41,10 +41,10 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
-from actors.kernel.tally import Tally
 from actors.kernel.vectors import vec
 from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
+from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ReceiveBuffer
 from actors.nic.queue_pair.endpoint import RECOVERY_PORT, Endpoint
 from actors.nic.queue_pair.numbers import slots_for
@@ -60,11 +60,9 @@ from actors.nic.queue_pair.queue_pair import (
 )
 from actors.nic.queue_pair.requester import RNR_PORT, Requester
 from actors.nic.queue_pair.responder import Responder
-from actors.nic.recovery.scheme import Recovery
 from actors.port.counters import count_port, port_is_steady, port_series
 from actors.port.faults import afflict_port
-from actors.port.host_link import MessagePort
-from actors.port.link import PRIORITIES
+from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
 from actors.wire.frame import ACKNOWLEDGE, CNP, ECN_CONGESTED, READ_REQUEST, Frame

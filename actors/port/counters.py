@@ -10,8 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Series, by_priority, series_of
-from actors.kernel.tally import Tally
+from actors.kernel.device import Series, Tally, by_priority, series_of
 from actors.port.credits import credit_counters, credit_series
 from actors.port.link import PRIORITIES
 from actors.port.port import Port

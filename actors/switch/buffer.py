@@ -41,9 +41,8 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.device import Plain
+from actors.kernel.device import Plain, Tally
 from actors.kernel.state import as_list, load_fields, save_fields
-from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
 from actors.port.pfc import Pfc
 from actors.wire.frame import PAUSE_WIRE_BYTES

@@ -38,7 +38,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Plain, Series, series_of
+from actors.kernel.device import Plain, Series, Tally, series_of
 from actors.kernel.event import LINK_STATE, SERVE, WATCHDOG, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import (
@@ -51,7 +51,6 @@ from actors.kernel.state import (
     save_fields,
     save_integers,
 )
-from actors.kernel.tally import Tally
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
 from actors.port.pfc import ALL_CLASSES
@@ -59,7 +58,7 @@ from actors.port.port import LINK_DOWN_DROP
 from actors.port.scheduling import Backlog, Scheduler, highest, next_class
 from actors.switch.buffer import ADMITTED, Buffer, PriorityGroup
 from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort
-from actors.switch.routing.groups import Routes
+from actors.switch.routing.policy import Routes
 from actors.switch.switch import Switch
 from actors.wire.fault import CREDITS
 from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame

@@ -1,4 +1,4 @@
-"""The switch: what it does with a frame, and what faults do to it.
+"""The switch: what it does with a frame, its QoS maps, and what faults do to it.
 
 It looks up the destination's prefix, chooses a member of the group, and either sends the frame at once (the
 port is free, nothing goes before it, the class is not stopped) or admits it to the buffer and queues it. The
@@ -20,8 +20,22 @@ on the next frame; what is in the buffer stays where it was put. Alpha is that o
 static ones have none that could drift. A switch that crashes is all its ports without a signal: each drops
 what it held as it goes down.
 
-Not modelled: multicast, messages to the sender of what was dropped, what a reboot costs the control plane,
-half-written configuration.
+QoS maps. A switch with maps trusts the packet's DSCP and nothing that the last switch made of it: DSCP to
+traffic class, traffic class to egress queue and to ingress priority group. A pause names a priority of PFC,
+and stops the queue that its map says. The maps are composed into one look-up by DSCP; a switch without maps
+has none of this and takes the frame's priority for all.
+
+Links with credits (`CreditSwitch`). They change nothing that a switch does with a frame. Each frame counts as
+arrived once it has been dealt with; what of it is in the buffer then is held under the lane of the port by
+which it came, until its transmission begins. The buffer has no thresholds and admits everything, since nobody
+may send what it has no room for.
+
+Source: the QoS maps of SONiC (DSCP_TO_TC_MAP, TC_TO_QUEUE_MAP, TC_TO_PRIORITY_GROUP_MAP,
+MAP_PFC_PRIORITY_TO_QUEUE).
+
+Not modelled: QoS maps per port, PFC_PRIORITY_TO_PRIORITY_GROUP_MAP (a group pauses the priority of its
+number), rewriting of DSCPs, multicast, messages to the sender of what was dropped, what a reboot costs the
+control plane, half-written configuration.
 """
 
 from __future__ import annotations
@@ -30,7 +44,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from actors.kernel.device import Device, Plain, Series, by_priority, series_of
+from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.errors import RuntimeFailure
 from actors.kernel.event import (
     CONFIGURATION,
@@ -43,19 +57,17 @@ from actors.kernel.event import (
 )
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
-from actors.kernel.tally import Tally
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.counters import count_port, port_is_steady, port_series
+from actors.port.credits import Credits
 from actors.port.faults import afflict_port
 from actors.port.link import PRIORITIES, SETTLED, learn
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
-from actors.switch.classes import Classes, class_selectors
 from actors.switch.ecn import Red
 from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort
-from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import choose, flow_hash
-from actors.switch.routing.policy import RoutingPolicy
+from actors.switch.routing.policy import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes, RoutingPolicy
 from actors.switch.watchdog import PauseWatch
 from actors.wire.fault import (
     ALPHA,
@@ -70,6 +82,50 @@ from actors.wire.fault import (
     ROUTE,
 )
 from actors.wire.frame import HEAD_WIRE_BYTES, PREAMBLE_GAP_BYTES, Frame
+
+
+class Classes:
+    """The maps of one switch."""
+
+    def __init__(
+        self,
+        dscp_to_tc: list[int],
+        tc_to_queue: list[int],
+        tc_to_priority_group: list[int],
+        pfc_priority_to_queue: list[int],
+    ) -> None:
+        assert len(dscp_to_tc) == 64, len(dscp_to_tc)
+        self.queue_of: vec[i64] = vec[i64]([tc_to_queue[tc] for tc in dscp_to_tc])
+        """By DSCP."""
+        self.group_of: vec[i64] = vec[i64]([tc_to_priority_group[tc] for tc in dscp_to_tc])
+        """By DSCP."""
+        self.built_queue_of: list[int] = list(self.queue_of)
+        self.built_group_of: list[int] = list(self.group_of)
+        self._stops: vec[i64] = vec[i64](pfc_priority_to_queue)
+        self.moved: i64 = 0
+        """Frames whose queue or group is not the class selector of their DSCP."""
+
+    def move(self, dscp: int, queue: int, group: int) -> None:
+        """Give packets of a DSCP this queue and group from now on."""
+        self.queue_of[dscp] = queue
+        self.group_of[dscp] = group
+
+    def queues(self, priorities: i64) -> i64:
+        """The queues (a mask) that these priorities (a mask) of PFC stop."""
+        found: i64 = 0
+        priority: i64 = 0
+        while priority < 8:
+            if (priorities >> priority) & 1:
+                found |= 1 << self._stops[priority]
+            priority += 1
+        return found
+
+
+def class_selectors() -> Classes:
+    """The map of a switch that has none of its own: a DSCP's upper three bits are queue and group."""
+    identity = list(range(8))
+    return Classes([dscp >> 3 for dscp in range(64)], identity, identity, identity)
+
 
 NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4
@@ -490,3 +546,58 @@ class Switch(Device):
                 self.classes = class_selectors()
             self.classes.moved = as_int(moved)
         self.suffer()
+
+
+class CreditBuffer(Buffer):
+    """The buffers of all lanes of a switch's ports."""
+
+    def __init__(self, pool_bytes: int) -> None:
+        super().__init__(pool_bytes, 1, 0)
+        self.credits: vec[Credits] = vec[Credits]()
+
+    def add_port(self, lanes: Credits) -> None:
+        """The credits of the next port in the order of their numbers."""
+        self.credits = append(self.credits, lanes)
+
+    def admit(self, number: i64, size_bytes: i64, now: i64) -> i64:
+        group = self.groups[number]
+        self.credits[number >> 3].hold(number & 7, size_bytes + PREAMBLE_GAP_BYTES)
+        group.shared_bytes += size_bytes
+        self.shared_used_bytes += size_bytes
+        group.held_bytes += size_bytes
+        if group.held_bytes > group.peak_bytes:
+            group.peak_bytes = group.held_bytes
+        self.held_bytes += size_bytes
+        if self.held_bytes > self.peak_bytes:
+            self.peak_bytes = self.held_bytes
+        return ADMITTED
+
+    def release(self, number: i64, size_bytes: i64, now: i64) -> None:
+        group = self.groups[number]
+        group.shared_bytes -= size_bytes
+        self.shared_used_bytes -= size_bytes
+        group.held_bytes -= size_bytes
+        self.held_bytes -= size_bytes
+        assert group.held_bytes >= 0, (number, group.held_bytes, size_bytes)
+        self.credits[number >> 3].free(number & 7, size_bytes + PREAMBLE_GAP_BYTES, now)
+
+
+class CreditSwitch(Switch):
+    """A switch whose links have credits."""
+
+    def on_frame(self, frame: Frame, port_number: i64) -> None:
+        now: i64 = self.queue.now_ps
+        port = self.ports[port_number]
+        lanes = port.credits
+        assert lanes is not None, (self.number, port_number)
+        lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
+        lane: i64 = frame.priority
+        size: i64 = frame.wire_bytes
+        super().on_frame(frame, port_number)
+        if not lost and not (port.apart and frame.ingress < 0):  # not while a cut frame waits for its tail
+            lanes.arrived(lane, size, now)
+
+    def on_pause(self, message: Message, port: i64) -> None:
+        lanes = self.ports[port].credits
+        assert lanes is not None, (self.number, port)
+        lanes.hear(message, self.queue.now_ps)

@@ -24,7 +24,7 @@ from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
 from actors.fabric.routing import routes
-from actors.gpu.reductions import ELEMENT_BYTES
+from actors.gpu.memory import ELEMENT_BYTES
 from actors.kernel.event import MAX_PORTS
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue

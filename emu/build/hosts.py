@@ -19,7 +19,7 @@ from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import contents_of
 from actors.ncclx.scripted import add_ranks
 from actors.ncclx.sm_share import GpuSms
-from actors.port.host_link import MANAGEMENT_PORT, MessagePort
+from actors.port.link import MANAGEMENT_PORT, MessagePort
 from emu.build.plan import JobWork, Plan
 from emu.build.switches import OutboxFor
 from emu.scenario.schema import Scenario

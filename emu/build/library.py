@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from actors.fabric.model import Topology
+from actors.fabric.paths import Delays
 from actors.ncclx.settings import Outstanding, Settings
-from actors.ncclx.transport.flight import Delays
 from emu.build.buffer_sizes import is_deep
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.ncclx import OutstandingSection

@@ -20,20 +20,17 @@ from typing import Final
 from actors.fabric.model import FABRIC, Topology
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
-from actors.ncclx.transport.queue_pair_plan import QpPlan
+from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
 from actors.nic.bond import Bond, Reach
 from actors.nic.egress_port import NicPort
+from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
 from actors.nic.memory_path import Fetch, ReceiveBuffer, ReceiveGroup
 from actors.nic.nic import CreditNic, Nic
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
-from actors.nic.recovery.go_back_0 import GoBack0
-from actors.nic.recovery.scheme import GoBackN, Recovery
-from actors.nic.recovery.selective_repeat import SelectiveRepeat
-from actors.port.host_link import MessagePort
-from actors.port.link import PRIORITIES
+from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
 from emu.build.congestion import control_of, recovery_warnings

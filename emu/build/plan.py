@@ -19,8 +19,15 @@ from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED, ScriptPlan
-from actors.ncclx.transport.queue_pair_plan import ConnectionBook, NvlinkPlan, QpPlan
-from actors.ncclx.transport.wiring import WiredJob, connect_groups, own_faults, schedules_of
+from actors.ncclx.transport.wiring import (
+    ConnectionBook,
+    NvlinkPlan,
+    QpPlan,
+    WiredJob,
+    connect_groups,
+    own_faults,
+    schedules_of,
+)
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.library import data_priority, settings_of
 from emu.errors import Problem, ScenarioError

@@ -12,7 +12,7 @@ from typing import Final
 
 from actors.control.traffic_engineering import EngineeringKnobs
 from actors.kernel.mixing import Stream
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.routing.flowlet import Flowlets, LeastLoaded
 from actors.switch.routing.hashing import FIELDS, FUNCTIONS, FieldHash

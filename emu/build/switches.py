@@ -24,21 +24,18 @@ from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
 from actors.port.credits import Credits
 from actors.port.faults import ERRORS_PURPOSE
-from actors.port.host_link import MANAGEMENT_PORT, MessagePort
 from actors.port.impairments import RATE_BITS, BitErrors
-from actors.port.link import PRIORITIES, Outbox, Wire
+from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Outbox, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.port import Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
-from actors.switch.classes import Classes
-from actors.switch.credit_switch import CreditBuffer, CreditSwitch
 from actors.switch.deep import DeepBuffer, DeepSwitch
 from actors.switch.ecn import ONE, Aqm, EgressQueue, Red
 from actors.switch.egress import SwitchPort
-from actors.switch.routing.groups import VIA_BRANCH, Group, Routes
 from actors.switch.routing.hashing import E_ECMP, POLICIES
-from actors.switch.switch import Switch
+from actors.switch.routing.policy import VIA_BRANCH, Group, Routes
+from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
-from actors.port.host_link import MANAGEMENT_PORT
+from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
 from emu.build.checks import check_connections, check_hosts, check_payload
 from emu.build.devices import Blueprint, build_kernel, crossings

@@ -23,11 +23,10 @@ from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.port.link import KEPT_DOWNS, PRIORITIES
 from actors.port.pfc import ALL_CLASSES
 from actors.port.port import Port
-from actors.switch.classes import Classes
 from actors.switch.deep import DeepSwitch
 from actors.switch.ecn import Red
 from actors.switch.egress import SwitchPort
-from actors.switch.switch import Switch
+from actors.switch.switch import Classes, Switch
 from actors.wire.fault import FAULT_OPERATIONS
 from emu.measure.device_state import (
     ALPHA,

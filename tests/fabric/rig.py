@@ -27,7 +27,7 @@ from actors.kernel.event import (
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_event, save_event
-from actors.ncclx.transport.queue_pair_plan import QpPlan
+from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair

@@ -4,7 +4,7 @@ from actors.gpu.gpu import Gpu
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.message import COPIED, COPY, COPY_PLAIN, COPY_REDUCE
 
 HOST, GPU = 0, 1

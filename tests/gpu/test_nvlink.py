@@ -7,7 +7,7 @@ from actors.gpu.nvlink import Domain, NvlinkPort, NvSwitch, TransferPair
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.fault import HUNG, LOST
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, COPY, POST, TRANSFER
 

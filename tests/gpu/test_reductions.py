@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from actors.gpu.reductions import decode, encode, reduce
+from actors.gpu.memory import decode, encode, reduce
 
 
 def fp32(*values: float) -> bytes:

@@ -4,7 +4,7 @@ from actors.host.host import Host, Program
 from actors.kernel.device import Device
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.message import (
     BEGIN,
     COMPLETED_RECEIVE,

@@ -12,8 +12,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from actors.kernel.device import Series
-from actors.kernel.tally import tally_of
+from actors.kernel.device import Series, tally_of
 from emu.runtime.pages import server as pages
 from emu.runtime.pages.metrics_page import Discovery, Exporter
 from tests.measure.test_exposition import check_format

@@ -5,8 +5,7 @@ from time import perf_counter
 
 import pytest
 
-from actors.kernel.device import Series
-from actors.kernel.tally import tally_of
+from actors.kernel.device import Series, tally_of
 from emu.measure.prometheus.exposition import Exposition
 
 LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis.strategies import integers
 from librt.strings import BytesWriter
 
-from actors.kernel.tally import tally_of
+from actors.kernel.device import tally_of
 from emu.measure.prometheus.lines import Lines, write_number, write_seconds
 
 LARGEST = 2**62

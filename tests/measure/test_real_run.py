@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 
 import emu
 import emu.api
-from actors.kernel.tally import tally_of
+from actors.kernel.device import tally_of
 from emu.api import Result
 from emu.cli.bench.cases import CASES
 from emu.cli.bench.one_run import measured

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.transport.clear_to_send_waits import Waits, bucket_ps, stamp, waited_ps
+from actors.ncclx.transport.clear_to_send import Waits, bucket_ps, stamp, waited_ps
 from emu import api
 from emu.measure.summary.summary import ClearToSends
 from tests.ncclx.toy import collective

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from actors.gpu.reductions import encode
+from actors.gpu.memory import encode
 from actors.ncclx.payload import numbers, stream
 from emu import api
 from tests.ncclx.test_payload import DTYPES, LOSSY, REDUCTIONS, payload_rows, result_of

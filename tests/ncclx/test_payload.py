@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from actors.gpu.instruction import Order, write_order
-from actors.gpu.memory import RankMemory
-from actors.gpu.reductions import decode, encode
+from actors.gpu.memory import RankMemory, decode, encode
 from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import Call
 from actors.ncclx.payload import RankContents, numbers

@@ -4,6 +4,7 @@ import pytest
 
 from actors.control.controller import Controller, build_controller
 from actors.fabric.model import Role, Topology
+from actors.fabric.paths import Delays
 from actors.gpu.gpu import Gpu
 from actors.host.host import MANAGEMENT_RATE_BPS, Host
 from actors.kernel.kernel import Kernel
@@ -12,10 +13,8 @@ from actors.ncclx.operations import JobOutline
 from actors.ncclx.script import CALL, COLLECTIVE, Group, GroupCall, Script, ScriptPlan
 from actors.ncclx.scripted import add_ranks
 from actors.ncclx.settings import Outstanding, Settings
-from actors.ncclx.transport.flight import Delays
-from actors.ncclx.transport.queue_pair_plan import ConnectionBook
-from actors.ncclx.transport.wiring import WiredJob, connect_groups, schedules_of
-from actors.port.host_link import MANAGEMENT_PORT, MessagePort
+from actors.ncclx.transport.wiring import ConnectionBook, WiredJob, connect_groups, schedules_of
+from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import STATUS_SUCCESS
 from tests.ncclx.toy import US, Toy, ToyNic, collective, scenario
 

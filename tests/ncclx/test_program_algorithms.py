@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.gpu.reductions import encode
+from actors.gpu.memory import encode
 from actors.ncclx.payload import numbers
 from emu import api
 from emu.errors import ScenarioError

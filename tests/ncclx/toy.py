@@ -16,9 +16,8 @@ from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.queue import EventQueue
 from actors.ncclx.program import ScriptProgram
-from actors.ncclx.transport.queue_pair_plan import QpPlan
-from actors.ncclx.transport.wiring import Side
-from actors.port.host_link import MessagePort
+from actors.ncclx.transport.wiring import QpPlan, Side
+from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,

@@ -4,7 +4,7 @@ from actors.control.controller import MOST_ROWS, Controller
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
 from actors.ncclx.operations import JobOutline
-from actors.ncclx.transport.clear_to_send_waits import Waits
+from actors.ncclx.transport.clear_to_send import Waits
 from actors.wire.message import PRESENT_OPERATION, REPORT, STATUS_SUCCESS
 from emu import api
 from emu.build.nics import MOST_DELIVERIES

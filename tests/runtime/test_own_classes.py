@@ -87,7 +87,7 @@ FLOWS: dict[str, Any] = {
 MINE = """
 from actors.nic.arbiter import Arbiter
 from actors.nic.congestion.control import CongestionControl
-from actors.nic.recovery.scheme import GoBackN
+from actors.nic.loss_recovery import GoBackN
 from actors.port.scheduling import Scheduler
 from actors.switch.buffer import Admission
 from actors.switch.ecn import Aqm
@@ -180,7 +180,7 @@ SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
         ),
         (ARBITER, "Stranger", "does not load: it is no subclass of actors.nic.arbiter.Arbiter"),
         (SCHEDULER, "Stranger", "does not load: it is no subclass of actors.port.scheduling.Scheduler"),
-        (RECOVERY, "Stranger", "does not load: it is no subclass of actors.nic.recovery.scheme.Recovery"),
+        (RECOVERY, "Stranger", "does not load: it is no subclass of actors.nic.loss_recovery.Recovery"),
         (RECOVERY, "NoNak", "does not load: it has no method `on_nak`"),
         (ADMISSION, "Stranger", "does not load: it is no subclass of actors.switch.buffer.Admission"),
         (ADMISSION, "NoPool", "cannot be made: TypeError: "),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from actors.switch.routing.groups import Group
+from actors.switch.routing.policy import Group
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 

@@ -1,4 +1,4 @@
-"""The ring algorithm of one rank, slice by slice.
+"""The ring algorithm of one rank, slice by slice, and the channel that walks it.
 
 A ring algorithm is a fixed sequence of *primitives* per rank: send, receive-and-send, .., receive. At
 primitive p rank r handles chunk (r + shift - p) modulo n, so that what a rank sends at p is what its
@@ -28,6 +28,10 @@ place.
 Shares. S (or a block) is divided by the channels, rounded up to 16 B; the last channels may have less, or
 nothing.
 
+The channel. It has one connection to the next rank and one from the previous. The GPU's operations are done
+in the order of the primitives: what is received is copied or reduced straight into the next send slot where
+the ring goes on.
+
 Source: NCCL 2.30, `src/device/all_reduce.h` (runRing), `all_gather.h`, `reduce_scatter.h`, `prims_simple.h`.
 
 Not modelled: the LL and LL128 protocols, which NCCL uses for small sizes; in-place variants.
@@ -39,8 +43,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.host.host import Host
 from actors.kernel.device import Plain
-from actors.kernel.state import load_fields, save_fields
+from actors.kernel.state import as_list, load_fields, save_fields
+from actors.ncclx.gpu_orders import Orders
+from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
+from actors.wire.message import COPY_PLAIN, COPY_REDUCE
 
 ALL_REDUCE: Final[i64] = 0
 ALL_GATHER: Final[i64] = 1
@@ -227,3 +236,93 @@ class RingCursor:
     def load(self, state: Plain) -> None:
         """Take the place that `save` returned."""
         load_fields(self, _FIELDS, state)
+
+
+class RingChannel(Channel):
+    """One channel of one rank of a ring. `operations` holds (code, bytes) of each operation of the job."""
+
+    def __init__(
+        self,
+        number: int,
+        gpu_port: int,
+        send: SendEnd,
+        receive: ReceiveEnd,
+        cursor: RingCursor,
+        operations: list[tuple[int, int]],
+        orders: Orders | None = None,
+    ) -> None:
+        super().__init__(number, gpu_port)
+        self.send: SendEnd = send
+        self.receive: ReceiveEnd = receive
+        self.cursor: RingCursor = cursor
+        """The next slice to give to the GPU."""
+        self.operations: list[tuple[int, int]] = operations
+        self.orders: Orders | None = orders
+        """Where payload is real: writes the GPU's orders."""
+
+    def begin(self, host: Host, operation: i64) -> None:
+        self.send.channel = self.number
+        self.receive.channel = self.number
+        op, size_bytes = self.operations[operation]
+        self.cursor.begin(op, size_bytes)
+        self.receive.expect(host, self.cursor.receives())
+        self._issue(host)
+
+    def walked(self) -> bool:
+        return self.cursor.done
+
+    def on_room(self, host: Host, end: SendEnd) -> None:
+        self._issue(host)
+
+    def on_ready(self, host: Host, end: ReceiveEnd) -> None:
+        self._issue(host)
+
+    def finish(self, host: Host, note: i64, data: bytes | None) -> None:
+        flags: i64 = note
+        if flags & RECEIVES != 0:
+            self.receive.on_emptied(host)
+        if flags & SENDS != 0:
+            self.send.on_filled(host, data)
+
+    def _issue(self, host: Host) -> None:
+        """Give the GPU, in order, each slice whose data is here and whose send slot is free."""
+        cursor = self.cursor
+        while not cursor.done:
+            flags: i64 = cursor.flags
+            if flags & RECEIVES != 0 and self.receive.taken == self.receive.ready:
+                return
+            if flags & SENDS != 0 and self.send.full():
+                return
+            size: i64 = cursor.size_bytes
+            data: bytes | None = None
+            if flags & RECEIVES != 0:
+                data = self.receive.take()
+            if flags & SENDS != 0:
+                self.send.take(size)
+                self.sent += 1
+            kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
+            orders = self.orders
+            if orders is not None:
+                reads: bool = flags & RECEIVES == 0 or flags & REDUCES != 0
+                place: i64 = cursor.place_bytes()
+                data = orders.piece(place, size, reads, cursor.keeps(), flags & SENDS != 0, data)
+            cursor.advance()
+            self.give(host, size, kind, flags, data)
+
+    def waits_for(self) -> str:
+        send, receive = self.send, self.receive
+        if send.admitted and send.posted < send.filled and send.posted == send.granted:
+            return f"a clear-to-send from the next rank (slice {send.posted})"
+        if not self.cursor.done and self.cursor.flags & RECEIVES != 0 and receive.taken == receive.ready:
+            return f"data from the previous rank (slice {receive.ready})"
+        if send.freed < send.posted:
+            return f"an acknowledgement (slice {send.freed})"
+        return ""
+
+    def save(self) -> list[Plain]:
+        return [super().save(), self.cursor.save()]
+
+    def load(self, state: list[Plain]) -> None:
+        base, cursor = state
+        super().load(as_list(base))
+        self.cursor.load(cursor)

@@ -3,7 +3,7 @@
 A channel takes its share of every operation. It walks the rank's part of the algorithm and gives the GPU each
 slice whose data is here and whose send slot is free; how slices then travel is the business of the ends of
 its connections (`actors.ncclx.transport.clear_to_send`). There are two walkers: one that computes a ring's
-sequence as it goes (`actors.ncclx.transport.ring_channel`), and one that follows a send/receive graph
+sequence as it goes (`actors.ncclx.algorithms.ring`), and one that follows a send/receive graph
 (`actors.ncclx.transport.graph_channel`). Where a communicator calls both, they work with the same ends, and
 which of them serves is chosen for each call; an end knows who works with it now (`channel`).
 
@@ -13,7 +13,7 @@ and is where it belongs when it arrives. What is reduced is the GPU's still. The
 their order either way, so that one that needs no GPU waits for those before it that do.
 
 Where payload is real as well, what NICs read and write has no message of the GPU's to ride in: the rank's
-memory is then kept beside its channels (`actors.ncclx.orders`), orders are carried out on it as they are
+memory is then kept beside its channels (`actors.ncclx.gpu_orders`), orders are carried out on it as they are
 given, and what goes on waits here for its turn. What the GPU reduces takes its time there all the same.
 
 Source: NCCLX (CTRAN), zero-copy; NCCL 2.30, user buffer registration (`ncclCommRegister`).

@@ -23,7 +23,7 @@ from mypy_extensions import i64
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list
-from actors.ncclx.orders import Orders
+from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_PLAIN, COPY_REDUCE

@@ -15,7 +15,7 @@ from actors.kernel.device import Device
 from actors.kernel.event import RETRANSMIT, Message
 from actors.kernel.queue import EventQueue
 from actors.nic.queue_pair.queue_pair import ERROR, NO_PSN, QueuePair
-from actors.port.host_link import MessagePort
+from actors.port.link import MessagePort
 from actors.wire.fault import PAIR_ERROR
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, COMPLETION, STATUS_FLUSHED

@@ -39,6 +39,7 @@ from mypy_extensions import i64
 
 from actors.kernel.event import RATE_TIMER, RETRANSMIT
 from actors.nic.congestion.control import CongestionControl
+from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.packets import WorkRequest
 from actors.nic.queue_pair.queue_pair import (
@@ -50,7 +51,6 @@ from actors.nic.queue_pair.queue_pair import (
     QueuePair,
     unwrap,
 )
-from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_INVALID, SYNDROME_NAK_SEQUENCE, Frame
 from actors.wire.message import (
     POST_READ,

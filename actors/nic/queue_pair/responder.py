@@ -37,10 +37,10 @@ from mypy_extensions import i64
 from actors.kernel.event import Message
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
+from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
 from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
-from actors.nic.recovery.scheme import Recovery
 from actors.wire.frame import (
     CNP,
     LAST_OPCODES,

@@ -25,9 +25,8 @@ from actors.kernel.device import Plain, Series
 from actors.kernel.event import Message
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
-from actors.port.host_link import MessagePort
-from actors.switch.routing.groups import PREFIX_SHIFT, Group
-from actors.switch.routing.policy import RoutingPolicy, SwitchView
+from actors.port.link import MessagePort
+from actors.switch.routing.policy import PREFIX_SHIFT, Group, RoutingPolicy, SwitchView
 from actors.wire.frame import Frame
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
 

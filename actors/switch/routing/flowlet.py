@@ -26,8 +26,7 @@ from mypy_extensions import i64
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
-from actors.switch.routing.groups import Group
-from actors.switch.routing.policy import RoutingPolicy, SwitchView
+from actors.switch.routing.policy import Group, RoutingPolicy, SwitchView
 from actors.wire.frame import Frame
 
 

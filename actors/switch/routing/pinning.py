@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from actors.switch.routing.groups import INDEX_MASK, PREFIX_SHIFT, Group
-from actors.switch.routing.policy import RoutingPolicy, SwitchView
+from actors.switch.routing.policy import INDEX_MASK, PREFIX_SHIFT, Group, RoutingPolicy, SwitchView
 from actors.wire.frame import Frame
 
 

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Final
 
-from actors.kernel.device import Series
-from actors.kernel.tally import tally_of
+from actors.kernel.device import Series, tally_of
 from emu.cli.bench.cases import CASES
 from emu.measure.prometheus.exposition import Exposition
 from emu.runtime.blueprint import blueprint_of, spread

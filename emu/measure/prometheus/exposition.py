@@ -19,8 +19,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from librt.strings import BytesWriter
 
-from actors.kernel.device import Series
-from actors.kernel.tally import Tally
+from actors.kernel.device import Series, Tally
 from emu.measure.prometheus.lines import Lines
 from emu.measure.series.metric import Metric, Unit
 from emu.measure.series.metrics import DEVICE_METRICS, STATE_METRICS, inner_labels, label_text, shown_value

@@ -15,7 +15,7 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from actors.kernel.tally import Tally
+from actors.kernel.device import Tally
 from actors.kernel.vectors import vec
 
 _SHORT: Final[list[bytes]] = [str(number).encode() for number in range(1000)]

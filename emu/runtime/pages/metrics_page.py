@@ -34,8 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from librt.strings import BytesWriter
 
-from actors.kernel.device import Series
-from actors.kernel.tally import Tally
+from actors.kernel.device import Series, Tally
 from emu.measure.prometheus.exposition import Exposition, StateText
 from emu.runtime.pages.server import Discovery, PageServer
 from emu.runtime.pages.state_series import Rows

@@ -14,8 +14,7 @@ from collections.abc import Callable, Sequence
 
 import emu
 from actors.fabric.model import Role, Topology
-from actors.kernel.device import Device, counts_of
-from actors.kernel.tally import Tally
+from actors.kernel.device import Device, Tally, counts_of
 from emu.runtime.outcome import Made, Progress
 from emu.runtime.pages.metrics_page import Exporter
 from emu.runtime.pages.state_series import Rows, StateReading

@@ -197,7 +197,7 @@ RECOVERIES: Final = OneOfOrPlugin(
     default="go_back_n",
     base=RecoverySection,
     methods=("on_gap", "on_nak", "on_timeout"),
-    parent="actors.nic.recovery.scheme.Recovery",
+    parent="actors.nic.loss_recovery.Recovery",
 )
 
 
