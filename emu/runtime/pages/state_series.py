@@ -1,8 +1,8 @@
 """State series: jobs, collectives, faults and neighbours of ports at the time of a scrape.
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
-`emu.measure.series.metrics`. Jobs, collectives and faults are told of by the worker that hosts the
-controller, so that a sum over workers counts them once.
+`emu.measure.series.metrics`. The worker that hosts the controller exports the series of jobs,
+collectives and faults, so that a sum over workers counts each once.
 """
 
 from __future__ import annotations
