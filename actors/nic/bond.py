@@ -22,7 +22,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.event import CONFIGURATION
 from actors.nic.egress_port import NicPort
-from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import ERROR, QueuePair
 from actors.nic.queue_pair.requester import Requester
 from actors.port.link import SETTLED, learn
@@ -40,10 +39,9 @@ class Reach:
 class Bond:
     """The ports of a NIC that has several, as routing knows them."""
 
-    def __init__(self, nic: Endpoint, ports: list[NicPort], requester: Requester, reach: Reach) -> None:
-        self.nic: Endpoint = nic
+    def __init__(self, nic: Requester, ports: list[NicPort], reach: Reach) -> None:
+        self.nic: Requester = nic
         self.ports: list[NicPort] = ports
-        self.requester: Requester = requester
         self.reach: Reach = reach
         self.down: list[int] = []
         """Links that routing knows to be out of use."""
@@ -102,7 +100,7 @@ class Bond:
             if pair.port != before and dead and pair.state != ERROR:
                 nic.bond_failovers += 1
                 if pair.una_psn < pair.high_psn:
-                    self.requester.send_again(pair, now)
+                    nic.send_again(pair, now)
                     if pair.has_packets():
                         nic.activate(pair, now)
         for pair in waiting:

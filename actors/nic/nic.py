@@ -46,7 +46,7 @@ from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ReceiveBuffer
-from actors.nic.queue_pair.endpoint import RECOVERY_PORT, Endpoint
+from actors.nic.queue_pair.endpoint import RECOVERY_PORT
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
@@ -58,7 +58,7 @@ from actors.nic.queue_pair.queue_pair import (
     TRANSITIONS,
     QueuePair,
 )
-from actors.nic.queue_pair.requester import RNR_PORT, Requester
+from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import Responder
 from actors.port.counters import count_port, port_is_steady, port_series
 from actors.port.faults import afflict_port
@@ -107,7 +107,7 @@ _STATE: Final = (
 """What a snapshot keeps, on or off."""
 
 
-class Nic(Endpoint):
+class Nic(Responder):
     """One RDMA NIC; its fabric ports are one bond."""
 
     def __init__(
@@ -116,41 +116,43 @@ class Nic(Endpoint):
         queue: EventQueue,
         host: MessagePort,
         timeout_ps: int,
+        first_timeout_ps: int,
         retry_count: int,
         ack_priority: int,
         recovery: Recovery,
-        first_timeout_ps: int,
         corrupt_every: int,
     ) -> None:
-        super().__init__(number, queue, host, timeout_ps, recovery.whole_messages)
-        self.recovery: Recovery = recovery
-        self.corrupt_every: i64 = corrupt_every
+        super().__init__(
+            number,
+            queue,
+            host,
+            timeout_ps,
+            first_timeout_ps,
+            retry_count,
+            ack_priority,
+            recovery,
+            corrupt_every,
+        )
+        self._table: vec[QueuePair | None] = vec[QueuePair | None]()
+        self._mask: i64 = 0
+        self.receive: ReceiveBuffer | None = None
+        """Where packets wait for a slow way to memory."""
         self.data_packets: i64 = 0
         """Data packets that came, the corrupt ones included."""
         self.rx_icrc_encapsulated: i64 = 0
         self.posted_bytes: i64 = 0
         self.unknown_qpn: i64 = 0
-        self.controlled: bool = False
-        """Whether queue pairs have congestion control."""
         self.bond: Bond | None = None
         """Of several ports; None where there is one."""
-        self.receive: ReceiveBuffer | None = None
-        """Where packets wait for a slow way to memory."""
         self.make_receive: Callable[[], ReceiveBuffer] | None = None
         """Builds one, for memory that becomes slow."""
         self.counts_receive: bool = False
-        self._ports: vec[NicPort] = vec[NicPort]()
-        self._table: vec[QueuePair | None] = vec[QueuePair | None]()
-        self._mask: i64 = 0
-        self.requester: Requester = Requester(self, recovery, first_timeout_ps, retry_count)
-        self.responder: Responder = Responder(self, recovery, ack_priority)
 
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
-        self.responder.ports = self._ports
         for port in ports:
-            port.ack_priority = self.responder.ack_priority
+            port.ack_priority = self.ack_priority
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index."""
@@ -275,23 +277,17 @@ class Nic(Endpoint):
             return
         opcode: i64 = frame.opcode
         if opcode == ACKNOWLEDGE:
-            self.requester.acknowledged(pair, frame, now)
+            self.acknowledged(pair, frame, now)
         elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
             if opcode == CNP:
-                self.requester.notified(pair, now)
+                self.notified(pair, now)
                 return
             if frame.ecn == ECN_CONGESTED and self.controlled:
-                self.responder.notify(pair, self._ports[port_number], now)
+                self.notify(pair, self._ports[port_number], now)
             if opcode <= READ_REQUEST:
-                self.responder.respond(pair, frame, port_number, now)
+                self.respond(pair, frame, port_number, now)
             else:
-                self.requester.responded(pair, frame, now)
-
-    def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
-        self.responder.respond(pair, frame, port, now)
-
-    def answer(self, pair: QueuePair, psn: i64, syndrome: i64, selective: i64, port: i64, now: i64) -> None:
-        self.responder.answer(pair, psn, syndrome, selective, port, now)
+                self.responded(pair, frame, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
         pfc = self._ports[port].pfc
@@ -311,14 +307,14 @@ class Nic(Endpoint):
             return False
         if kind == RETRANSMIT:
             if port == RNR_PORT:
-                return self.requester.rnr_over(self.pairs[subject], now)
+                return self.rnr_over(self.pairs[subject], now)
             if port == RECOVERY_PORT:
-                return self.requester.recovery_timer(self.pairs[subject], now)
-            if self.requester.timed_out(self.pairs[subject], now):
+                return self.recovery_timer(self.pairs[subject], now)
+            if self.timed_out(self.pairs[subject], now):
                 self.mix_timer(RETRANSMIT, 0, subject)  # whichever port it was set at, which is no part of it
             return False
         if kind == RATE_TIMER:
-            return self.requester.rate_timer(self.pairs[subject], now)
+            return self.rate_timer(self.pairs[subject], now)
         if kind == COPY_DONE:
             receive = self.receive
             assert receive is not None, self.number
@@ -435,13 +431,13 @@ class Nic(Endpoint):
         names: list[str] = []
         if self.corrupt_every > 0:
             names.append("rx_icrc_encapsulated")
-        if self.requester.first_timeout_ps != self.timeout_ps:
+        if self.first_timeout_ps != self.timeout_ps:
             names.append("roce_adp_retrans")
         if len(self._ports) > 1:
             names.append("bond_failovers")
         if self.controlled:
             names += list(_CONTROL)
-        if self.responder.counted:
+        if self.counted:
             names += list(_RECEIVES)
         return names
 
@@ -449,7 +445,7 @@ class Nic(Endpoint):
         """Write their values, in the order of `_optional`."""
         if self.corrupt_every > 0:
             into.add(self.rx_icrc_encapsulated)
-        if self.requester.first_timeout_ps != self.timeout_ps:
+        if self.first_timeout_ps != self.timeout_ps:
             into.add(self.roce_adp_retrans)
         if len(self._ports) > 1:
             into.add(self.bond_failovers)
@@ -457,7 +453,7 @@ class Nic(Endpoint):
             into.add(self.np_cnp_sent)
             into.add(self.np_ecn_marked_roce_packets)
             into.add(self.rp_cnp_handled)
-        if self.responder.counted:
+        if self.counted:
             into.add(self.rnr_nak_retry_err)
             into.add(self.out_of_buffer)
 

@@ -33,7 +33,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device
-from actors.kernel.event import MESSAGE, NEVER_PS, PAUSE, Message, pack_key
+from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
@@ -126,23 +126,50 @@ class LinkEnd(Backlog):
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         super().__init__()
-        # What a frame on its way through reads and writes comes first, and so shares few cache lines.
+        # What a frame reads and writes as it leaves, in two cache lines.
+        self.up: bool = True
         self.uneven: bool = wire.cut_through
         """Whether frames arrive at another time than when their last bit has flown: the peer cuts through, or
         something holds them up."""
-        self.ever_down: bool = False
-        self.up: bool = True
         self.control_pending: bool = False
         """Flow control has a frame of its own to send, ahead of everything."""
+        self.measuring: bool = False
+        """Whether the port is told of each frame that leaves: for telemetry (INT), credits, or a TTL or DSCP
+        of the NIC's own."""
+        self.shares: bool = False
+        """Whether a scheduler chooses the next class, and not the highest goes first."""
+        self.serve_pending: bool = False
+        self.serving: bool = False
+        self.ever_down: bool = False
         self.blocked: i64 = 0
+        self.discarding: i64 = 0
+        """The priorities that a watchdog lets nobody wait for; none at a NIC."""
         self.free_ps: i64 = 0
         self.ps_per_byte: i64 = ps_per_byte(wire.rate_bps)
+        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
+        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
+        self.sent_frames: i64 = 0
+        self.sent_bytes: i64 = 0
+        self.sent_data_bytes: i64 = 0
+        self.queue = owner.queue
+        self.outbox: Outbox | None = wire.outbox
+        # What it reads and writes as it arrives, in another.
+        self.suspect: bool = False
+        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
+        self.apart: bool = False
+        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
+        queues."""
+        self.cuts: bool = False
+        """Whether their heads come in: cut-through."""
+        self.mix: i64 = 0
+        """Of what happened here: the device's mix at the place of this port."""
+        self.received_frames: i64 = 0
+        self.received_bytes: i64 = 0
+        self.number: i64 = number
+        self.owner: Device = owner
+        # The rest is for what is rare.
         self.head_ps: i64 = head_ps(wire, wire.rate_bps)
         """Serialisation of a frame's head, where the peer cuts through; else 0."""
-        self.outbox: Outbox | None = wire.outbox
-        self.queue = owner.queue
-        self.owner: Device = owner
-        self.number: i64 = number
         self.rate_bps: i64 = wire.rate_bps
         self.wire: Wire = wire
         self.own_ingress_latency_ps: i64 = own_ingress_latency_ps

@@ -23,7 +23,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain
-from actors.kernel.event import ARRIVAL, SERVE, Event, pack_key
+from actors.kernel.event import SERVE, Event, pack_key
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits
@@ -81,34 +81,11 @@ class Port(LinkEnd):
 
     def __init__(self, owner: Device, number: int, wire: Wire, own_ingress_latency_ps: int) -> None:
         super().__init__(owner, number, wire, own_ingress_latency_ps)
-        self.apart: bool = False
-        """Whether frames that come in here take the switch's other path: cut-through, or virtual output
-        queues."""
-        self.cuts: bool = False
-        """Whether their heads come in: cut-through."""
-        self.suspect: bool = False
-        """Whether a frame that arrives needs a look: the link was down once, has bit errors, or is tapped."""
-        self.measuring: bool = False
-        """Whether `tell` is to be called for each frame that leaves: for telemetry (INT), credits, or a TTL
-        or DSCP of the NIC's own."""
-        self.serve_pending: bool = False
-        self._serving: bool = False
-        self.mix: i64 = 0
-        """Of what happened here: the device's mix at the place of this port."""
-        self.received_frames: i64 = 0
-        self.received_bytes: i64 = 0
-        self.discarding: i64 = 0
-        """The priorities that a watchdog lets nobody wait for; none at a NIC."""
-        self.flight_ps: i64 = wire.delay_ps + wire.ingress_latency_ps
-        self.peer_key: i64 = pack_key(wire.peer, ARRIVAL, wire.peer_port, 0)
-        self.sent_frames: i64 = 0
-        self.sent_bytes: i64 = 0
-        self.sent_data_bytes: i64 = 0
+        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
         self.marked_bytes: i64 = 0
         """What was sent by the last sampling point, where a fault is to hit what is busiest."""
         self.marked_before_bytes: i64 = 0
         """By the one before."""
-        self._serve_event = Event(0, pack_key(owner.number, SERVE, number, 0))
         self.pfc: Pfc | None = None
         self.credits: Credits | None = None
         self.lost_link_down: i64 = 0
@@ -116,8 +93,6 @@ class Port(LinkEnd):
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.tap: Tap | None = None
-        self.shares: bool = False
-        """Whether a scheduler chooses the next class, and not the highest goes first."""
         self.scheduler: Scheduler | None = None
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
@@ -197,7 +172,7 @@ class Port(LinkEnd):
 
     def kick(self, now: i64) -> None:
         """Something may be sendable: serve now if the wire is free, or when it becomes so."""
-        if self.serve_pending or self._serving or not self.up:
+        if self.serve_pending or self.serving or not self.up:
             return
         if (self.waiting & ~self.blocked) == 0 and not self.control_pending:
             return
@@ -220,7 +195,7 @@ class Port(LinkEnd):
 
     def serve(self, now: i64) -> None:
         """Send the next frame, or what flow control has pending; the wire is free."""
-        self._serving = True
+        self.serving = True
         if self.control_pending:
             self.send_control(now)
         else:
@@ -234,7 +209,7 @@ class Port(LinkEnd):
                         self._sent(priority, frame.wire_bytes, now)
                     break
                 ready = self.waiting & ~self.blocked
-        self._serving = False
+        self.serving = False
         if (self.waiting & ~self.blocked) != 0 or self.control_pending:
             self.arm()
 

@@ -76,31 +76,32 @@ class PriorityGroup:
     """What one priority of one ingress port may hold, and holds."""
 
     def __init__(self, priority: int, lossless: bool, reserve_bytes: int, headroom_bytes: int) -> None:
-        self.priority: i64 = priority
-        self.port: i64 = 0
-        """By which port its frames come in, once it is added to a buffer."""
+        # What every frame that is held reads and writes comes first.
         self.lossless: bool = lossless
+        self.stopped: bool = False
         self.reserve_bytes: i64 = reserve_bytes
-        self.headroom_bytes: i64 = headroom_bytes
-        self.built_lossless: bool = lossless
-        self.built_headroom_bytes: i64 = headroom_bytes
-        self.alpha_fixed: i64 = -1
-        """Of a dynamic threshold; 0 for a static one, and -1 for the buffer's, until it is added there."""
-        self.built_alpha_fixed: i64 = -1
+        self.reserve_used_bytes: i64 = 0
+        self.shared_bytes: i64 = 0
+        self.headroom_used_bytes: i64 = 0
+        self.held_bytes: i64 = 0
+        self.peak_bytes: i64 = 0
         self.xoff_bytes: i64 = 0
         """The static threshold; 0 for a dynamic one."""
+        self.alpha_fixed: i64 = -1
+        """Of a dynamic threshold; 0 for a static one, and -1 for the buffer's, until it is added there."""
         self.xon_bytes: i64 = 0
         """Static XON; 0 for none."""
         self.xon_offset_bytes: i64 = 0
         """How far below XOFF the other XON lies."""
         self.pfc: Pfc | None = None
-        self.held_bytes: i64 = 0
-        self.reserve_used_bytes: i64 = 0
-        self.shared_bytes: i64 = 0
-        self.headroom_used_bytes: i64 = 0
-        self.stopped: bool = False
-        self.peak_bytes: i64 = 0
+        self.priority: i64 = priority
+        self.headroom_bytes: i64 = headroom_bytes
         self.headroom_peak_bytes: i64 = 0
+        self.port: i64 = 0
+        """By which port its frames come in, once it is added to a buffer."""
+        self.built_lossless: bool = lossless
+        self.built_headroom_bytes: i64 = headroom_bytes
+        self.built_alpha_fixed: i64 = -1
 
     def set_thresholds(
         self, alpha_fixed: int, xoff_bytes: int, xon_bytes: int, xon_offset_bytes: int

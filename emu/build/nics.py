@@ -84,16 +84,16 @@ def build_nic(
         queue,
         host,
         transport.timeout_ps,
+        first_timeout_ps(transport),
         transport.retry_count,
         transport.ack_priority,
         recovery,
-        first_timeout_ps(transport),
         section.corrupt_every,
     )
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
-        latency_ps, timeout_ps = section.latency_ps, nic.requester.first_timeout_ps
+        latency_ps, timeout_ps = section.latency_ps, nic.first_timeout_ps
         arbiter = arbiter_of(section.arbiter, largest_frame_bytes(scenario) + PREAMBLE_GAP_BYTES)
         if arbiter is None:
             port = NicPort(nic, index, wire, latency_ps, timeout_ps, recovery)
@@ -109,7 +109,7 @@ def build_nic(
         ports.append(port)
     nic.set_ports(ports)
     if len(ports) > 1:
-        nic.bond = Bond(nic, ports, nic.requester, GraphReach(topology, number))
+        nic.bond = Bond(nic, ports, GraphReach(topology, number))
     most_logged = MOST_DELIVERIES if scenario.run.repeat else EVERY_DELIVERY
     nic.set_pairs(
         [
@@ -282,12 +282,11 @@ ACCESS: Final = {
 def give_receives(nic: Nic, transport: TransportSection) -> None:
     """Post the receives that the queue pairs of a NIC begin with, and say what peers may do."""
     section = transport.receive_queue
-    nic.requester.rnr_retry = transport.rnr_retry
-    responder = nic.responder
-    responder.rnr_timer = transport.rnr_timer
-    responder.counted = section.depth > 0
-    responder.access = ACCESS[transport.remote_access]
-    responder.guarded = responder.counted or responder.access != ACCESS["read_write"]
+    nic.rnr_retry = transport.rnr_retry
+    nic.rnr_timer = transport.rnr_timer
+    nic.counted = section.depth > 0
+    nic.access = ACCESS[transport.remote_access]
+    nic.guarded = nic.counted or nic.access != ACCESS["read_write"]
     for pair in nic.pairs:
         pair.receives = section.depth
 
@@ -297,10 +296,10 @@ def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes:
     if section.kind == "none":
         return
     nic.controlled = True
-    nic.responder.cnp_interval_ps = section.cnp_interval_ps
-    nic.responder.cnp_priority = section.cnp_priority
+    nic.cnp_interval_ps = section.cnp_interval_ps
+    nic.cnp_priority = section.cnp_priority
     if section.collects:
-        nic.responder.telemetry_bytes = section.telemetry_bytes
+        nic.telemetry_bytes = section.telemetry_bytes
     for pair in nic.pairs:
         control = control_of(section, line_bps, mtu_bytes)
         assert control is not None, section.kind

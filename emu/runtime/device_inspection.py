@@ -118,7 +118,7 @@ def _quiet_ps(nic: Nic, pair: QueuePair) -> int:
     """Since when nothing that a queue pair has sent was acknowledged; -1 if a timer has run out meanwhile."""
     if pair.retries or pair.rnr_retries or pair.backoff:
         return -1
-    return int(nic.queue.now_ps - (pair.deadline_ps - nic.requester.first_timeout_ps))
+    return int(nic.queue.now_ps - (pair.deadline_ps - nic.first_timeout_ps))
 
 
 def _rank_row(program: ScriptProgram) -> list[int]:

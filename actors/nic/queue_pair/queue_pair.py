@@ -157,20 +157,56 @@ class QueuePair(Connection):
         super().__init__(
             index, qpn, remote_qpn, address, remote_address, udp_source, priority, mtu_bytes, ack_every
         )
-        self.log_deliveries: i64 = log_deliveries
+        # What a packet that arrives reads and writes comes first, then what one that leaves does.
         self.state: i64 = READY
+        # Responder.
+        self.expected_psn: i64 = remote_first_psn
+        self.message_bytes: i64 = 0
+        self.owed: Owed | None = None
+        """Responses that the requester waits for."""
+        self.held: HeldPackets | None = None
+        """Packets beyond a gap, for schemes that keep them."""
+        self.nak_sent: bool = False
+        self.receive_taken: bool = False
+        """Whether the message being received has taken its own."""
         # Requester: una <= next <= end; [una, next) is in flight, high is the end of what was ever sent.
-        self.head: WorkRequest | None = None
-        self.tail: WorkRequest | None = None
-        self.sending: WorkRequest | None = None
-        self.next_psn: i64 = first_psn
+        self.active: bool = False
+        """Whether the queue pair stands in its NIC's round."""
+        self.paced: bool = False
+        """Whether it waits for `next_send_ps`, with an event pending."""
+        self.timer_pending: bool = False
+        self.asked_again: bool = False
+        """Whether missing responses were asked for again since there was progress."""
         self.una_psn: i64 = first_psn
-        self.end_psn: i64 = first_psn
+        self.next_psn: i64 = first_psn
         self.high_psn: i64 = first_psn
         self.limit_psn: i64 = UNLIMITED_PSN
         """New packets are sent below this PSN."""
+        self.waits: i64 = 0
+        """What keeps `next_psn` from being sent: WAIT_*."""
         self.resend_psn: i64 = NO_PSN
         """The packet to send again before any other."""
+        self.head: WorkRequest | None = None
+        self.sending: WorkRequest | None = None
+        self.control: CongestionControl | None = None
+        """What paces it; None for the port alone."""
+        self.active_next: QueuePair | None = None
+        self.deadline_ps: i64 = 0
+        self.port: i64 = 0
+        """Through which port it sends now."""
+        self.reads: i64 = 0
+        """READs that are outstanding."""
+        self.retries: i64 = 0
+        self.rnr_retries: i64 = 0
+        self.backoff: i64 = 0
+        """Adaptive retransmission: how often the timer ran out since there was progress."""
+        # What is rare, or is a message's.
+        self.tail: WorkRequest | None = None
+        self.end_psn: i64 = first_psn
+        self.messages: i64 = 0
+        self.message_psn: i64 = remote_first_psn
+        """With which PSN the message being received began."""
+        self.log_deliveries: i64 = log_deliveries
         self.resent_psn: i64 = first_psn
         """Selective repeat: lost packets below this PSN were sent again already."""
         self.sacked_psn: i64 = first_psn
@@ -181,62 +217,28 @@ class QueuePair(Connection):
         """Schemes that keep what overtook: PSN + 1 in the slot of each response that is here."""
         self.home_port: i64 = 0
         """Through which port of the NIC it sends as long as that is up."""
-        self.port: i64 = 0
-        """Through which port it sends now."""
-        self.control: CongestionControl | None = None
-        """What paces it; None for the port alone."""
         self.next_send_ps: i64 = 0
-        self.paced: bool = False
-        """Whether it waits for `next_send_ps`, with an event pending."""
         self.timed_psn: i64 = NO_PSN
         self.timed_ps: i64 = 0
         """Which packet in flight is timed, and since when."""
         self.control_timer_ps: i64 = 0
         self.cnp_from_ps: i64 = 0
         """As receiver: when the next CNP may go out."""
-        self.waits: i64 = 0
-        """What keeps `next_psn` from being sent: WAIT_*."""
         self.max_reads: i64 = 16
         """READs that may be outstanding (max_rd_atomic)."""
-        self.reads: i64 = 0
-        """READs that are."""
         self.asked_psn: i64 = first_psn
         """READs below this PSN were asked for before."""
         self.acked_psn: i64 = first_psn
         """What the responder acknowledged, responses that are missing included."""
         self.response_psn: i64 = first_psn
         """Responses below this PSN are here."""
-        self.asked_again: bool = False
-        """Whether missing responses were asked for again since there was progress."""
-        self.rnr_retries: i64 = 0
         self.recovery_timer_ps: i64 = 0
         """For when the timer of the loss recovery scheme is pending; 0 if it is not."""
         self.recovery_due_ps: i64 = 0
         """When the scheme is to be told; 0 for not at all."""
-        self.retries: i64 = 0
-        self.backoff: i64 = 0
-        """Adaptive retransmission: how often the timer ran out since there was progress."""
-        self.deadline_ps: i64 = 0
-        self.timer_pending: bool = False
-        self.active: bool = False
-        """Whether the queue pair stands in its NIC's round."""
-        self.active_next: QueuePair | None = None
-        # Responder.
-        self.expected_psn: i64 = remote_first_psn
-        self.message_bytes: i64 = 0
-        self.messages: i64 = 0
-        self.message_psn: i64 = remote_first_psn
-        """With which PSN the message being received began."""
-        self.nak_sent: bool = False
         self.receives: i64 = 0
         """Receives that are posted and not taken."""
-        self.receive_taken: bool = False
-        """Whether the message being received has taken its own."""
         self.pieces: list[bytes] = []  # of the message being received, where payload is real
-        self.owed: Owed | None = None
-        """Responses that the requester waits for."""
-        self.held: HeldPackets | None = None
-        """Packets beyond a gap, for schemes that keep them."""
 
     def post(self, number: i64, size_bytes: i64, flags: i64, immediate: i64) -> WorkRequest:
         """Queue a work request of `size_bytes` (0 is one empty packet); `flags` are POST_*."""

@@ -38,6 +38,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.event import RATE_TIMER, RETRANSMIT
+from actors.kernel.queue import EventQueue
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.endpoint import Endpoint
@@ -51,6 +52,7 @@ from actors.nic.queue_pair.queue_pair import (
     QueuePair,
     unwrap,
 )
+from actors.port.link import MessagePort
 from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_INVALID, SYNDROME_NAK_SEQUENCE, Frame
 from actors.wire.message import (
     POST_READ,
@@ -77,16 +79,34 @@ def rnr_wait_ps(code: i64) -> i64:
     return wait * 10_000_000
 
 
-class Requester:
+class Requester(Endpoint):
     """The requester's half of all queue pairs of one NIC."""
 
-    def __init__(self, nic: Endpoint, recovery: Recovery, first_timeout_ps: int, retry_count: int) -> None:
-        self.nic: Endpoint = nic
-        self.recovery: Recovery = recovery
-        self.first_timeout_ps: i64 = first_timeout_ps
-        """The first timeout of adaptive retransmission; else the only one."""
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        host: MessagePort,
+        timeout_ps: int,
+        first_timeout_ps: int,
+        retry_count: int,
+        ack_priority: int,
+        recovery: Recovery,
+        corrupt_every: int,
+    ) -> None:
+        super().__init__(
+            number,
+            queue,
+            host,
+            timeout_ps,
+            first_timeout_ps,
+            ack_priority,
+            recovery.whole_messages,
+            corrupt_every,
+        )
         self.retry_count: i64 = retry_count
         self.rnr_retry: i64 = FOR_EVER
+        self.recovery: Recovery = recovery
 
     # ---- acknowledgements
 
@@ -105,13 +125,13 @@ class Requester:
             if frame.syndrome < SYNDROME_NAK_SEQUENCE:
                 self._refused(pair, frame.syndrome & 0x1F, now)
             else:  # 0x61 to 0x63 are fatal, and in the order of the statuses
-                self.nic.flush(pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
+                self.flush(pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
         elif nak and (una == pair.una_psn or self.recovery.selective):
-            self.nic.packet_seq_err += 1
+            self.packet_seq_err += 1
             self._lost(pair, now)
-            self.recovery.on_nak(self.nic, pair, frame, now)
+            self.recovery.on_nak(self, pair, frame, now)
             if pair.has_packets():
-                self.nic.activate(pair, now)
+                self.activate(pair, now)
 
     def _advance(self, pair: QueuePair, una: i64, frame: Frame, now: i64) -> None:
         """Everything before `una` is acknowledged, by this frame."""
@@ -124,7 +144,7 @@ class Requester:
         head = pair.head
         while head is not None and head.first_psn + head.packets <= una:
             pair.drop_head()
-            self.nic.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
+            self.complete(pair, head.number, head.size_bytes, STATUS_SUCCESS)
             head = pair.head
         if pair.next_psn < una:
             pair.go_back(una)
@@ -132,12 +152,12 @@ class Requester:
         if pair.waits != 0:
             pair.hold()
         if pair.limit_psn != UNLIMITED_PSN:
-            self.recovery.on_progress(self.nic, pair, now)
+            self.recovery.on_progress(self, pair, now)
         control = pair.control
         if control is not None:
             self._progressed(pair, control, packets, frame, now)
         if held_back and pair.has_packets():
-            self.nic.activate(pair, now)
+            self.activate(pair, now)
 
     # ---- timeouts, and receivers that are not ready
 
@@ -147,49 +167,47 @@ class Requester:
         pair.timer_pending = False
         if pair.una_psn == pair.high_psn or pair.state == ERROR:
             return False
-        nic = self.nic
         overdue: bool = now >= pair.deadline_ps
         if overdue:
-            timeout_ps: i64 = nic.timeout_ps
+            timeout_ps: i64 = self.timeout_ps
             if self.first_timeout_ps << pair.backoff < timeout_ps:
-                nic.roce_adp_retrans += 1
+                self.roce_adp_retrans += 1
                 pair.backoff += 1
                 if self.first_timeout_ps << pair.backoff < timeout_ps:
                     timeout_ps = self.first_timeout_ps << pair.backoff
             else:
                 pair.retries += 1
-                nic.local_ack_timeout_err += 1
+                self.local_ack_timeout_err += 1
             if pair.retries > self.retry_count:
-                nic.flush(pair, STATUS_RETRY_EXCEEDED)
+                self.flush(pair, STATUS_RETRY_EXCEEDED)
                 return True
             pair.deadline_ps = now + timeout_ps
         pair.timer_pending = True
-        nic.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
+        self.push_timer(pair.deadline_ps, RETRANSMIT, 0, pair.index)
         if overdue:
             self.send_again(pair, now)
-            nic.activate(pair, now)
+            self.activate(pair, now)
         return overdue
 
     def send_again(self, pair: QueuePair, now: i64) -> None:
         """What a queue pair has in flight is taken for lost."""
         self._lost(pair, now)
-        self.recovery.on_timeout(self.nic, pair, now)
+        self.recovery.on_timeout(self, pair, now)
 
     def _refused(self, pair: QueuePair, code: i64, now: i64) -> None:
         """An RNR NAK for `una_psn` came: wait, or give up."""
         if pair.waits & WAIT_RNR:
             return
-        nic = self.nic
         if self.rnr_retry < FOR_EVER and pair.rnr_retries >= self.rnr_retry:
-            nic.flush(pair, STATUS_RNR_RETRY_EXCEEDED)
+            self.flush(pair, STATUS_RNR_RETRY_EXCEEDED)
             return
-        nic.rnr_nak_retry_err += 1
+        self.rnr_nak_retry_err += 1
         pair.rnr_retries += 1
         pair.waits |= WAIT_RNR
         pair.resend_psn = NO_PSN
         until_ps: i64 = now + rnr_wait_ps(code)
-        pair.deadline_ps = until_ps + nic.timeout_ps
-        nic.push_timer(until_ps, RETRANSMIT, RNR_PORT, pair.index)
+        pair.deadline_ps = until_ps + self.timeout_ps
+        self.push_timer(until_ps, RETRANSMIT, RNR_PORT, pair.index)
 
     def rnr_over(self, pair: QueuePair, now: i64) -> bool:
         """The wait for a receiver is over: send again from what was refused. Returns whether the queue pair
@@ -199,9 +217,9 @@ class Requester:
         if pair.state == ERROR:
             return False
         if pair.una_psn < pair.high_psn:
-            self.recovery.on_timeout(self.nic, pair, now)
+            self.recovery.on_timeout(self, pair, now)
         if pair.has_packets():
-            self.nic.activate(pair, now)
+            self.activate(pair, now)
         return True
 
     def recovery_timer(self, pair: QueuePair, now: i64) -> bool:
@@ -212,12 +230,12 @@ class Requester:
         if due_ps == 0 or pair.state == ERROR:
             return False
         if due_ps > now:
-            self.nic.set_recovery_timer(pair, due_ps)
+            self.set_recovery_timer(pair, due_ps)
             return False
         pair.recovery_due_ps = 0
-        self.recovery.on_timer(self.nic, pair, now)
+        self.recovery.on_timer(self, pair, now)
         if pair.has_packets():
-            self.nic.activate(pair, now)
+            self.activate(pair, now)
         return True
 
     # ---- congestion control
@@ -226,7 +244,7 @@ class Requester:
         """A CNP came."""
         control = pair.control
         if control is not None:
-            self.nic.rp_cnp_handled += 1
+            self.rp_cnp_handled += 1
             control.on_cnp(now)
             self._set_timer(pair, control)
 
@@ -275,11 +293,11 @@ class Requester:
         """Make the control's timer pending, unless one is; a later one is looked at when that fires."""
         if control.timer_ps > 0 and pair.control_timer_ps == 0:
             due: i64 = control.timer_ps
-            now: i64 = self.nic.queue.now_ps
+            now: i64 = self.queue.now_ps
             if due <= now:
                 due = now + 1
             pair.control_timer_ps = due
-            self.nic.push_timer(due, RATE_TIMER, 0, pair.index)
+            self.push_timer(due, RATE_TIMER, 0, pair.index)
 
     # ---- READs
 
@@ -293,22 +311,21 @@ class Requester:
         if psn < expected:
             return
         frame.tail = None  # what it collected is about the way here, not about the way of requests
-        nic = self.nic
         mask: i64 = len(pair.came) - 1
         if psn > expected:
-            nic.out_of_sequence += 1
+            self.out_of_sequence += 1
             pair.response_psn = expected
-            before: i64 = request.first_psn if nic.whole_messages else expected
+            before: i64 = request.first_psn if self.whole_messages else expected
             if before > pair.una_psn:
                 self._advance(pair, before, frame, now)
             if mask >= 0 and psn - expected <= mask:
                 if pair.came[psn & mask] == psn + 1:
                     return
                 pair.came[psn & mask] = psn + 1
-                self._arrived(frame.payload_bytes)
+                self._response_came(frame.payload_bytes)
             self._missing(pair, psn, now)
             return
-        self._arrived(frame.payload_bytes)
+        self._response_came(frame.payload_bytes)
         pair.asked_again = False
         una: i64 = self._taken(pair, request, psn + 1, now)
         if una > pair.una_psn:
@@ -330,15 +347,14 @@ class Requester:
         if frame.priority == pair.priority and frame.syndrome == SYNDROME_ACK:
             beyond: i64 = request.first_psn + request.packets + self.recovery.reorder_packets
             self._missing(pair, beyond, now)
-        return request.first_psn if self.nic.whole_messages else expected
+        return request.first_psn if self.whole_messages else expected
 
     def _taken(self, pair: QueuePair, request: WorkRequest, psn: i64, now: i64) -> i64:
         """All responses of a READ before `psn` are here: go on over what came before it was expected, to the
         READs that follow too. Returns what is acknowledged by that.
         """
-        nic = self.nic
         mask: i64 = len(pair.came) - 1
-        whole: bool = nic.whole_messages
+        whole: bool = self.whole_messages
         while True:
             end: i64 = request.first_psn + request.packets
             while mask >= 0 and psn < end and pair.came[psn & mask] == psn + 1:
@@ -347,9 +363,9 @@ class Requester:
             if psn < end:
                 return request.first_psn if whole else psn
             if whole:
-                nic.delivered_bytes += request.size_bytes
-                nic.progress += request.size_bytes
-            nic.delivered(pair, request.size_bytes, now)
+                self.delivered_bytes += request.size_bytes
+                self.progress += request.size_bytes
+            self.delivered(pair, request.size_bytes, now)
             following = _due(pair)
             if following is None:
                 return max(end, pair.acked_psn)
@@ -358,18 +374,18 @@ class Requester:
             if mask < 0 or pair.came[psn & mask] != psn + 1:
                 return max(end, min(psn, pair.acked_psn))
 
-    def _arrived(self, payload_bytes: i64) -> None:
+    def _response_came(self, payload_bytes: i64) -> None:
         """Bytes of a READ are here for good."""
-        if not self.nic.whole_messages:
-            self.nic.delivered_bytes += payload_bytes
-            self.nic.progress += payload_bytes
+        if not self.whole_messages:
+            self.delivered_bytes += payload_bytes
+            self.progress += payload_bytes
 
     def _missing(self, pair: QueuePair, psn: i64, now: i64) -> None:
         """Something at or beyond `psn` has come, and responses before it have not."""
         self._lost(pair, now)
-        self.recovery.on_response_gap(self.nic, pair, psn, now)
+        self.recovery.on_response_gap(self, pair, psn, now)
         if pair.has_packets():
-            self.nic.activate(pair, now)
+            self.activate(pair, now)
 
 
 def _due(pair: QueuePair) -> WorkRequest | None:

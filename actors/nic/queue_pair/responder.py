@@ -35,12 +35,14 @@ from typing import Final
 from mypy_extensions import i64
 
 from actors.kernel.event import Message
+from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
-from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
 from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
+from actors.nic.queue_pair.requester import Requester
+from actors.port.link import MessagePort
 from actors.wire.frame import (
     CNP,
     LAST_OPCODES,
@@ -65,17 +67,32 @@ _TAKES: Final[i64] = 0xA31
 WRITE_LAST_IMM and WRITE_ONLY_IMM."""
 
 
-class Responder:
-    """The responder's half of all queue pairs of one NIC."""
+class Responder(Requester):
+    """A NIC's requester with the responder's half of all its queue pairs."""
 
-    def __init__(self, nic: Endpoint, recovery: Recovery, ack_priority: int) -> None:
-        self.nic: Endpoint = nic
-        self.recovery: Recovery = recovery
-        self.ack_priority: i64 = ack_priority
-        self.ports: vec[NicPort] = vec[NicPort]()
-        """The NIC's ports: an answer leaves where the request came in."""
-        self.guarded: bool = False
-        """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
+    def __init__(
+        self,
+        number: int,
+        queue: EventQueue,
+        host: MessagePort,
+        timeout_ps: int,
+        first_timeout_ps: int,
+        retry_count: int,
+        ack_priority: int,
+        recovery: Recovery,
+        corrupt_every: int,
+    ) -> None:
+        super().__init__(
+            number,
+            queue,
+            host,
+            timeout_ps,
+            first_timeout_ps,
+            retry_count,
+            ack_priority,
+            recovery,
+            corrupt_every,
+        )
         self.counted: bool = False
         """Whether receives are counted."""
         self.access: i64 = ACCESS_WRITE | ACCESS_READ
@@ -84,10 +101,10 @@ class Responder:
         """The timer code of RNR NAKs."""
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
-        self.telemetry_bytes: i64 = -1
-        """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
         self._telemetry: bytes | None = None
         """What the packet that is answered now has collected."""
+        self._ports: vec[NicPort] = vec[NicPort]()
+        """The NIC's fabric ports: an answer leaves where the request came in."""
 
     # ---- requests
 
@@ -99,9 +116,8 @@ class Responder:
         if frame.psn != expected & PSN_MASK:
             self._out_of_order(pair, frame, port, now)
             return
-        nic = self.nic
         asks: bool = frame.ack_request != 0
-        while not (self.guarded and self._refused(pair, frame, port, now)):
+        while not (self.guarded and self._not_taken(pair, frame, port, now)):
             pair.expected_psn = expected + 1
             pair.nak_sent = False
             payload: i64 = frame.payload_bytes
@@ -109,9 +125,9 @@ class Responder:
             if data is not None:
                 _place(pair, data)
             pair.message_bytes += payload
-            if not nic.whole_messages:
-                nic.delivered_bytes += payload
-                nic.progress += payload
+            if not self.whole_messages:
+                self.delivered_bytes += payload
+                self.progress += payload
             opcode: i64 = frame.opcode
             if opcode != WRITE_MIDDLE:
                 if opcode == READ_REQUEST:
@@ -133,17 +149,16 @@ class Responder:
 
     def _out_of_order(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """A request packet that is not the one expected: beyond it, or one that came before."""
-        nic = self.nic
         expected: i64 = pair.expected_psn
         psn: i64 = unwrap(frame.psn, expected)
         if psn > expected:
-            nic.out_of_sequence += 1
-            self.recovery.on_gap(nic, pair, frame, psn, port, now)
+            self.out_of_sequence += 1
+            self.recovery.on_gap(self, pair, frame, psn, port, now)
         elif frame.opcode == READ_REQUEST:
-            nic.duplicate_request += 1
+            self.duplicate_request += 1
             self._asked(pair, frame, psn, now)
         else:
-            self.recovery.on_duplicate(nic, pair, frame, psn, port, now)
+            self.recovery.on_duplicate(self, pair, frame, psn, port, now)
 
     def _asked(self, pair: QueuePair, frame: Frame, psn: i64, now: i64) -> i64:
         """A READ's request came, new or again: the responses are owed. Returns the PSN behind them."""
@@ -152,17 +167,16 @@ class Responder:
         if packets == 0:
             packets = 1
         pair.owed = owe_response(pair.owed, psn, psn + packets, size, pair.mtu_bytes)
-        self.nic.activate(pair, now)
+        self.activate(pair, now)
         return psn + packets
 
     def _whole(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """The last packet of a message was taken."""
-        nic = self.nic
         size: i64 = pair.message_bytes
-        if nic.whole_messages:
-            nic.delivered_bytes += size
-            nic.progress += size
-        nic.delivered(pair, size, now)
+        if self.whole_messages:
+            self.delivered_bytes += size
+            self.progress += size
+        self.delivered(pair, size, now)
         pair.message_bytes = 0
         pair.receive_taken = False
         pair.message_psn = pair.expected_psn
@@ -173,19 +187,18 @@ class Responder:
             if frame.data is not None:
                 done.data = b"".join(pair.pieces)
                 pair.pieces = []
-            nic.host.send(done, now)
+            self.host.send(done, now)
 
-    def _refused(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> bool:
+    def _not_taken(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> bool:
         """Whether the packet that is expected is not taken; else it has taken a receive if it needs one."""
-        nic = self.nic
         opcode: i64 = frame.opcode
         if opcode >= WRITE_FIRST:
             needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
             if self.access & needed == 0:
-                nic.transmit_naks += 1
+                self.transmit_naks += 1
                 nak = pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS, self.ack_priority)
-                self.ports[port].send_frame(nak, now)
-                nic.flush(pair, STATUS_FLUSHED)
+                self._ports[port].send_frame(nak, now)
+                self.flush(pair, STATUS_FLUSHED)
                 return True
         if not self.counted:
             return False
@@ -195,8 +208,8 @@ class Responder:
             pair.receives -= 1
             pair.receive_taken = opcode <= SEND_ONLY_IMM
             return False
-        nic.out_of_buffer += 1
-        if nic.whole_messages:
+        self.out_of_buffer += 1
+        if self.whole_messages:
             pair.expected_psn = pair.message_psn
             pair.message_bytes = 0
         pair.nak_sent = True  # what follows is out of order, and needs no NAK
@@ -215,16 +228,15 @@ class Responder:
         if self.telemetry_bytes >= 0 and self._telemetry is not None:
             answer.tail = self._telemetry
             answer.wire_bytes += self.telemetry_bytes
-        self.ports[port].send_frame(answer, now)
+        self._ports[port].send_frame(answer, now)
 
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
         """A marked packet came: tell its sender, unless it was told within the interval."""
-        nic = self.nic
-        nic.np_ecn_marked_roce_packets += 1
+        self.np_ecn_marked_roce_packets += 1
         if now < pair.cnp_from_ps:
             return
         pair.cnp_from_ps = now + self.cnp_interval_ps
-        nic.np_cnp_sent += 1
+        self.np_cnp_sent += 1
         cnp = Frame(
             CNP,
             self.cnp_priority,
@@ -249,9 +261,9 @@ class Responder:
 
     def _count(self, syndrome: i64) -> None:
         if syndrome == SYNDROME_ACK:
-            self.nic.transmit_acks += 1
+            self.transmit_acks += 1
         else:
-            self.nic.transmit_naks += 1
+            self.transmit_naks += 1
 
 
 def _place(pair: QueuePair, data: bytes) -> None:
