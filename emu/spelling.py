@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 
-def closest(wrong: str, known: Iterable[str]) -> str:
-    """The known word nearest to `wrong`, upper and lower case alike; empty if none is near."""
+def closest(wrong: str, known: Iterable[str], near: float = 0.6) -> str:
+    """The known word nearest to `wrong`, upper and lower case alike; empty if none is so near."""
     words = list(known)
     lower = [word.lower() for word in words]
-    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=0.6)
+    found = get_close_matches(wrong.lower(), lower, n=1, cutoff=near)
     return words[lower.index(found[0])] if found else ""
 
 

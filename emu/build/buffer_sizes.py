@@ -18,6 +18,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferProfile
 from emu.scenario.sections.switch import QUANTUM_BYTES
+from emu.units import format_size
 
 
 def largest_frame_bytes(scenario: Scenario) -> int:
@@ -194,12 +195,17 @@ def shared_pool_bytes(scenario: Scenario, topology: Topology, switch: int) -> in
     headroom = own.headroom_pool_bytes
     if headroom is None or not section.pfc.enabled:
         headroom = sum(stopped for _, stopped in taken)
-    left = own.pool_bytes - sum(reserve for reserve, _ in taken) - headroom
+    reserves = sum(reserve for reserve, _ in taken)
+    left = own.pool_bytes - reserves - headroom
     if left < largest_frame_bytes(scenario):
         name = topology.nodes[switch].name
         count = len(topology.ports(switch))
-        reason = f"reserves and headroom of the {count} ports of {name} leave no shared pool"
-        accepted = "a larger pool, or less reserve or headroom"
+        reason = (
+            f"reserves of {format_size(reserves)} and headroom of {format_size(headroom)} of the {count} "
+            f"ports of {name} leave no shared pool in {format_size(own.pool_bytes)}"
+        )
+        least = format_size(reserves + headroom + largest_frame_bytes(scenario))
+        accepted = f"a pool of at least {least}, or less reserve or headroom"
         key = scenario.key_at(topology, switch, "switch.buffer.pool")
         raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
     return left

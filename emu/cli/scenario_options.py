@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -40,15 +40,17 @@ def overriding(function: Command) -> Command:
     )(function)
 
 
-def load_scenario(given: str, assignments: Sequence[str], seed: str | None, variant: str = "") -> Loaded:
-    """The scenario, or a variant of it, with its overrides. Raises ScenarioError."""
+def load_scenario(
+    given: str, assignments: Sequence[str], seed: str | None, variant: str = "", *, jobless: bool = False
+) -> Loaded:
+    """The scenario, or a variant of it, with its overrides; `jobless` as of `load`. Raises ScenarioError."""
     overrides = [parse_override(text) for text in assignments]
     if seed is not None:
         overrides.append(parse_override(f"seed={seed}", "--seed"))
     path, named = scenario_named(given)
     if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_names()):
         raise no_such_scenario(given)
-    return load(path, overrides, variant or named)
+    return load(path, overrides, variant or named, jobless=jobless)
 
 
 def no_such_scenario(given: str) -> UsageError:
@@ -61,6 +63,13 @@ def no_such_scenario(given: str) -> UsageError:
     hint = did_you_mean(given, known) or "; `emu list` names them"
     return UsageError(f"{given}: there is no such file, nor a scenario of that name{hint}")
 
+
+unjudged = click.option(
+    "--no-expect", is_flag=True, help="Judge no expectation: for a run that changes what they are about."
+)
+"""Adds `--no-expect`, as `no_expect`."""
+NO_EXPECT: Final = "expect=[]"
+"""What `--no-expect` sets."""
 
 forcing = click.option("--force", is_flag=True, help="Replace the results of an earlier run in --out.")
 """The option of every command that keeps a run in a directory."""

@@ -66,7 +66,7 @@ def placed(function: Command) -> Command:
 
 def placed_here(function: Command) -> Command:
     """Add those of a command that runs in this process, unless `--workers` or `--address` is given."""
-    return _placed(function, (*_ON_RAY, _PARTS), _where_else)
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS), _where_else)
 
 
 def session_of(where: RunOptions) -> AbstractContextManager[None]:
@@ -100,7 +100,9 @@ def _where(*, local: bool, parts: int | None, **ray: Any) -> RunOptions:
     return _options(local, parts, **ray)
 
 
-def _where_else(*, parts: int | None, **ray: Any) -> RunOptions:
+def _where_else(*, local: bool, parts: int | None, **ray: Any) -> RunOptions:
+    if local:
+        return _where(local=True, parts=parts, **ray)
     local = ray["workers"] is None and ray["address"] is None
     if not local and parts is not None:
         raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")

@@ -11,7 +11,7 @@ from typing import Final
 
 from emu.units import format_time
 
-LONGEST_EXACT: Final = 10
+LONGEST_EXACT: Final = 8
 """Signs of a time that is shown to the last digit."""
 
 

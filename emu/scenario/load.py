@@ -67,6 +67,7 @@ def in_file_order(problems: list[Problem], file: str) -> list[Problem]:
 
 
 STANDARD_INPUT = "-"
+_BARRIER: Final = [{"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}]
 _SWITCH: Final = SwitchSection().model_dump(by_alias=True)
 
 
@@ -81,17 +82,21 @@ class Loaded(NamedTuple):
     """What its author should know of it, and is no error."""
 
 
-def load(path: str | Path, overrides: Iterable[Override] = (), variant: str = "") -> Loaded:
+def load(
+    path: str | Path, overrides: Iterable[Override] = (), variant: str = "", *, jobless: bool = False
+) -> Loaded:
     """The scenario in a file, or a variant of it; "-" reads standard input.
 
-    Raises ScenarioError with every problem.
+    `jobless`: a file without `jobs` is read, too, and gets a barrier of all ranks. Raises ScenarioError with
+    every problem.
     """
     if str(path) == STANDARD_INPUT:
         file = "<stdin>"
         raw = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
-        return load_text(decode(raw, file), file, Path(), overrides, variant)
+        return load_text(decode(raw, file), file, Path(), overrides, variant, jobless=jobless)
     found = Path(path)
-    return load_text(decode(read_file(found), str(path)), str(path), found.parent, overrides, variant)
+    text = decode(read_file(found), str(path))
+    return load_text(text, str(path), found.parent, overrides, variant, jobless=jobless)
 
 
 def load_recorded(path: Path) -> Loaded:
@@ -111,9 +116,13 @@ def load_text(
     directory: Path | None = None,
     overrides: Iterable[Override] = (),
     variant: str = "",
+    *,
+    jobless: bool = False,
 ) -> Loaded:
     """The scenario in a text. `file` is what errors call it; tables are looked for in `directory`."""
     tree, problems = read_document(text, file)
+    if jobless and isinstance(tree.value, dict) and "jobs" not in tree.value:
+        tree.value["jobs"] = from_plain(_BARRIER, tree.place)
     return _checked(tree, problems, file, directory or Path(), overrides, variant)
 
 

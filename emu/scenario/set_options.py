@@ -32,9 +32,9 @@ class Override(NamedTuple):
         return self.written or Place(self.origin, 0)
 
 
-def parse_override(text: str, option: str = "--set") -> Override:
-    """The assignment in `text`. Raises ScenarioError."""
-    origin = f"{option} {text}"
+def parse_override(text: str, origin: str = "") -> Override:
+    """The assignment in `text`; an error names `origin`, or `--set` with the text. Raises ScenarioError."""
+    origin = origin or f"--set {text}"
     key, equals, value = text.partition("=")
     if not equals:
         raise ScenarioError([Problem(origin, 0, "", "sets nothing", "key=value, like seed=7")])

@@ -134,8 +134,10 @@ def test_a_buffer_without_room_is_found_before_a_run(capsys: Captured, small: st
     status, _, err = told(capsys, "validate", small, "--set", "switch.buffer.pool=100KB")
     assert status == 2
     assert err[0].startswith(
-        "emu: --set switch.buffer.pool=100KB: switch.buffer.pool: reserves and headroom of"
+        "emu: --set switch.buffer.pool=100KB: switch.buffer.pool: reserves of 192KiB and headroom of "
     )
+    least = err[0].partition("accepted: a pool of at least ")[2].partition(",")[0]
+    assert told(capsys, "validate", small, "--set", f"switch.buffer.pool={least}")[0] == 0
 
 
 def test_validate_prints_the_effective_scenario(capsys: Captured, small: str) -> None:
@@ -147,7 +149,7 @@ def test_validate_prints_the_effective_scenario(capsys: Captured, small: str) ->
 
 def test_a_wrong_seed_names_the_option(capsys: Captured, small: str) -> None:
     _, _, err = told(capsys, "validate", small, "--seed", "x")
-    assert err == ["emu: --seed seed=x: seed: 'x' is not a whole number; accepted: a whole number"]
+    assert err == ["emu: --seed: seed: 'x' is not a whole number; accepted: a whole number"]
 
 
 def test_scenarios_in_the_directory_are_found_by_name(

@@ -44,7 +44,7 @@ def test_two_jobs_on_one_uplink_take_twice_as_long_and_name_it(
 
 
 def test_the_table_names_who_shares_with_whom(capsys: pytest.CaptureFixture[str], pair: str) -> None:
-    assert main(["slowdown", pair, "--quiet"]) == 0
+    assert main(["slowdown", pair, "--local", "--quiet"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [lines[1][0], *lines[1][5:]] == ["one", "two", "(2)"]
     assert [lines[3][0], *lines[3][5:]] == ["far", "nobody"]

@@ -76,6 +76,8 @@ def test_a_failed_run_is_named_the_others_are_shown_and_the_worst_status_is_the_
         f"emu: 2 of 3: {SIZE}=16KiB: expectation failed: jobs.one.flows[0].bytes: 16KiB is"
     )
     assert err[1].startswith(f"emu: 3 of 3: {SIZE}=0B: bad input: --set {SIZE}=0B: ")
+    status, _, err = told(capsys, small, "--local", "--set", f"{SIZE}=64KiB,16KiB", "--no-expect", "--quiet")
+    assert (status, err) == (0, [])
     status, out, err = told(capsys, small, "--local", "--set", "run.max_time=1us,1s", "--quiet")
     assert (status, out[1].split()[-1], out[2].split()[-1]) == (3, "stalled", "ok")
 

@@ -133,3 +133,11 @@ def test_buffers_of_a_modular_switch_are_shown_by_port(capsys: Captured, small: 
     lines = told(capsys, small, "--buffers")[1]
     assert any(line.endswith("31,767,232 B a port") for line in lines)
     assert lines[-1] == "modular switches: 32MB for each port, XOFF 1 x what is left of it"
+
+
+def test_a_fabric_without_jobs_is_shown_and_not_run(capsys: Captured, tmp_path: Path) -> None:
+    path = tmp_path / "fabric.yaml"
+    path.write_text("name: fabric\ntopology: {kind: star, hosts: 4}\n", encoding="utf-8")
+    status, out, _ = told(capsys, str(path))
+    assert (status, out[0].split(":")[0]) == (0, "star")
+    assert telling.told(capsys, "validate", str(path))[0] == 2

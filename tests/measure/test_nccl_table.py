@@ -1,5 +1,7 @@
 """Do rows look as nccl-tests prints them, and appear when a size is done?"""
 
+from dataclasses import replace
+
 from emu.measure.collected import CollectivePlan, JobPlan
 from emu.measure.tables.nccl_table import NcclTable
 from tests.measure.handmade import all_reduce_plan
@@ -9,10 +11,18 @@ def test_row_appears_under_its_columns_when_the_size_is_done() -> None:
     table = NcclTable([all_reduce_plan()])
     assert table.take([[0, 0, 0, 100_000_000, 0]]) == [
         "# bench: all_reduce (ring), 4 ranks",
-        "#       size        count     type   redop   root        time    algbw    busbw  #wrong",
-        "#        (B)   (elements)                                (us)   (GB/s)   (GB/s)",
-        "     1048576       262144    float     sum     -1      100.00    10.49    15.73     N/A",
+        "#      size       count     type  redop root        time   algbw   busbw #wrong",
+        "#       (B)  (elements)                             (us)  (GB/s)  (GB/s)",
+        "    1048576      262144    float    sum   -1      100.00   10.49   15.73    N/A",
     ]
+
+
+def test_a_row_fits_a_terminal_of_eighty_columns() -> None:
+    job = all_reduce_plan()
+    large = replace(job.collectives[0], size_bytes=8 * 2**30, dtype="bf16")
+    lines = NcclTable([replace(job, collectives=(large,))]).take([[0, 0, 0, 12_345_678 * 10**6, 0]])
+    assert max(len(line) for line in lines) <= 80
+    assert len(lines[-1].split()) == 9
 
 
 def test_row_is_the_mean_of_the_timed_iterations() -> None:

@@ -111,3 +111,10 @@ def test_json_has_the_keys_of_nccl_tests_in_their_order() -> None:
     assert value["config"]["step_factor"] == 2
     assert value["out_of_bounds"] == {"count": 0, "okay": "true"}
     assert value["average_bus_bandwidth"] == {"bandwidth": 15.72864, "okay": "unchecked"}
+
+
+def test_a_narrow_terminal_gets_the_columns_of_out_of_place_in_eighty() -> None:
+    names, units = heading(CONFIG, [], narrow=True)[-2:]
+    row = line(CONFIG, ROW, narrow=True)
+    assert max(map(len, (names, units, row))) <= 80
+    assert row.split() == line(CONFIG, ROW).split()[:9]

@@ -114,9 +114,7 @@ def test_a_variant_is_run_by_its_name_and_by_its_file_and_a_mistyped_one_is_told
     small.write_text(TEXT + "  wrong: {ncclx.chanels: 2}\n", encoding="utf-8")
     status, out, err = told(capsys, "validate", str(small))
     assert [line.split(": valid: ")[1].split(",")[0] for line in out] == ["small", "small_more", "other"]
-    assert [line.split("accepted")[0] for line in err] == [
-        f"emu: {small}:10: ncclx.chanels: unknown key; did you mean 'channels'?; "
-    ]
+    assert err == [f"emu: {small}:10: ncclx.chanels: unknown key; did you mean 'channels'?"]
 
 
 def test_every_name_belongs_to_one_scenario_that_has_it_as_its_own() -> None:

@@ -63,7 +63,7 @@ def inject(run: Path, kind: str, words: tuple[str, ...]) -> int:
     fault: dict[str, Any] = {"kind": kind}
     for word in words:
         if "=" in word:
-            override = parse_override(word, "emu fault inject")
+            override = parse_override(word, f"emu fault inject {word}")
             fault[str(override.path[0])] = override.value.plain()
         elif "target" not in fault:
             fault["target"] = word

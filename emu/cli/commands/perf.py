@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -25,7 +26,16 @@ from emu.cli.where_options import placed_here
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.jobs import status_name
-from emu.measure.tables.perf_table import PerfConfig, PerfDevice, PerfRow, footer, heading, json_value, line
+from emu.measure.tables.perf_table import (
+    WIDE,
+    PerfConfig,
+    PerfDevice,
+    PerfRow,
+    footer,
+    heading,
+    json_value,
+    line,
+)
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override
@@ -225,7 +235,7 @@ class _Job:
         overrides = [parse_override(text) for text in assignments]
         if topology is not None:
             kind = topology if topology.lstrip().startswith("{") else f"{{kind: {topology}}}"
-            overrides.insert(0, parse_override(f"topology={kind}", "--topology"))
+            overrides.insert(0, parse_override(f"topology={kind}", f"--topology {topology}"))
         if seed is not None:
             overrides.append(parse_override(f"seed={seed}", "--seed"))
         first = prepare(self._loaded(scenario, variant, [2**20], overrides))
@@ -280,6 +290,7 @@ class _Perf(Observer):
         self._prepared = prepared
         self._to_come = rows
         self._quiet = quiet
+        self._narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
         self._size_of = {one.operation: one for one in prepared.jobs[0].collectives}
         self._times_ps: dict[int, list[int]] = {}
         self._seen: set[int] = set()
@@ -294,7 +305,7 @@ class _Perf(Observer):
         """Run, print, write; returns the exit status."""
         begun = _now()
         devices = _devices(self._prepared.topology, self._prepared.resolved.jobs[0].gpus)
-        self._say(heading(self._config, devices))
+        self._say(heading(self._config, devices, narrow=self._narrow))
         self._ready()
         if out is None:
             result = run_prepared(self._prepared, options, self)
@@ -353,7 +364,7 @@ class _Perf(Observer):
             wrong = self._wrong.get(size.size_bytes)
             row = PerfRow(self._to_come.pop(0), sum(times_ps) // wanted, wanted, wrong)
             self.rows.append(row)
-            self._say([line(self._config, row)])
+            self._say([line(self._config, row, narrow=self._narrow)])
 
     def _say(self, lines: Sequence[str]) -> None:
         if not self._quiet:

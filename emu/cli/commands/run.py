@@ -15,7 +15,7 @@ from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.recovery_options import recovering
-from emu.cli.scenario_options import forcing, load_scenario, overriding
+from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
 from emu.cli.where_options import placed
 from emu.errors import UsageError
@@ -31,6 +31,7 @@ from emu.units import counted
 @click.command()
 @click.argument("scenario", required=False)
 @overriding
+@unjudged
 @placed
 @click.option(
     "--discovery-port",
@@ -57,6 +58,7 @@ def command(
     assignments: tuple[str, ...],
     seed: str | None,
     variant: str,
+    no_expect: bool,
     where: RunOptions,
     discovery_port: int,
     recovery: Mapping[str, Any],
@@ -74,11 +76,12 @@ def command(
     expectation asks for that ending, or for the job's status), 4 the runtime failed.
     """
     options = replace(where, discovery_port=discovery_port, **recovery)
+    assignments = (*assignments, NO_EXPECT) if no_expect else assignments
     if resume is not None:
         if scenario is not None or assignments or seed is not None or variant or out is not None or force:
             raise UsageError(
-                "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --variant, --out, "
-                "--force"
+                "--resume goes on with a run as it was begun: no SCENARIO, --set, --seed, --variant, "
+                "--no-expect, --out, --force"
             )
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import click
 
 from emu.api import prepare, run_prepared
-from emu.cli.scenario_options import load_scenario, overriding
+from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.cli.where_options import placed_here, session_of
 from emu.errors import UsageError
 from emu.measure.summary.summary import Summary
@@ -47,14 +47,14 @@ def command(
 
     def run(chosen: Sequence[str], said: str) -> Summary:
         nonlocal worst
-        loaded = load_scenario(scenario, [*assignments, "expect=[]"], seed, variant)
+        loaded = load_scenario(scenario, [*assignments, NO_EXPECT], seed, variant)
         changes = [
             f"jobs[{index}].enabled=false"
             for index, job in enumerate(loaded.scenario.jobs)
             if job.name not in chosen
         ]
         result = run_prepared(
-            prepare(load_scenario(scenario, [*assignments, "expect=[]", *changes], seed, variant)), options
+            prepare(load_scenario(scenario, [*assignments, NO_EXPECT, *changes], seed, variant)), options
         )
         worst = max(worst, result.exit_status)
         if result.outcome.message:

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.scenario_options import choosing, forcing
+from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
@@ -63,6 +63,7 @@ Examples:
 @click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with plain numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@unjudged
 @placed
 @click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
 @forcing
@@ -76,6 +77,7 @@ def command(
     mean: bool,
     as_csv: bool,
     as_json: bool,
+    no_expect: bool,
     where: RunOptions,
     out: Path | None,
     force: bool,
@@ -92,7 +94,7 @@ def command(
     check_axes(axes, seeds)
     paths = _paths(shows)
     sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet)
-    loader = _loader(scenario, variant)
+    loader = _loader(scenario, variant, [parse_override(NO_EXPECT)] if no_expect else [])
     with session_of(where):
         rows = list(sweep.rows(loader))
     table = SweepTable(tuple(axis.key for axis in axes), paths or sweep.default_paths, tuple(rows), seeds)
@@ -247,8 +249,9 @@ def _default_paths(summary: Summary) -> tuple[str, ...]:
     return (*paths, "drops.total", "fabric.pfc_paused_ps", "fabric.nic_retransmitted_frames")
 
 
-def _loader(given: str, variant: str) -> Loader:
-    """How the scenario is made again with other overrides; it is read once. Raises ScenarioError."""
+def _loader(given: str, variant: str, always: list[Override]) -> Loader:
+    """How the scenario is made again with other overrides and those of `always`; it is read once. Raises
+    ScenarioError."""
     if given == STANDARD_INPUT:
         file, directory, raw = "<stdin>", Path(), sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
     else:
@@ -256,4 +259,4 @@ def _loader(given: str, variant: str) -> Loader:
         path, variant = Path(named), variant or of_name
         file, directory, raw = str(path), path.parent, read_file(path)
     text = decode(raw, file)
-    return lambda overrides: load_text(text, file, directory, overrides, variant)
+    return lambda overrides: load_text(text, file, directory, [*always, *overrides], variant)

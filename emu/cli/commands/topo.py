@@ -46,10 +46,10 @@ def command(
     svg: str | None,
     as_json: bool,
 ) -> None:
-    """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO."""
+    """Show tiers, counts, rates and oversubscription of the fabric of SCENARIO, which needs no jobs."""
     if nodes is not None and placement is None:
         raise UsageError("--nodes says where workers live; say how many with --placement")
-    loaded = load_scenario(scenario, assignments, seed, variant)
+    loaded = load_scenario(scenario, assignments, seed, variant, jobless=True)
     try:
         topology = build_topology(loaded.scenario)
         shown: list[views.View] = []

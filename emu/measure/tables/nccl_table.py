@@ -22,7 +22,8 @@ from emu.units import TIME_PS
 
 TYPES: Final = {"fp32": ("float", 4), "bf16": ("bfloat16", 2), "int32": ("int32", 4)}
 """NCCL's name of a type, and the size of an element."""
-WIDTHS: Final = (12, 12, 8, 7, 6, 11, 8, 8, 7)
+WIDTHS: Final = (11, 11, 8, 6, 4, 11, 7, 7, 6)
+"""Eighty columns in all, with a space between."""
 COLUMNS: Final = ("size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong")
 UNITS: Final = ("(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "")
 REDUCES: Final = ("all_reduce", "reduce_scatter", "reduce", "barrier")

@@ -6,7 +6,7 @@ row is the mean over the timed iterations of a size; `algbw` and `busbw` are GB/
 
 Where the emulator differs, and says so in the text: in-place is the same operation as out-of-place, since
 the fabric cannot tell them apart, and is not run twice. `#wrong` is N/A (null) where packets carry sizes
-only. Pids are 0.
+only. Pids are 0. A terminal narrower than `WIDE` gets the columns of out-of-place alone, in eighty columns.
 
 Source: nccl-tests 2.17, `src/util.cu` (JSON version 2).
 """
@@ -23,6 +23,8 @@ from emu.workload.perf_scan import ROOTED, ScanSize
 JSON_VERSION: Final = 2
 NCCL_VERSION: Final = 23000
 """Of the library that is modelled: 2.30.0."""
+WIDE: Final = 118
+"""Columns of a row with both halves."""
 DEVICE: Final = "emulated"
 _PS_PER_US: Final = 10**6
 
@@ -80,14 +82,15 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.1e}" if width >= 7 else f"{value:{width}.0e}"
 
 
-def heading(config: PerfConfig, devices: Iterable[PerfDevice]) -> list[str]:
+def heading(config: PerfConfig, devices: Iterable[PerfDevice], *, narrow: bool = False) -> list[str]:
     """The lines above the rows."""
     step = config.factor if config.factor > 1 else config.step_bytes
     kind = "factor" if config.factor > 1 else "bytes"
-    blank = ("", "", "", "", "")
     names = ("size", "count", "type", "redop", "root")
     rates = ("time", "algbw", "busbw", "#wrong")
     units = ("(us)", "(GB/s)", "(GB/s)", "")
+    blank = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format("", "", "", "", "")
+    halves = [f"{blank}           out-of-place                       in-place          "]
     return [
         f"# nccl-tests version emu-{config.version} nccl-headers={NCCL_VERSION} nccl-library={NCCL_VERSION}",
         f"# Collective test starting: {config.test}_perf",
@@ -104,10 +107,9 @@ def heading(config: PerfConfig, devices: Iterable[PerfDevice]) -> list[str]:
             for one in devices
         ),
         "#",
-        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format(*blank)
-        + "           out-of-place                       in-place          ",
-        _columns(names, rates),
-        _columns(("(B)", "(elements)", "", "", ""), units),
+        *(halves if not narrow else []),
+        _columns(names, rates, narrow),
+        _columns(("(B)", "(elements)", "", "", ""), units, narrow),
     ]
 
 
@@ -115,9 +117,11 @@ def _address(device: PerfDevice) -> str:
     return f"0000:{device.device:02x}:00"
 
 
-def _columns(names: Sequence[str], rates: Sequence[str]) -> str:
-    left = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format(*names)
+def _columns(names: Sequence[str], rates: Sequence[str], narrow: bool) -> str:
     half = "  {:>7}  {:>6}  {:>6}  {:>6}".format(*rates)
+    if narrow:
+        return "# {:>10} {:>10} {:>8} {:>5} {:>4}".format(*names) + half
+    left = "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}".format(*names)
     return f"{left}{half}{half} "
 
 
@@ -134,13 +138,16 @@ def _names(config: PerfConfig) -> tuple[str, int]:
     return reduction, config.root if config.operation in ROOTED else -1
 
 
-def line(config: PerfConfig, row: PerfRow) -> str:
+def line(config: PerfConfig, row: PerfRow, *, narrow: bool = False) -> str:
     """A row as text."""
     time_us, algbw, busbw = figures(config, row)
     reduction, root = _names(config)
     wrong = "    N/A" if row.wrong is None else f"  {row.wrong:6g}"
     half = f"  {fixed(time_us, 7):>7}  {fixed(algbw, 6):>6}  {fixed(busbw, 6):>6}{wrong}"
     size = row.size
+    if narrow:
+        names = f"{config.type_name:>8} {reduction:>5} {root:4d}"
+        return f"{size.size_bytes:12d} {size.elements:10d} {names}{half}"
     left = f"{size.size_bytes:12d}  {size.elements:12d}  {config.type_name:>8}  {reduction:>6}  {root:6d}"
     return f"{left}{half}{half}"
 

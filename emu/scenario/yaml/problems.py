@@ -20,7 +20,7 @@ from emu.errors import Problem
 from emu.scenario.section import Location, OneOf, PartOf, Section
 from emu.scenario.yaml.document import Node, shown_location
 from emu.scenario.yaml.values import Reading
-from emu.spelling import did_you_mean, listed, shown
+from emu.spelling import closest, did_you_mean, listed, shown
 from emu.units import counted
 from emu.upgrade import renames
 
@@ -102,6 +102,8 @@ _TYPES: Final = {
     "model_attributes": "a mapping",
 }
 _SILENT: Final = ("default_factory_not_called",)
+SURE: Final = 0.85
+"""From this nearness on a misspelt key is answered by the near one, without the list."""
 """Follows from another error that is reported."""
 
 
@@ -205,7 +207,7 @@ def _unknown_key(location: Location, shape: Shape) -> Explained:
         return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
     if new := renames.moved_key(f"{renames.place(location)}"):
         return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
-    return f"unknown key{did_you_mean(key, known)}", listed(known, 24)
+    return f"unknown key{did_you_mean(key, known)}", "" if closest(key, known, SURE) else listed(known, 24)
 
 
 def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
