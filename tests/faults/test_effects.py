@@ -192,9 +192,8 @@ def test_a_job_fails_within_what_its_retries_allow(
     assert 50 <= took_us <= 50 + most_us + 10
 
 
-FRAME_WIRE_BYTES = 4194
+FRAME_WIRE_BYTES = 4178
 FRAME_BUFFER_BYTES = 4158
-FRAME_US = FRAME_WIRE_BYTES * 8 / 100e3
 HEADROOM_BYTES = 50 * 1024
 SHARED_BYTES = 2**20 - 2 * 2 * HEADROOM_BYTES
 """Of a pool of 1 MiB: two ports have headroom for two classes each."""
@@ -230,8 +229,8 @@ def test_without_headroom_a_port_drops_what_comes_until_its_pause_is_obeyed() ->
     drift = {"kind": "headroom_drift", "target": "tor-0", "headroom": "0B"}
     assert counted(dammed(), "headroom_overrun") == 0
     short, long = (counted(dammed(drift, delay_us=us), "headroom_overrun") for us in (0.5, 5))
-    assert short >= 2 * 0.5 / FRAME_US
-    assert long - short == pytest.approx(2 * 4.5 / FRAME_US, abs=1)
+    assert short >= 2 * 0.5 / FRAME_100G_US
+    assert long - short == pytest.approx(2 * 4.5 / FRAME_100G_US, abs=1)
 
 
 @pytest.mark.parametrize("alpha", [Fraction(1, 2), Fraction(1)])
@@ -255,7 +254,7 @@ def test_a_class_that_a_drift_made_lossy_drops_what_its_share_of_the_pool_does_n
     keys, stopped = LOSSY[kind]
     drift = {"kind": kind} | keys
     assert counted(dammed(), "no_shared_room") == 0
-    comes, held = 100 / FRAME_US, SHARED_BYTES / 9 / FRAME_BUFFER_BYTES
+    comes, held = 100 / FRAME_100G_US, SHARED_BYTES / 9 / FRAME_BUFFER_BYTES
     assert counted(dammed(drift, stopped=stopped), "no_shared_room") == pytest.approx(comes - held, abs=3)
 
 
@@ -267,7 +266,7 @@ def test_packets_that_another_class_took_in_heed_its_pauses_and_no_longer_those_
         took_us.append(((job.end_ps or 0) - (job.start_ps or 0)) / US)
     stopped_us, drifted_us, free_us = took_us
     assert drifted_us == free_us
-    assert stopped_us - free_us == pytest.approx(100, abs=2 * FRAME_US)
+    assert stopped_us - free_us == pytest.approx(100, abs=2 * FRAME_100G_US)
 
 
 @pytest.mark.parametrize("frames", [10, 100])

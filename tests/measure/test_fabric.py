@@ -1,8 +1,15 @@
 """Do counters add up to links, drops, imbalance, and what each fault did?"""
 
+from typing import Any
+
+import pytest
+
 from actors.kernel.device import Series
+from emu import api
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
-from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault, ran_ps
+from emu.measure.summary.jobs import flow_times
+from emu.measure.summary.summary import Flow, Job
 from emu.scenario.resolve import build_topology
 from tests.fabric.sections import graph, scenario
 from tests.measure.handmade import Counter, fabric, record
@@ -167,3 +174,55 @@ def test_a_counter_that_stayed_at_zero_is_named_and_takes_no_room() -> None:
     assert counts.of_metric == {"port_dropped_frames": 0, "pfc_transmit_xoff_frames": 2}
     number = topology.node_named("rtsw-0").number
     assert counts.of_port == {("pfc_transmit_xoff_frames", number, 1): 2}
+
+
+LINE_RATE: dict[str, Any] = {
+    "name": "full",
+    "topology": {"kind": "star", "hosts": 2, "link": "100G"},
+    "jobs": [{"name": "job", "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
+}
+WIRE_PS = (512 * 4178 + 16) * 80
+"""Of 512 full frames at 100G, the first with the header of an RDMA WRITE."""
+
+
+@pytest.mark.parametrize("delay", ["5us", "100us", "1ms"])
+def test_a_link_that_is_full_while_the_job_runs_is_shown_as_full(delay: str) -> None:
+    summary = api.run(LINE_RATE | {"control": {"management_delay": delay}}, local=True).summary
+    job = summary.jobs["job"]
+    took_ps = (job.end_ps or 0) - (job.start_ps or 0)
+    up = next(one for one in summary.fabric.links if one.source == "nic-0-0")
+    assert summary.fabric.ran_ps == took_ps < summary.virtual_ps
+    assert up.utilisation == round(WIRE_PS / took_ps, 6) > 0.97
+    (tier,) = summary.fabric.tiers
+    # One of two links, in each direction.
+    assert tier.up_utilisation == pytest.approx(up.utilisation / 2, rel=0.03)
+    assert tier.up_bps == tier.down_bps == 2**21 * 8 * 10**12 // took_ps
+
+
+def test_a_paused_share_is_of_the_time_in_which_the_job_ran() -> None:
+    storm = {"kind": "pause_storm", "target": "tor-0>nic-0-0", "at": "220us", "for": "60us"}
+    summary = api.run(LINE_RATE | {"faults": [storm]}, local=True).summary
+    up = next(one for one in summary.fabric.links if one.source == "nic-0-0")
+    assert up.paused == pytest.approx(60e6 / (summary.fabric.ran_ps or 1), rel=0.01)
+    (tier,) = summary.fabric.tiers
+    assert (tier.up_xoff_frames, tier.down_xoff_frames) == (0, 2)
+
+
+def test_jobs_that_overlap_count_once_and_the_time_between_them_does_not() -> None:
+    def job(begin: int | None, end: int | None, status: str = "success") -> Job:
+        return Job.model_construct(start_ps=begin, end_ps=end, status=status)
+
+    jobs = [job(100, 300), job(200, 400), job(250, 260), job(600, 700)]
+    assert ran_ps(jobs, 1000, repeat=False) == 300 + 100
+    assert ran_ps(jobs, 1000, repeat=True) == 900
+    assert ran_ps([*jobs, job(650, 660, "retry_exceeded")], 1000, repeat=False) == 300 + 400
+    assert ran_ps([job(None, None, "unfinished")], 1000, repeat=False) == 1000
+    assert ran_ps([job(None, None, "disabled")], 1000, repeat=False) == 0
+
+
+def test_percentiles_of_flows_are_those_of_the_rank_that_covers_them() -> None:
+    flows = [Flow.model_construct(start_ps=7, delivered_ps=7 + ps) for ps in range(1000, 0, -1)]
+    found = flow_times([*flows, Flow.model_construct(start_ps=7, delivered_ps=None)])
+    assert found is not None
+    assert list(found.model_dump().values()) == [1000, 500, 900, 990, 999, 1000]
+    assert flow_times([]) is None

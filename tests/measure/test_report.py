@@ -42,7 +42,7 @@ def test_busiest_and_most_paused_links_are_five_and_leave_out_the_idle() -> None
         )
         for name, paused_ps in (("rtsw-0", 5), ("rtsw-1", 7))
     ]
-    links = summary(records).fabric.links
+    links = summary(records, [all_reduce_plan()]).fabric.links
     assert [(link.source, link.wire_bytes) for link in busiest_links(links)] == [
         ("rtsw-0", 4000),
         ("rtsw-1", 4000),

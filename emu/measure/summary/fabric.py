@@ -10,19 +10,23 @@ it sent; `max_over_mean` is the fullest member over the mean of all, idle ones i
 of eight uplinks give 2. Acknowledgements are left out: they are small, and hashed on other fields. Equal-cost
 groups that do not lead up (parallel links, ways down or across) are rows of their own.
 
-Utilisation counts preamble and inter-frame gap, but not PFC frames, which no counter of bytes includes.
+Utilisation counts preamble and inter-frame gap, but not PFC frames, which no counter of bytes includes. It,
+rates and paused shares are over the time in which jobs ran: init of the management network before the first
+operation and the delay of the last report are no time in which a link could have been busier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from actors.fabric.model import Role, Topology
 from actors.fabric.routing import routes
 from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.series.metrics import CONGESTION_REASONS
-from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Link, Tier
+from emu.measure.summary.jobs import DISABLED, SUCCESS
+from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Job, Link, Tier
 
 
 def share(part: int, whole: int) -> float:
@@ -37,8 +41,27 @@ def drops_of(counts: Counts) -> Drops:
     return Drops(total=sum(by_reason.values()), congestion=congestion, by_reason=by_reason)
 
 
-def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[Link]:
-    """Both directions of every fabric link."""
+def ran_ps(jobs: Iterable[Job], virtual_ps: int, *, repeat: bool) -> int:
+    """How long some job ran. One that did not end well counts to the end of the run, since its queue pairs
+    go on sending, and from its begin if nothing of it ended; jobs that repeat count to the end too.
+    """
+    spans = sorted(
+        (
+            job.start_ps or 0,
+            virtual_ps if job.end_ps is None or job.status != SUCCESS or repeat else job.end_ps,
+        )
+        for job in jobs
+        if job.status != DISABLED
+    )
+    found_ps = until_ps = 0
+    for begin_ps, end_ps in spans:
+        found_ps += max(end_ps - max(begin_ps, until_ps), 0)
+        until_ps = max(until_ps, end_ps)
+    return found_ps
+
+
+def link_rows(topology: Topology, counts: Counts, ran: int) -> Iterator[Link]:
+    """Both directions of every fabric link, over the time `ran` in which jobs did, in ps."""
     for link in topology.links:
         if link.kind != "fabric":
             continue
@@ -52,8 +75,8 @@ def link_rows(topology: Topology, counts: Counts, virtual_ps: int) -> Iterator[L
                 name=link.name,
                 data_bytes=counts.port("port_transmit_payload_bytes", sender, port),
                 wire_bytes=wire_bytes,
-                utilisation=share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * virtual_ps),
-                paused=share(paused_ps, virtual_ps),
+                utilisation=min(share(wire_bytes * BIT_PS_PER_BYTE, link.rate_bps * ran), 1.0),
+                paused=min(share(paused_ps, ran), 1.0),
                 paused_ps=paused_ps,
             )
 
@@ -106,10 +129,10 @@ def _load_of(topology: Topology, counts: Counts, switch: int, ports: Sequence[in
     )
 
 
-def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
-    """Payload up and down, for each tier that has links below it."""
-    up: dict[int, int] = {}
-    down: dict[int, int] = {}
+def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
+    """Payload, rates and pauses up and down, for each tier that has links below it, over the time `ran`."""
+    up: dict[int, list[int]] = {}
+    down: dict[int, list[int]] = {}
     for link in topology.links:
         low, high = topology.nodes[link.a], topology.nodes[link.b]
         if link.kind != "fabric" or low.tier == high.tier:
@@ -117,13 +140,32 @@ def tier_rows(topology: Topology, counts: Counts) -> list[Tier]:
         ports = (link.a_port, link.b_port)
         if low.tier > high.tier:
             low, high, ports = high, low, (link.b_port, link.a_port)
-        up[high.tier] = up.get(high.tier, 0) + counts.port(
-            "port_transmit_payload_bytes", low.number, ports[0]
+        for found, node, port in ((up, low.number, ports[0]), (down, high.number, ports[1])):
+            sums = found.setdefault(high.tier, [0] * (len(_OF_TIER) + 1))
+            for at, metric in enumerate(_OF_TIER):
+                sums[at] += counts.port(metric, node, port)
+            sums[-1] += link.rate_bps
+    return [
+        Tier(
+            tier=tier,
+            up_bytes=up[tier][0],
+            down_bytes=down[tier][0],
+            up_bps=_rate_bps(up[tier][0], ran),
+            down_bps=_rate_bps(down[tier][0], ran),
+            up_utilisation=min(share(up[tier][1] * BIT_PS_PER_BYTE, up[tier][-1] * ran), 1.0),
+            down_utilisation=min(share(down[tier][1] * BIT_PS_PER_BYTE, down[tier][-1] * ran), 1.0),
+            up_xoff_frames=up[tier][2],
+            down_xoff_frames=down[tier][2],
         )
-        down[high.tier] = down.get(high.tier, 0) + counts.port(
-            "port_transmit_payload_bytes", high.number, ports[1]
-        )
-    return [Tier(tier=tier, up_bytes=up[tier], down_bytes=down[tier]) for tier in sorted(up)]
+        for tier in sorted(up)
+    ]
+
+
+_OF_TIER: Final = ("port_transmit_payload_bytes", "port_transmit_bytes", "pfc_transmit_xoff_frames")
+
+
+def _rate_bps(size_bytes: int, time_ps: int) -> int:
+    return size_bytes * BIT_PS_PER_BYTE // time_ps if time_ps else 0
 
 
 def engineering_of(counts: Counts) -> Engineering | None:
@@ -141,8 +183,8 @@ def engineering_of(counts: Counts) -> Engineering | None:
     )
 
 
-def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
-    """The whole section `fabric` of the summary."""
+def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
+    """The whole section `fabric` of the summary; `ran` is how long some job did, in ps."""
     peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")
     uplinks = list(uplink_rows(topology, counts))
     used = [row for row in uplinks if row.max_over_mean is not None]
@@ -158,10 +200,11 @@ def fabric_of(topology: Topology, counts: Counts, virtual_ps: int) -> Fabric:
         nic_rnr_nak_retry_err=counts.total("nic_rnr_nak_retry_err"),
         buffer_peak_bytes=peak_bytes,
         buffer_peak_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
-        links=list(link_rows(topology, counts, virtual_ps)),
+        links=list(link_rows(topology, counts, ran)),
         uplinks=uplinks,
         groups=list(other_group_rows(topology, counts)),
-        tiers=tier_rows(topology, counts),
+        tiers=tier_rows(topology, counts, ran),
+        ran_ps=ran,
         worst_max_over_mean=max((row.max_over_mean or 0.0 for row in used), default=None),
         idle_uplinks=sum(row.idle for row in used),
         engineering=engineering_of(counts),

@@ -34,7 +34,15 @@ from actors.wire.message import (
 )
 from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary.steps import training_result
-from emu.measure.summary.summary import ClearToSends, Collective, Flow, Init, Job, init_result
+from emu.measure.summary.summary import (
+    ClearToSends,
+    Collective,
+    Flow,
+    FlowTimes,
+    Init,
+    Job,
+    init_result,
+)
 
 MOST_NAMED: Final = 16
 """Ranks that a row names."""
@@ -283,6 +291,29 @@ def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flo
     )
 
 
+def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
+    """Percentiles of the times of flows that were delivered: of n the one of rank ceil(n x share)."""
+    times = sorted(
+        one.delivered_ps - one.start_ps
+        for one in flows
+        if one.delivered_ps is not None and one.start_ps is not None
+    )
+    if not times:
+        return None
+
+    def of_thousand(share: int) -> int:
+        return times[-(-len(times) * share // 1000) - 1]
+
+    return FlowTimes(
+        count=len(times),
+        p50_ps=of_thousand(500),
+        p90_ps=of_thousand(900),
+        p99_ps=of_thousand(990),
+        p999_ps=of_thousand(999),
+        max_ps=times[-1],
+    )
+
+
 def job_row(plan: JobPlan, reported: Reported) -> Job:
     """One job. Warm-up iterations count for its status and span, and are not listed.
 
@@ -297,6 +328,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
     done = [outcome for outcome in outcomes if outcome is not None]
     failed = [status_name(outcome.status) for outcome in done if outcome.status != STATUS_SUCCESS]
     whole = len(done) == len(outcomes)
+    flows = [flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows]
     return Job(
         ranks=plan.ranks,
         status=(failed[0] if failed else SUCCESS if whole else UNFINISHED) if plan.enabled else DISABLED,
@@ -323,7 +355,8 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
             )
             for one in plan.calls
         ],
-        flows=[flow_row(one, reported, reported.flows.get((plan.job, one.flow))) for one in plan.flows],
+        flows=flows,
+        flow_times=flow_times(flows),
         init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None

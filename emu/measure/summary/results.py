@@ -15,7 +15,7 @@ from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.summary.blame import told
 from emu.measure.summary.expectations import History, judge_series
-from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, ran_ps
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.state_changes import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
@@ -115,11 +115,11 @@ def summarise(
     the summary without that.
     """
     counts = Counts(records)
-    fabric = fabric_of(topology, counts, virtual_ps)
     effects = fault_rows(
         fault_plans(scenario, topology, aims, virtual_ps), LinkLosses(topology, records, samples), virtual_ps
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
+    fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
     names = [node.name for node in topology.nodes]
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)

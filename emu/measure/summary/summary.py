@@ -257,6 +257,23 @@ class Flow(Part):
     """`success`, `unfinished`, or the status of the completion."""
 
 
+class FlowTimes(Part):
+    """Times of the flows of a job that were delivered, from the host's post to the last byte."""
+
+    count: int
+    """How many there are."""
+    p50_ps: int
+    """Half of them took no longer."""
+    p90_ps: int
+    """Nine of ten took no longer."""
+    p99_ps: int
+    """Ninety-nine of a hundred took no longer."""
+    p999_ps: int
+    """All but one in a thousand took no longer."""
+    max_ps: int
+    """The longest."""
+
+
 class RankFailure(Part):
     """What ended an operation at one rank."""
 
@@ -295,6 +312,8 @@ class Job(Part):
     """In the order in which they were planned; of a program, step by step in the order of its list."""
     flows: list[Flow]
     """By number."""
+    flow_times: FlowTimes | None = None
+    """Null where no flow was delivered."""
     init: Init | None = None
     """Null where ranks know each other when time begins."""
     training: TrainingResult | None
@@ -330,10 +349,10 @@ class Link(Part):
     wire_bytes: int
     """All bytes sent, preamble and gap included."""
     utilisation: float
-    """Share of the run during which the wire was busy."""
+    """Share of the time in which jobs ran (`ran_ps`) that the wire was busy."""
     paused: float
-    """Share of the run during which the receiver had stopped the sender, or left it without credits, for the
-    most paused priority."""
+    """Share of `ran_ps` that the receiver had stopped the sender, or left it without credits, for the most
+    paused priority."""
     paused_ps: int
     """The same as a time."""
 
@@ -365,6 +384,18 @@ class Tier(Part):
     """Payload sent towards the higher tier."""
     down_bytes: int
     """Payload sent from it."""
+    up_bps: int | None = None
+    """Payload towards the higher tier over `ran_ps`, all links together; bit/s."""
+    down_bps: int | None = None
+    """Payload from it, likewise."""
+    up_utilisation: float | None = None
+    """Share of what all these links could have carried up in `ran_ps`, preamble and gap included."""
+    down_utilisation: float | None = None
+    """Share of what they could have carried down."""
+    up_xoff_frames: int | None = None
+    """PFC frames that stop a priority, sent towards the higher tier."""
+    down_xoff_frames: int | None = None
+    """Those sent from it."""
 
 
 class Engineering(Part):
@@ -411,6 +442,10 @@ class Fabric(Part):
     """Largest use of a switch's shared buffer."""
     buffer_peak_switch: str | None
     """Where."""
+    ran_ps: int | None = None
+    """How long some job ran, from its first operation to its end; one that did not end well, to the end of
+    the run, and one of which nothing ended, from the begin of the run. Utilisations, rates and paused shares
+    are over this time."""
     links: list[Link]
     """Every fabric link, both directions, in the order of the topology."""
     uplinks: list[GroupLoad]

@@ -50,7 +50,7 @@ class Row:
     message: str = ""
     """Why the status is not 0."""
     uplink: float | None = None
-    """Share of the run during which the busiest uplink sent; None without uplinks."""
+    """Share of the time in which jobs ran that the busiest uplink sent; None without uplinks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _shown_alike(rows: Sequence[Row]) -> bool:
 
 
 def busiest_uplink(summary: Summary) -> float | None:
-    """Share of the run during which the busiest uplink sent; None without uplinks."""
+    """Share of the time in which jobs ran that the busiest uplink sent; None without uplinks."""
     ups = {(row.switch, other) for row in summary.fabric.uplinks for other in row.towards}
     found = [one.utilisation for one in summary.fabric.links if (one.source, one.destination) in ups]
     return max(found, default=None)
