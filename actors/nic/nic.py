@@ -325,7 +325,7 @@ class Nic(Responder):
             changed: bool = self._ports[port].up != (subject == 1)
             self._ports[port].set_link(subject == 1, now)
             if self.bond is not None:
-                self.bond.move(now)
+                self.bond.link_changed(port, subject == 1, now)
             return changed
         if kind == CONFIGURATION:  # the changes themselves were faults
             bond = self.bond
@@ -474,14 +474,12 @@ class Nic(Responder):
         deliveries: list[Plain] = [[*row] for row in self.deliveries]
         receive: Plain = None if self.receive is None else self.receive.save()
         fields = save_fields(self, _STATE)
-        down: list[Plain] = []
-        if self.bond is not None:
-            down += self.bond.down
+        bond: list[Plain] = [] if self.bond is None else self.bond.save()
         recovery: list[Plain] = self.recovery.save()
-        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, down, recovery]
+        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, bond, recovery]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free, receive, down, recovery = state
+        base, counters, pairs, ports, deliveries, host_free, receive, bond, recovery = state
         super().load(as_list(base))
         load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
@@ -491,8 +489,7 @@ class Nic(Responder):
         self.deliveries = [[as_int(value) for value in as_list(row)] for row in as_list(deliveries)]
         self.host.free_ps = as_int(host_free)
         if self.bond is not None:
-            self.bond.down = [as_int(link) for link in as_list(down)]
-            self.bond.converge()
+            self.bond.load(as_list(bond))
         self.recovery.load(as_list(recovery))
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from actors.fabric.model import FABRIC, Topology
+from actors.fabric.model import FABRIC, Role, Topology
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
 from actors.ncclx.transport.wiring import QpPlan
@@ -349,11 +349,21 @@ class GraphReach(Reach):
 
     def __init__(self, topology: Topology, nic: int) -> None:
         self._topology = topology
-        self._leaves = [end.peer for end in topology.ports(nic) if end.kind == FABRIC]
+        self._ends = [end for end in topology.ports(nic) if end.kind == FABRIC]
 
     def ports_to(self, addresses: list[int], down: list[int]) -> list[int]:
         found = routes(self._topology, frozenset(down))
         return [
-            sum(1 << port for port, leaf in enumerate(self._leaves) if found.reaches(leaf, address))
+            sum(1 << port for port, end in enumerate(self._ends) if found.reaches(end.peer, address))
             for address in addresses
         ]
+
+    def nics_at(self, links: list[int]) -> list[int]:
+        topology = self._topology
+        ends = dict.fromkeys(
+            end for link in links for end in (topology.links[link].a, topology.links[link].b)
+        )
+        return [topology.address_of(end) for end in ends if topology.nodes[end].role is Role.NIC]
+
+    def own_links(self) -> list[int]:
+        return [end.link for end in self._ends]

@@ -105,10 +105,13 @@ def events_of(
     if fault.unaware < 0:  # a drained switch has withdrawn its links itself, and they are up
         ends = {link: (topology.links[link].a, topology.links[link].b) for link in fault.avoided}
     changes += [
-        (Change(ROUTE, device, link), local_convergence_ps if device in ends[link] else convergence_ps)
-        for device in (*topology.switches, *topology.bonded_nics)
-        if device != fault.unaware
+        (Change(ROUTE, switch, link), local_convergence_ps if switch in ends[link] else convergence_ps)
+        for switch in topology.switches
+        if switch != fault.unaware
         for link in fault.avoided
+    ]
+    changes += [
+        (Change(ROUTE, nic, link), convergence_ps) for nic in topology.bonded_nics for link in fault.avoided
     ]
     begun = REPAIR_FAULT if fault.repairs else BEGIN_FAULT
     found: list[FaultEvent] = []
