@@ -32,8 +32,7 @@ from actors.ncclx.payload import Part, parts_of
 from actors.ncclx.script import UNLABELLED, GroupCall
 from actors.switch.ecn import EgressQueue
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
-from emu.build.congestion import control_of
-from emu.build.nics import arbiter_of, recovery_of
+from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
 from emu.build.switches import aqm_of, build_switch, pool_of, scheduler_of
 from emu.errors import EmuError, Problem, RuntimeFailure, ScenarioError

@@ -29,11 +29,11 @@ from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.plan import Plan, make_plan
-from emu.build.routing_policies import engineering_knobs
 from emu.build.switches import (
     OutboxFor,
     build_switch,
     cuts_through,
+    engineering_knobs,
 )
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import Resolved, build_topology, resolve

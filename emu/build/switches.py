@@ -1,4 +1,4 @@
-"""From a scenario's numbers to switches, their ports and their routes.
+"""From a scenario's numbers to switches, their ports, routing policies and routes.
 
 One function per kind of device; each reads the frozen scenario and the topology and nothing else, so that a
 device is the same in whatever worker it is built. `outbox_for` says where the peer of a link lives: None in
@@ -7,14 +7,20 @@ this partition, else the outbox towards its worker.
 Routes. `GraphRoutes` are equal-cost groups from the topology without the links that are down, weighted as the
 scenario says; an address that hangs on this switch, or goes its own way, branches off its prefix. Static
 routes come last and go before all: they know nothing of links that are down.
+
+Routing policies. `ROUTERS` is their table. A new one is a class in a file of its own beside
+`actors.switch.routing.policy`, a line there and its knobs in `emu.scenario.sections.routing`; `module:Class`
+needs neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from math import gcd
 from typing import Final
 
+from actors.control.traffic_engineering import EngineeringKnobs
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from actors.fabric.routing import equal_cost_groups, host_groups, local_ports
 from actors.host.host import MANAGEMENT_RATE_BPS
@@ -33,8 +39,12 @@ from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
 from actors.switch.deep import DeepBuffer, DeepSwitch
 from actors.switch.ecn import ONE, Aqm, EgressQueue, Red
 from actors.switch.egress import SwitchPort
-from actors.switch.routing.hashing import E_ECMP, POLICIES
-from actors.switch.routing.policy import VIA_BRANCH, Group, Routes
+from actors.switch.routing.engineered import EngineeredRouting
+from actors.switch.routing.flowlet import Flowlets, LeastLoaded
+from actors.switch.routing.hashing import E_ECMP, FIELDS, FUNCTIONS, POLICIES, FieldHash
+from actors.switch.routing.pinning import PathPinning
+from actors.switch.routing.policy import VIA_BRANCH, Group, HashedRouting, Routes, RoutingPolicy, SwitchView
+from actors.switch.routing.spray import RandomSpray, RoundRobinSpray
 from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
@@ -49,11 +59,10 @@ from emu.build.buffer_sizes import (
     shared_pool_bytes,
     shares_of,
 )
-from emu.build.plugin_state import load_checked
-from emu.build.routing_policies import give_policy
+from emu.scenario.plugins import load_checked
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferSection, Thresholds
-from emu.scenario.sections.routing import RoutingSection
+from emu.scenario.sections.routing import Adaptive, Flowlet, RoutingSection, Spray, TrafficEngineering
 from emu.scenario.sections.switch import (
     AqmSection,
     EcnSection,
@@ -62,6 +71,97 @@ from emu.scenario.sections.switch import (
     SwitchSection,
     WeightedScheduling,
 )
+
+ROUTING_PURPOSE: Final = 5
+"""Of the random stream of a switch's routing policy."""
+
+RouterMaker = Callable[[SwitchView, RoutingSection], RoutingPolicy]
+
+
+def _flowlets(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Flowlet), knobs
+    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=False)
+
+
+def _spray(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Spray), knobs
+    return RandomSpray(view, knobs) if knobs.order == "random" else RoundRobinSpray(view, knobs)
+
+
+def _adaptive(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, Adaptive), knobs
+    if knobs.granularity == "packet":
+        return LeastLoaded(view, knobs)
+    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=True)
+
+
+def _engineered(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
+    assert isinstance(knobs, TrafficEngineering), knobs
+    management = view.management
+    assert management is not None, view.number
+    return EngineeredRouting(view, knobs, management, knobs.entries, knobs.threshold_bps)
+
+
+def engineering_knobs(section: TrafficEngineering) -> EngineeringKnobs:
+    """What the controller's engineer is told."""
+    return EngineeringKnobs(
+        section.interval_ps,
+        section.entries,
+        section.threshold_bps,
+        Fraction(section.fill),
+        Fraction(section.hysteresis),
+    )
+
+
+ROUTERS: Final[dict[str, RouterMaker]] = {
+    "ecmp": HashedRouting,
+    "e_ecmp": HashedRouting,
+    "path_pinning": PathPinning,
+    "flowlet": _flowlets,
+    "spray": _spray,
+    "adaptive": _adaptive,
+    "traffic_engineering": _engineered,
+}
+
+
+def field_hash(knobs: RoutingSection, tier: int, seed: int) -> FieldHash:
+    """The hash of a switch of this tier."""
+    polynomials = knobs.polynomial or (0,)
+    return FieldHash(
+        FUNCTIONS[knobs.hash],
+        [FIELDS.index(field) for field in knobs.fields],
+        polynomials[min(max(tier, 1), len(polynomials)) - 1],
+        knobs.bit_offset[min(max(tier, 1), len(knobs.bit_offset)) - 1],
+        seed,
+    )
+
+
+def is_written_out(knobs: RoutingSection) -> bool:
+    """Whether the switch has this policy inline: `mix` over the fields of ECMP or E-ECMP."""
+    return knobs.plainly_hashed
+
+
+def give_policy(
+    switch: Switch,
+    knobs: RoutingSection,
+    scenario_seed: int,
+    tier: int,
+    management: MessagePort | None = None,
+) -> None:
+    """Let a switch, complete with its ports, route by these knobs; before its groups are computed.
+
+    `management` leads to the controller, if the policy is controlled.
+    """
+    if is_written_out(knobs):
+        return
+    stream = Stream(scenario_seed, switch.number, ROUTING_PURPOSE)
+    view = SwitchView(switch.number, tier, field_hash(knobs, tier, switch.hash_seed), stream)
+    view.management = management
+    for port in switch.ports:
+        view.add_port(port)
+    make: RouterMaker = ROUTERS[knobs.kind] if knobs.kind in ROUTERS else load_checked(knobs.kind)
+    switch.router = make(view, knobs)
+
 
 ECN_PURPOSE = 1 << 20
 """Of the random streams of queues with an AQM: this, plus the queue's number."""

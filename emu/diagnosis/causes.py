@@ -21,22 +21,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import (
-    bad_links,
-    balance,
-    cabling,
-    drift,
-    held_up,
-    lost_links,
-    pauses,
-    queue_pairs,
-    slow_gpus,
-)
+from emu.diagnosis import bad_links, balance, configuration, lost_links, pauses, slow_gpus
 from emu.diagnosis.baseline import SLOWER_PERMILLE, harms
 from emu.diagnosis.finding import CAUSES, Finding
 from emu.diagnosis.slow_jobs import failed_jobs, slower
 from emu.diagnosis.view import PORTS_DOWN, View
-from emu.diagnosis.wait_chain import chain_of_waits, host_of
+from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
@@ -44,10 +34,9 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     bad_links.found,
     pauses.found,
     slow_gpus.found,
-    queue_pairs.found,
-    drift.found,
-    cabling.found,
-    held_up.found,
+    pairs_in_error,
+    configuration.found,
+    ranks_behind,
 )
 MOST_TOLD: Final = 5
 UNEXPLAINED: Final = "unexplained_wait"

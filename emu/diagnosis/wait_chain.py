@@ -1,6 +1,7 @@
-"""The chain of waits, from a rank down to what holds its frames, in one sentence.
+"""Who waits for whom: the chain from a rank down to what holds its frames, and its ends.
 
-Asked where a run came to no end. Every link of the chain is something that a device shows:
+The chain is told in one sentence. It is asked for where a run came to no end. Every link of the chain is
+something that a device shows:
 
 1. a rank waits for data, a clear-to-send or an acknowledgement of another rank (its host says so);
 2. if that was sent and is not acknowledged (queue pairs with packets outstanding towards the rank's NIC), the
@@ -18,6 +19,14 @@ no chain of ranks is told.
 Of all ranks' chains the shortest that ends in the fabric, or at a rank that waits for nobody, is told. Where
 ranks wait for one another in a circle, as those of a ring do, and a suspect is known, the chain ends at a
 rank of the suspect's server. Without ranks, chains begin at queue pairs.
+
+Ranks that hold others up. The flight recorders and failures of a job that did not end well already name ranks
+that never joined, or called another size (`emu.measure.run_directory.flight_recorder`). Where no other cause
+is found the chain of waits is told.
+
+Queue pairs in error by themselves. NICs log every queue pair that goes into error, with the status of what it
+was doing. A queue pair whose retries ran out is a consequence: its way or its peer was lost. One that was not
+allowed to send any more, or was flushed alone, is a cause. Where several are, the earliest is.
 """
 
 from __future__ import annotations
@@ -29,8 +38,12 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role
 from actors.fabric.routing import routes
 from actors.kernel.units import serialisation_ps
+from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
+from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.device_state import WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
+from emu.measure.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
+from emu.measure.formatting import shown_time
+from emu.measure.summary.jobs import SUCCESS, status_name
 
 TIME_LIMIT: Final = "time_limit"
 QUIET_PS: Final = 50_000_000
@@ -280,3 +293,83 @@ def _next_hop(view: View, device: int, remote: int) -> int | None:
     else:
         ports = tuple(port for port, _ in view.fabric_ports(device))[:1]
     return view.peer(device, ports[0])[0] if ports else None
+
+
+MOST_LINES: Final = 8
+
+
+def ranks_behind(view: View) -> Iterator[Finding]:
+    """Ranks that are behind by themselves; last, who waits for whom."""
+    for name, job in view.jobs.items():
+        if job.status == SUCCESS:
+            continue
+        for line in job.suspects:
+            for sign, cause, score in (
+                ("never joined", "rank_absent", 500),
+                (" called ", "rank_mismatch", 955),
+            ):
+                if sign in line:
+                    rank = line.split()[1]
+                    yield Finding(
+                        cause, f"{name} rank {rank}", score, f"{name}: {line}", (line,), alarms=True
+                    )
+    lines = waits(view)
+    if lines:
+        chain = chain_of_waits(view) or lines[0]
+        yield Finding("unexplained_wait", chain.split()[0], 100, chain, tuple(lines), alarms=True)
+
+
+def waits(view: View) -> list[str]:
+    """Who waits for whom at the end of a run that came to none: ranks, queue pairs, ports."""
+    if view.ending == "finished" or (view.ending == TIME_LIMIT and not breaks_off(view)):
+        return []
+    lines: list[str] = []
+    for host in view.numbers(Role.HOST):
+        for job, rank, operation, why, peer, port, pair in view.rows(host, "ranks"):
+            where = view.name(view.topology.ports(host)[port].peer) if port >= 0 else "its NIC"
+            lines.append(
+                f"{view.plans[job].name} rank {rank} waits in operation {operation} for {WAITS[why]} from "
+                f"rank {peer}, on {where} queue pair {pair}"
+            )
+    lines += [_own_wait(view, nic, row) for nic, row in stuck(view)]
+    for number in view.networked():
+        for port, waiting, blocked, _, up in view.rows(number, "held"):
+            if waiting & blocked:
+                lines.append(f"{view.port_name(number, port)} holds frames and is told to hold them")
+            elif waiting and not up:
+                lines.append(f"{view.port_name(number, port)} holds frames and its link is down")
+    return lines[:MOST_LINES]
+
+
+def _own_wait(view: View, nic: int, row: Sequence[int]) -> str:
+    _, qpn, remote, left, sent, *_ = row
+    towards = view.name(view.topology.nic_at(remote))
+    return (
+        f"{view.name(nic)} waits for {towards}: queue pair {qpn} has {left} packets unacknowledged, {sent} "
+        "of them sent"
+    )
+
+
+def pairs_in_error(view: View) -> Iterator[Finding]:
+    """The queue pairs in error by themselves, each NIC once."""
+    for nic in view.numbers(Role.NIC):
+        rows = [row for row in view.rows(nic, "log") if row[1] == PAIR_ERROR]
+        own = [row for row in rows if row[4] in (STATUS_NOT_SENDING, STATUS_FLUSHED)]
+        if not own:
+            continue
+        at_ps, _, pair, qpn, status, _ = own[0]
+        name = view.name(nic)
+        failed = [
+            f"rank {one.rank} of {job} waited for rank {one.peer} on {one.nic}: {one.status}"
+            for job, row in view.jobs.items()
+            for one in row.failures[:2]
+        ]
+        yield Finding(
+            "qp_error",
+            name,
+            910,
+            f"queue pair {qpn} (index {pair}) of {name} went into error at {shown_time(at_ps)} by itself "
+            f"({status_name(status)}), not for want of an answer",
+            (f"{name} log at {shown_time(at_ps)}: queue pair {qpn} in error", *failed),
+            at_ps,
+        )

@@ -3,6 +3,11 @@
 `kind: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
 beside where `emu` was started. The class says in `knobs` which section its knobs are; that section is checked
 like every other. Whatever does not load is refused by name, with Python's own reason.
+
+A plug-in that keeps state has `save` and `load`. One that has none and whose attributes change in a run would
+go on from a snapshot as if it were new, and to another digest. So an attribute that is another than after
+`__init__` is refused by name when the first snapshot is taken (`load_checked`). Attributes of the base class
+are its own.
 """
 
 from __future__ import annotations
@@ -11,11 +16,12 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
+from actors.kernel.errors import RuntimeFailure
 from emu.scenario.section import OneOf, RefusedError, Section, refused
 from emu.upgrade.python_modules import moved_hint
 
@@ -144,3 +150,53 @@ def _under_kind(kind: str, error: ValidationError) -> ValidationError:
             one["ctx"] = dict(context)
         details.append(one)
     return ValidationError.from_exception_data(kind, details)
+
+
+_OURS: Final = ("actors.", "emu.")
+_CHECKED: Final[dict[Any, type[Any]]] = {}
+
+
+def load_checked(name: str) -> type[Any]:
+    """The class that `module:Class` names, which refuses to be saved with state that it would forget."""
+    found = load_plugin(name)
+    own = [one for one in found.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
+    if not hasattr(found, "save") or any("save" in vars(one) for one in own):
+        return found
+    if found not in _CHECKED:
+        _CHECKED[found] = _checked(found)
+    return _CHECKED[found]
+
+
+def _checked(plugin: type[Any]) -> type[Any]:
+    inherited = {
+        name
+        for one in plugin.__mro__
+        if one.__module__.startswith(_OURS)
+        for name in getattr(getattr(vars(one).get("__init__"), "__code__", None), "co_names", ())
+    }
+
+    def build(self: Any, *args: Any, **keys: Any) -> None:
+        plugin.__init__(self, *args, **keys)
+        self.__dict__["built with"] = _shown(self, inherited)
+
+    def save(self: Any) -> Any:
+        built = self.__dict__["built with"]
+        for name, value in _shown(self, inherited).items():
+            if built.get(name) != value:
+                raise RuntimeFailure(
+                    f"{plugin.__module__}:{plugin.__name__} cannot be saved: its attribute {name!r} changes "
+                    "in the run, and it has no save and load; a snapshot would forget it"
+                )
+        return plugin.save(self)
+
+    names = {"__init__": build, "save": save, "__module__": plugin.__module__, "__doc__": plugin.__doc__}
+    return type(plugin.__name__, (plugin,), names)
+
+
+def _shown(plugin: Any, inherited: set[str]) -> dict[str, str]:
+    """The plug-in's own attributes, in words."""
+    return {
+        name: repr(value)
+        for name, value in vars(plugin).items()
+        if name not in inherited and name != "built with"
+    }

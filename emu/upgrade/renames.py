@@ -180,7 +180,7 @@ actors.nic.arbiters emu.build.nics
 actors.nic.assembly emu.build.nics
 actors.nic.congestion actors.nic.congestion.control
 actors.nic.connection actors.nic.queue_pair.packets
-actors.nic.controls emu.build.congestion
+actors.nic.controls emu.build.nics
 actors.nic.counting actors.nic.nic
 actors.nic.credit_nic actors.nic.nic
 actors.nic.dcqcn actors.nic.congestion.dcqcn
@@ -200,7 +200,7 @@ actors.nic.readiness actors.nic.queue_pair.responder
 actors.nic.reading actors.nic.queue_pair.responder
 actors.nic.receive actors.nic.memory_path
 actors.nic.recovery actors.nic.loss_recovery
-actors.nic.recovery_time emu.build.congestion
+actors.nic.recovery_time emu.build.nics
 actors.nic.responding actors.nic.queue_pair.responder
 actors.nic.schemes emu.build.nics
 actors.nic.selective_repeat actors.nic.loss_recovery
@@ -289,7 +289,7 @@ actors.switch.groups actors.switch.routing.policy
 actors.switch.hash_functions actors.switch.routing.hashing
 actors.switch.hashing actors.switch.routing.hashing
 actors.switch.pinning actors.switch.routing.pinning
-actors.switch.policies emu.build.routing_policies
+actors.switch.policies emu.build.switches
 actors.switch.policy actors.switch.routing.policy
 actors.switch.scheduling actors.port.scheduling
 actors.switch.spray actors.switch.routing.spray
@@ -298,10 +298,12 @@ actors.tap actors.port.port
 emu._finder actors.compiled.finder
 emu.compiling actors.compiled.build
 emu.diagnosing emu.diagnose
+emu.diagnosis.cabling emu.diagnosis.bad_links
 emu.diagnosis.chain emu.diagnosis.wait_chain
+emu.diagnosis.drift emu.diagnosis.configuration
 emu.diagnosis.moves emu.diagnosis.view
 emu.diagnosis.pace emu.diagnosis.slow_jobs
-emu.diagnosis.ranks emu.diagnosis.held_up
+emu.diagnosis.ranks emu.diagnosis.wait_chain
 emu.diagnosis.reference emu.diagnosis.baseline
 emu.diagnosis.verdict emu.diagnosis.causes
 emu.faults.effects emu.scenario.faults.base
@@ -345,7 +347,7 @@ emu.measure.samples emu.measure.run_directory.samples
 emu.measure.series emu.measure.summary.readings
 emu.measure.series_verdict emu.measure.summary.expectations
 emu.measure.shown emu.measure.device_state
-emu.measure.slowdown_table emu.measure.tables.slowdown_table
+emu.measure.slowdown_table emu.cli.commands.slowdown
 emu.measure.state_metrics emu.measure.series.metrics
 emu.measure.state_series emu.measure.summary.state_changes
 emu.measure.summary emu.measure.summary.summary

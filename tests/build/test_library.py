@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from actors.ncclx.settings import Cut, Settings
-from emu.build.library import settings_of
+from emu.build.plan import settings_of
 from emu.scenario.resolve import build_topology
 from tests.ncclx.toy import collective, scenario
 

@@ -21,8 +21,8 @@ from actors.ncclx.collectives import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.bench.cases import QUICKSTART
+from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
-from emu.cli.where_options import placed_here
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.summary.jobs import status_name

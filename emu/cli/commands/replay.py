@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from emu.api import as_loaded, prepare, run_prepared
+from emu.cli.run_options import placed
 from emu.cli.scenario_options import forcing
 from emu.cli.terminal import Terminal
-from emu.cli.where_options import placed
 from emu.errors import UsageError
 from emu.measure.digest import KIND
 from emu.measure.run_directory.journal import recorded

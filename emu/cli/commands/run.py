@@ -14,10 +14,9 @@ import emu
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
-from emu.cli.recovery_options import recovering
+from emu.cli.run_options import placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
-from emu.cli.where_options import placed
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.run_directory.junit import junit_text

@@ -1,19 +1,141 @@
-"""`emu slowdown`: run the jobs of a scenario together and each by itself: what they cost one another."""
+"""`emu slowdown`: run the jobs of a scenario together and each by itself: what they cost one another.
+
+A job's time is from its first begin to its last end. Its slowdown is the time beside the others over the time
+by itself, with the same seed, placement, queue pairs and (where routing is static) paths. A link is shared,
+per direction, if two jobs or more put payload on it when each runs by itself; the bytes are those.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import click
 
 from emu.api import prepare, run_prepared
+from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
-from emu.cli.where_options import placed_here, session_of
 from emu.errors import UsageError
+from emu.measure.formatting import about_size, about_time, aligned
 from emu.measure.summary.summary import Summary
-from emu.measure.tables.slowdown_table import costs, json_text, shared_links, text
 from emu.runtime.outcome import RunOptions
+
+MOST_LINKS = 12
+
+
+class JobCost(NamedTuple):
+    """One job. Times are None where it did not end, `why` says why not."""
+
+    name: str
+    ranks: int
+    together_ps: int | None
+    alone_ps: int | None
+    why: str
+
+    @property
+    def slowdown(self) -> float | None:
+        """Time beside the others over time by itself."""
+        if not self.together_ps or not self.alone_ps:
+            return None
+        return round(self.together_ps / self.alone_ps, 4)
+
+
+class SharedLink(NamedTuple):
+    """One direction of a link, and what each job that uses it puts on it by itself."""
+
+    source: str
+    destination: str
+    job_bytes: Mapping[str, int]
+
+
+def costs(together: Summary, alone: Mapping[str, Summary]) -> list[JobCost]:
+    """Every job's, in the order of the scenario."""
+    found: list[JobCost] = []
+    for name, summary in alone.items():
+        times = [_time_ps(together, name), _time_ps(summary, name)]
+        states = [together.jobs[name].status, summary.jobs[name].status]
+        why = "; ".join(
+            f"{what}: {state}"
+            for what, state in zip(("together", "alone"), states, strict=True)
+            if state != "success"
+        )
+        found.append(JobCost(name, together.jobs[name].ranks, times[0], times[1], why))
+    return found
+
+
+def _time_ps(summary: Summary, name: str) -> int | None:
+    job = summary.jobs[name]
+    return job.end_ps - job.start_ps if job.end_ps is not None and job.start_ps is not None else None
+
+
+def shared_links(alone: Mapping[str, Summary]) -> list[SharedLink]:
+    """The links that two jobs or more use, the most used first."""
+    on_link: dict[tuple[str, str, int], dict[str, int]] = {}
+    for name, summary in alone.items():
+        for place, link in enumerate(summary.fabric.links):
+            if link.data_bytes:
+                on_link.setdefault((link.source, link.destination, place), {})[name] = link.data_bytes
+    found = [SharedLink(key[0], key[1], jobs) for key, jobs in on_link.items() if len(jobs) > 1]
+    return sorted(found, key=lambda one: (-sum(one.job_bytes.values()), one.source, one.destination))
+
+
+def text(jobs: Sequence[JobCost], links: Sequence[SharedLink]) -> list[str]:
+    """Two tables."""
+    rows = [("job", "ranks", "together", "alone", "slowdown", "shares links with", "")]
+    for one in jobs:
+        others: dict[str, int] = {}
+        for link in links:
+            if one.name in link.job_bytes:
+                for other in link.job_bytes:
+                    if other != one.name:
+                        others[other] = others.get(other, 0) + 1
+        rows.append(
+            (
+                one.name,
+                str(one.ranks),
+                about_time(one.together_ps) if one.together_ps is not None else "-",
+                about_time(one.alone_ps) if one.alone_ps is not None else "-",
+                f"{one.slowdown:.3f}" if one.slowdown is not None else "-",
+                ", ".join(f"{other} ({count})" for other, count in others.items()) or "nobody",
+                one.why,
+            )
+        )
+    lines = aligned(rows)
+    if not links:
+        return [*lines, "", "no link carries payload of two jobs"]
+    shown = [("shared link", "payload of each job by itself")]
+    shown += [
+        (
+            f"{link.source} -> {link.destination}",
+            "  ".join(f"{name} {about_size(size)}" for name, size in link.job_bytes.items()),
+        )
+        for link in links[:MOST_LINKS]
+    ]
+    left = len(links) - MOST_LINKS
+    return [*lines, "", *aligned(shown), *([f"and {left} more"] if left > 0 else [])]
+
+
+def json_text(jobs: Sequence[JobCost], links: Sequence[SharedLink]) -> str:
+    """The same as JSON, every link listed."""
+    value: dict[str, Any] = {
+        "jobs": [
+            {
+                "name": one.name,
+                "ranks": one.ranks,
+                "together_ps": one.together_ps,
+                "alone_ps": one.alone_ps,
+                "slowdown": one.slowdown,
+                "why": one.why,
+            }
+            for one in jobs
+        ],
+        "shared_links": [
+            {"from": one.source, "to": one.destination, "bytes": dict(one.job_bytes)} for one in links
+        ],
+    }
+    return json.dumps(value, indent=2) + "\n"
 
 
 @click.command()

@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from emu.api import Prepared, prepare, run_prepared
+from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
-from emu.cli.where_options import placed, session_of
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary

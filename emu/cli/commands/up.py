@@ -1,28 +1,158 @@
-"""`emu up`: run the jobs of a scenario again and again, to be watched and broken."""
+"""`emu up`: run the jobs of a scenario again and again, to be watched and broken.
+
+What the person in front of a live run sees. On a terminal one status line: how far virtual time is and how
+fast it goes, what was delivered lately, what each job did last, and how many faults there are. Above it, and
+alone where output is a pipe or a file, a line for every change and for every failed operation.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
+from rich.live import Live
+from rich.text import Text
 
+from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
+from actors.wire.message import STATUS_SUCCESS
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
-from emu.cli.live_terminal import LiveTerminal, parse_pace
-from emu.cli.recovery_options import recovering
+from emu.cli.run_options import placed, recovering
 from emu.cli.scenario_options import forcing, load_scenario, overriding
-from emu.cli.where_options import placed
+from emu.cli.terminal import Terminal
+from emu.errors import UsageError
+from emu.measure.collected import JobPlan
+from emu.measure.formatting import about_rate, about_size, about_time, shown_time
 from emu.measure.run_directory.junit import junit_text
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
+from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
-from emu.runtime.outcome import Ending, RunOptions
+from emu.runtime.outcome import Ending, Progress, RunOptions
 from emu.runtime.steering import Steering
 from emu.scenario.faults.draws import accelerations
-from emu.units import format_time
+from emu.scenario.live_changes import Change, end_of
+from emu.scenario.schema import Scenario
+from emu.units import format_time, parse_time
+
+
+class LiveTerminal(Terminal):
+    """Shows a live run."""
+
+    def __init__(
+        self, jobs: Sequence[JobPlan], steering: Steering, quiet: bool = False, stream: TextIO | None = None
+    ) -> None:
+        super().__init__(jobs, quiet, stream)
+        self._jobs = {job.job: job for job in jobs}
+        self._steering = steering
+        self._live: Live | None = None
+        self._last = (time.monotonic(), 0, 0)
+        self._seen: dict[int, int] = {}
+        self._aimed = 0
+        """How many occurrences of faults that hit the busiest were looked at."""
+        self._hit: dict[int, str] = {}
+        """By fault, what it hit last: told when that is another."""
+
+    def begin_live(self, title: str, facts: Sequence[str]) -> None:
+        """The heading, and the status line where somebody looks."""
+        self._lines([title, *facts])
+        if not self._quiet and self._console.is_terminal:
+            self._live = Live(Text("starting"), console=self._console, transient=True, auto_refresh=False)
+            self._live.start(refresh=True)
+
+    def progressed(self, progress: Progress) -> None:
+        """Tell what faults on the busiest hit and which operations failed, and renew the status line."""
+        new = [row for row in progress.operations if row[1] > self._seen.get(row[0], -1)]
+        self._seen |= {row[0]: row[1] for row in new}
+        aims = progress.aims[self._aimed :]
+        self._aimed += len(aims)
+        for one in aims:
+            if self._hit.get(one.entry) != one.target:
+                self._hit[one.entry] = one.target
+                self._lines([f"fault {one.entry} hits {one.target} at {shown_time(one.at_ps)}"])
+        self._lines(
+            f"{about_time(row[3])}: job {self._jobs[row[0]].name} failed: {status_name(row[4])}"
+            for row in new
+            if row[4] != STATUS_SUCCESS
+        )
+        if self._live is not None:
+            status = Text(self._status(progress), no_wrap=False, overflow="fold")
+            self._live.update(status, refresh=True)
+
+    def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
+        """A line for what was done."""
+        section = scenario.faults[fault]
+        what = "injected" if "inject" in change else "cleared"
+        target = f" {section.hits}" if section.hits else ""
+        until_ps = end_of(section)
+        until = f" until {shown_time(until_ps)}" if until_ps is not None and "inject" in change else ""
+        self._lines([f"{what} fault {fault}: {section.kind}{target} at {shown_time(at_ps)}{until}"])
+
+    def close(self) -> None:
+        """Take the status line away. May be called again."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        super().close()
+
+    def _status(self, progress: Progress) -> str:
+        now_s = time.monotonic()
+        then_s, virtual_ps, delivered_bytes = self._last
+        self._last = (now_s, progress.virtual_ps, progress.delivered_bytes)
+        passed_ps = progress.virtual_ps - virtual_ps
+        speed_ps = int(passed_ps / max(now_s - then_s, 1e-6))
+        parts = [f"{about_time(progress.virtual_ps)} ({about_time(speed_ps)} a second)"]
+        if passed_ps > 0:
+            bits = (progress.delivered_bytes - delivered_bytes) * BIT_PS_PER_BYTE
+            parts.append(f"delivering {about_rate(max(bits, 0) // passed_ps)}")
+        parts += self._job_states(progress)
+        faults = self._steering.scenario.faults
+        if faults:
+            active = sum(
+                fault.at_ps <= progress.virtual_ps
+                and ((until_ps := self._steering.until_ps(number)) is None or until_ps > progress.virtual_ps)
+                and "for_ps" in type(fault).model_fields
+                for number, fault in enumerate(faults)
+            )
+            parts.append(f"faults {active} active of {len(faults)}")
+        return "  |  ".join(parts)
+
+    def _job_states(self, progress: Progress) -> list[str]:
+        last = {row[0]: row for row in progress.operations}
+        said: list[str] = []
+        for number, (_, operation, start_ps, end_ps, status) in sorted(last.items()):
+            job = self._jobs[number]
+            if not job.collectives:  # A step of training, of a trace or of a program.
+                took = about_time(end_ps - start_ps) if status == STATUS_SUCCESS else status_name(status)
+                said.append(f"{job.name}: step {operation + 1} done, {took}")
+                continue
+            plan = job.collectives[operation % len(job.collectives)]
+            rate = bandwidth_bps(plan.size_bytes, end_ps - start_ps, bus_factor(plan.op, plan.ranks))
+            shown = about_rate(rate) if rate is not None and status == STATUS_SUCCESS else status_name(status)
+            size = about_size(plan.size_bytes)
+            said.append(f"{job.name}: {operation + 1} done, {plan.op} {size} {shown}")
+        return said
+
+
+def parse_pace(text: str) -> int:
+    """Virtual ps for each second of wall time: "1ms/s" is 10**9; 0 for "max". Raises UsageError."""
+    if text == "max":
+        return 0
+    amount, slash, unit = text.partition("/")
+    accepted = f"--pace {text}: accepted: virtual time a second, at most 1s/s, like 1ms/s; or max"
+    if not slash or unit.strip() != "s":
+        raise UsageError(accepted)
+    try:
+        pace_ps = parse_time(amount.strip())
+    except UsageError as error:
+        raise UsageError(f"--pace {text}: {error}") from None
+    if not 0 < pace_ps <= PS_PER_S:
+        raise UsageError(accepted)
+    return pace_ps
 
 
 @click.command()
