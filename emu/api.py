@@ -35,7 +35,7 @@ from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
-from emu.measure.tables.html import summary_html
+from emu.measure.tables.report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped
@@ -46,7 +46,7 @@ from emu.runtime.sync.garbage import no_collection
 from emu.runtime.workers.worker_pool import session
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
-from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import emu
+from emu.measure import metrics
 from emu.measure.prometheus import dashboard
-from emu.measure.series import metrics
 from emu.measure.summary import summary
 from emu.scenario.dump import to_yaml
 from emu.scenario.reference import markdown_tables

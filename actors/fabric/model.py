@@ -21,7 +21,7 @@ Rules.
   another prefix. Switches route prefixes, not addresses, which keeps routing state small on large fabrics.
 * A server is one host, its GPUs and its NICs, joined by host links. GPUs and NICs of a server are matched
   in order: one NIC each where there are as many, several each (or one shared by several) otherwise.
-* NVSwitches of servers (`emu.topology.domains`) are the last nodes before the controller.
+* NVSwitches of servers (`emu.topology.fabrics`) are the last nodes before the controller.
 * The path from a host to the controller is management: it has a delay in the scenario but is not a link.
 
 Source: the address plan is our own. The server (GPU:NIC 1:1 behind one host) is Grand Teton as described in

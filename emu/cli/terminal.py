@@ -21,12 +21,12 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from emu.measure.collected import JobPlan, Sample
-from emu.measure.formatting import about_time
 from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.nccl_table import NcclTable
 from emu.measure.tables.report import closing_lines
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
+from emu.units import about_time
 
 REPEAT: Final = "repeat with:"
 

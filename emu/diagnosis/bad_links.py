@@ -17,7 +17,7 @@ from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import ROUTE, SPEED
-from emu.measure.formatting import about_rate, about_time, shown_time
+from emu.units import about_rate, about_time, shown_time
 
 
 def found(view: View) -> Iterator[Finding]:

@@ -13,8 +13,8 @@ from typing import Final
 
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.formatting import about_size
 from emu.measure.summary.summary import GroupLoad, Reference
+from emu.units import about_size
 
 WORSE_PERMILLE: Final = 1250
 

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from emu.measure.collected import JobPlan
-from emu.measure.formatting import about_time
 from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Reference
+from emu.units import about_time
 
 SLOWER_PERMILLE: Final = 50
 Row = Sequence[int]

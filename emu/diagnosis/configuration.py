@@ -23,7 +23,7 @@ from emu.measure.device_state import (
     HEADROOM,
     PFC,
 )
-from emu.measure.formatting import about_size, shown_time
+from emu.units import about_size, shown_time
 
 
 class Drift(NamedTuple):

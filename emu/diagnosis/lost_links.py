@@ -16,7 +16,7 @@ from actors.wire.message import STATUS_RETRY_EXCEEDED
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import BOOTED, PAIR_ERROR
-from emu.measure.formatting import shown_time
+from emu.units import shown_time
 
 MOST_SPANS = 3
 

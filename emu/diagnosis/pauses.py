@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from actors.fabric.model import Role
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
-from emu.measure.formatting import about_size, about_time
+from emu.units import about_size, about_time
 
 EMPTY_FRAMES = 3
 """A buffer that never held more frames than this is all but empty: nothing to say stop for."""

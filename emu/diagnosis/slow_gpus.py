@@ -18,7 +18,7 @@ from emu.diagnosis.finding import Finding
 from emu.diagnosis.slow_jobs import median, operations
 from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
-from emu.measure.formatting import about_time, shown_time
+from emu.units import about_time, shown_time
 
 SLOW_PERMILLE: Final = 1030
 """Of the median GPU's time for the same."""

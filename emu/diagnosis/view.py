@@ -21,10 +21,10 @@ from actors.kernel.device import Series
 from emu.diagnosis.baseline import times_of
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.device_state import Shown
-from emu.measure.formatting import shown_time
-from emu.measure.series.metrics import CONGESTION_REASONS
+from emu.measure.metrics import CONGESTION_REASONS
 from emu.measure.summary.summary import Summary
 from emu.scenario.schema import Scenario
+from emu.units import shown_time
 
 Row = Sequence[int]
 ALARMED: Final = (

@@ -20,12 +20,11 @@ from typing import Final, NamedTuple
 from pydantic import ValidationError
 
 from emu.errors import Problem, ScenarioError
-from emu.scenario.expect.expect import path_steps
+from emu.scenario.expect import path_steps
 from emu.scenario.readers.chakra import MOST_FILE_BYTES
 from emu.scenario.readers.config_db import put_config_in_place
-from emu.scenario.readers.flow_files import put_tables_in_place
 from emu.scenario.readers.topology_files import put_fabric_in_place
-from emu.scenario.readers.trace_files import put_traces_in_place
+from emu.scenario.readers.workload_files import put_tables_in_place, put_traces_in_place
 from emu.scenario.schema import Scenario
 from emu.scenario.section import RefusedError
 from emu.scenario.sections.graph import put_graphs_in_place

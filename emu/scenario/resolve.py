@@ -48,9 +48,7 @@ from emu.scenario.sections.switch import OneWayPfc, StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
-from emu.topology.domains import with_domains
-from emu.topology.generators.table import build
-from emu.topology.swapped_cables import swapped
+from emu.topology.fabrics import build, swapped, with_domains
 from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.ranks import PlacementError, allocate, place_ranks

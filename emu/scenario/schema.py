@@ -11,11 +11,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from emu.measure.series.metrics import DROP_REASONS
+from emu.measure.metrics import DROP_REASONS
 from emu.measure.summary.verdict import Flaw, bound_flaw, place_flaw
 from emu.scenario.environment import Environment
-from emu.scenario.expect.expect import Expectation, path_steps
-from emu.scenario.expect.series import EXPECTATIONS, SeriesExpectation, deadline
+from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps
 from emu.scenario.faults.table import FAULTS, FaultSection
 from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.flows import FlowsWorkload

@@ -1,17 +1,23 @@
-"""`--set a.b[0].c=value`: changes of a scenario from the command line.
+"""`--set a.b[0].c=value`: changes of a scenario from the command line, and the axes of a sweep.
 
 The value is read as YAML, as in the file. Mappings on the way that are not there yet are made; a list's
 item must exist. What was set remembers the text that set it, so that an error names the `--set` and not a
 line.
+
+The runs of a sweep. `--set key=a,b,c` names an axis: a key of the scenario and its values, in the order
+written. Commas within brackets, braces or quotes belong to a value, so that a list or a mapping is one value.
+The runs are the product of the axes, the last one turning fastest, and each with as many seeds as asked for:
+the scenario's own, and those that follow it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Final, NamedTuple
 
-from emu.errors import Problem, ScenarioError
-from emu.scenario.expect.expect import path_steps
+from emu.errors import Problem, ScenarioError, UsageError
+from emu.scenario.expect import path_steps
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, from_plain, read_document, shown_location
 from emu.units import counted
@@ -125,3 +131,75 @@ def _place_everywhere(node: Node, place: Place) -> None:
     elif isinstance(node.value, dict):
         for child in node.value.values():
             _place_everywhere(child, place)
+
+
+MOST_RUNS: Final = 10_000
+_CLOSING: Final = {"[": "]", "{": "}", "'": "'", '"': '"'}
+
+
+class Axis(NamedTuple):
+    """One key, and the values it takes as they were written."""
+
+    key: str
+    values: tuple[str, ...]
+
+
+def parse_axis(text: str) -> Axis:
+    """The axis in `key=v1,v2,...`. Raises UsageError or, for what cannot be read, ScenarioError."""
+    key, equals, rest = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise UsageError(
+            f"--set {text}: sets nothing; accepted: key=v1,v2,..., like routing.kind=ecmp,e_ecmp"
+        )
+    values = tuple(value.strip() for value in split_values(rest))
+    if len(values) > 1 and not all(values):
+        raise UsageError(f"--set {text}: an empty value between commas; accepted: key=v1,v2,...")
+    if len(dict.fromkeys(values)) != len(values):
+        raise UsageError(f"--set {text}: a value is given twice; accepted: each once")
+    for value in values:
+        parse_override(f"{key}={value}")
+    return Axis(key, values)
+
+
+def split_values(text: str) -> list[str]:
+    """The parts between the commas that no bracket, brace or quote encloses."""
+    parts: list[str] = []
+    open_until: list[str] = []
+    begin = 0
+    for at, letter in enumerate(text):
+        if open_until and letter == open_until[-1]:
+            open_until.pop()
+        elif letter in _CLOSING and not (open_until and open_until[-1] in "'\""):
+            # An apostrophe within a word is a letter, as it is for YAML.
+            if letter not in "'\"" or not text[begin:at].strip() or open_until:
+                open_until.append(_CLOSING[letter])
+        elif letter == "," and not open_until:
+            parts.append(text[begin:at])
+            begin = at + 1
+    return [*parts, text[begin:]]
+
+
+def check_axes(axes: Sequence[Axis], seeds: int) -> None:
+    """Refuse axes that contradict one another, and sweeps without end. Raises UsageError."""
+    keys = [axis.key for axis in axes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise UsageError(f"--set {key}: is given twice; accepted: all values in one, with commas")
+    if seeds > 1 and "seed" in keys:
+        raise UsageError("--seeds and --set seed=... both choose seeds; accepted: one of them")
+    runs = seeds
+    for axis in axes:
+        runs *= len(axis.values)
+    if runs > MOST_RUNS:
+        raise UsageError(f"{runs} runs are too many for one sweep; accepted: at most {MOST_RUNS}")
+
+
+def combinations(axes: Sequence[Axis]) -> Iterator[tuple[str, ...]]:
+    """One value of each axis, the last axis turning fastest."""
+    return product(*(axis.values for axis in axes))
+
+
+def overrides_of(axes: Sequence[Axis], values: Sequence[str]) -> list[Override]:
+    """What one combination changes."""
+    return [parse_override(f"{axis.key}={value}") for axis, value in zip(axes, values, strict=True)]

@@ -15,7 +15,7 @@ from actors.fabric.model import Node, Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.errors import Problem, ScenarioError
-from emu.scenario.expect.series import SeriesExpectation, deadline
+from emu.scenario.expect import SeriesExpectation, deadline
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import fits
 from emu.scenario.schema import Scenario

@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from emu.errors import Problem, ScenarioError
-from emu.scenario.expect.expect import path_steps
+from emu.scenario.expect import path_steps
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import Override, apply_override
 from emu.scenario.yaml.document import Node

@@ -327,17 +327,16 @@ emu.measure.dashboard emu.measure.prometheus.dashboard
 emu.measure.exposition emu.measure.prometheus.exposition
 emu.measure.fabric emu.measure.summary.fabric
 emu.measure.flight_recorder emu.measure.run_directory.flight_recorder
-emu.measure.gpu_metrics emu.measure.series.metrics
+emu.measure.gpu_metrics emu.measure.metrics
 emu.measure.group_labels emu.measure.summary.readings
 emu.measure.jobs emu.measure.summary.jobs
 emu.measure.journal emu.measure.run_directory.journal
-emu.measure.junit emu.measure.run_directory.junit
+emu.measure.junit emu.measure.tables.report
 emu.measure.lines emu.measure.prometheus.lines
-emu.measure.metric emu.measure.series.metric
-emu.measure.metrics emu.measure.series.metrics
+emu.measure.metric emu.measure.metrics
 emu.measure.nccl_table emu.measure.tables.nccl_table
-emu.measure.nic_metrics emu.measure.series.metrics
-emu.measure.openmetrics emu.measure.prometheus.openmetrics
+emu.measure.nic_metrics emu.measure.metrics
+emu.measure.openmetrics emu.measure.prometheus.exposition
 emu.measure.parting emu.measure.run_directory.comparison
 emu.measure.perf_table emu.measure.tables.perf_table
 emu.measure.report emu.measure.tables.report
@@ -348,7 +347,7 @@ emu.measure.series emu.measure.summary.readings
 emu.measure.series_verdict emu.measure.summary.expectations
 emu.measure.shown emu.measure.device_state
 emu.measure.slowdown_table emu.cli.commands.slowdown
-emu.measure.state_metrics emu.measure.series.metrics
+emu.measure.state_metrics emu.measure.metrics
 emu.measure.state_series emu.measure.summary.state_changes
 emu.measure.summary emu.measure.summary.summary
 emu.measure.summary_diagnosis emu.measure.summary.summary
@@ -369,8 +368,7 @@ emu.scenario.congestion emu.scenario.sections.congestion
 emu.scenario.core_schema emu.scenario.yaml.document
 emu.scenario.document emu.scenario.yaml.document
 emu.scenario.dump emu.scenario.dump
-emu.scenario.expect emu.scenario.expect.expect
-emu.scenario.expect_series emu.scenario.expect.series
+emu.scenario.expect_series emu.scenario.expect
 emu.scenario.expect_span emu.scenario.spans
 emu.scenario.fault_base emu.scenario.faults.base
 emu.scenario.fault_devices emu.scenario.faults.device_faults
@@ -379,7 +377,7 @@ emu.scenario.fault_drift emu.scenario.faults.drift
 emu.scenario.fault_links emu.scenario.faults.link_faults
 emu.scenario.fault_plan emu.scenario.schedule
 emu.scenario.faults emu.scenario.faults.table
-emu.scenario.flow_files emu.scenario.readers.flow_files
+emu.scenario.flow_files emu.scenario.readers.workload_files
 emu.scenario.flows emu.scenario.sections.flows
 emu.scenario.graph emu.scenario.sections.graph
 emu.scenario.host emu.scenario.sections.host
@@ -402,6 +400,7 @@ emu.scenario.shape emu.scenario.yaml.problems
 emu.scenario.sonic emu.scenario.readers.config_db
 emu.scenario.source emu.scenario.load
 emu.scenario.spelling emu.spelling
+emu.scenario.sweep emu.scenario.set_options
 emu.scenario.switch emu.scenario.sections.switch
 emu.scenario.topology emu.scenario.sections.topology
 emu.scenario.topology_base emu.scenario.sections.topology
@@ -409,7 +408,7 @@ emu.scenario.topology_clos emu.scenario.sections.topology
 emu.scenario.topology_files emu.scenario.readers.topology_files
 emu.scenario.topology_plain emu.scenario.sections.topology
 emu.scenario.trace emu.scenario.sections.trace
-emu.scenario.trace_files emu.scenario.readers.trace_files
+emu.scenario.trace_files emu.scenario.readers.workload_files
 emu.scenario.training emu.scenario.sections.training
 emu.scenario.tree emu.scenario.yaml.document
 emu.scenario.tuner actors.ncclx.tuner
@@ -417,13 +416,13 @@ emu.scenario.values emu.scenario.yaml.values
 emu.scenario.verdict emu.measure.summary.verdict
 emu.topology.ai_zone emu.topology.generators.ai_zone
 emu.topology.assembly emu.topology.generators.builder
-emu.topology.cabling emu.topology.swapped_cables
-emu.topology.clos emu.topology.generators.clos
+emu.topology.cabling emu.topology.fabrics
+emu.topology.clos emu.topology.generators.builder
 emu.topology.dcn_plus emu.topology.generators.dcn_plus
-emu.topology.drawing emu.topology.drawing.layout
+emu.topology.drawing emu.topology.drawing.svg
 emu.topology.edge_list emu.scenario.readers.topology_files
 emu.topology.fat_tree emu.topology.generators.textbook
-emu.topology.generators emu.topology.generators.table
+emu.topology.generators emu.topology.fabrics
 emu.topology.graph emu.topology.generators.custom
 emu.topology.graph_check emu.topology.generators.custom
 emu.topology.hpn emu.topology.generators.hpn
@@ -454,11 +453,11 @@ emu.workload.background emu.workload.flows
 emu.workload.chakra emu.scenario.readers.chakra
 emu.workload.chakra_paring emu.scenario.readers.chakra
 emu.workload.chakra_plan emu.scenario.readers.chakra_plan
-emu.workload.flow_table emu.scenario.readers.flow_files
+emu.workload.flow_table emu.scenario.readers.workload_files
 emu.workload.gpu_script actors.ncclx.script
 emu.workload.operations actors.ncclx.operations
 emu.workload.pipeline emu.workload.training
-emu.workload.protobuf emu.scenario.readers.protobuf
+emu.workload.protobuf emu.scenario.readers.chakra
 emu.workload.simai emu.scenario.readers.simai
 """.strip().splitlines()
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from emu.measure.metrics import METRICS
 from emu.measure.prometheus import dashboard
-from emu.measure.series.metrics import METRICS
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"

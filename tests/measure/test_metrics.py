@@ -7,12 +7,17 @@ from pathlib import Path
 import pytest
 
 from actors.kernel.device import Series
-from emu.measure.series.metric import PORT, PRIORITY, REASON, Kind, Metric, Unit
-from emu.measure.series.metrics import (
+from emu.measure.metrics import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,
     METRICS,
+    PORT,
+    PRIORITY,
+    REASON,
+    Kind,
+    Metric,
+    Unit,
     label_text,
     labels_of,
     markdown,

@@ -21,11 +21,10 @@ from emu.cli.bench.cases import CASES
 from emu.cli.bench.one_run import measured
 from emu.cli.commands.bench import run_once
 from emu.measure.collected import Counts
+from emu.measure.metrics import METRIC_OF, Kind
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.series.metric import Kind
-from emu.measure.series.metrics import METRIC_OF
 from emu.measure.summary.jobs import planned_bytes
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario

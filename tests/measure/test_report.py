@@ -2,7 +2,6 @@
 
 import pytest
 
-from emu.measure.formatting import about_rate, about_size, about_time, aligned
 from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
 from emu.measure.tables.report import (
     balance_lines,
@@ -13,6 +12,7 @@ from emu.measure.tables.report import (
     flow_lines,
     most_paused_links,
 )
+from emu.units import about_rate, about_size, about_time, aligned
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
 
 DONE = {"operations": [[0, 0, 0, 100_000_000, 0]]}

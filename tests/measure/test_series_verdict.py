@@ -12,7 +12,7 @@ from emu.measure.summary.expectations import judge_series
 from emu.measure.summary.state_changes import State
 from emu.measure.summary.summary import Collective, Job
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.schedule import scripted
 from emu.scenario.spans import FaultTimes, bounds_ps, fault_times
 from tests.measure.handmade import fabric, scenario

@@ -10,7 +10,7 @@ from emu.build.job_plans import job_plans
 from emu.measure.summary.readings import Record
 from emu.measure.summary.state_changes import State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
-from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.faults.events import spans_of
 from emu.scenario.schedule import scripted
 from tests.measure.test_state_series import states

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from emu import api
+from emu.measure.metrics import size_range
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.series.metrics import size_range
 from emu.measure.summary.readings import ranges
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess

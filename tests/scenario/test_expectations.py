@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from emu.measure.summary.verdict import evaluate
-from emu.scenario.expect.expect import Expectation, path_steps
+from emu.scenario.expect import Expectation, path_steps
 from emu.scenario.section import RefusedError
 from tests.scenario.scenarios import refusals
 

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.errors import ScenarioError, UsageError
-from emu.scenario.sweep import Axis, check_axes, combinations, parse_axis, split_values
+from emu.scenario.set_options import Axis, check_axes, combinations, parse_axis, split_values
 
 
 @pytest.mark.parametrize(

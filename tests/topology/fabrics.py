@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from actors.fabric.model import Topology
 from emu.scenario.load import load_mapping
+from emu.topology.fabrics import build
 from emu.topology.generators.ai_zone import ai_zone
 from emu.topology.generators.custom import graph
-from emu.topology.generators.table import build
 
 G = 10**9
 NS = 1_000

@@ -3,7 +3,7 @@
 import pytest
 
 from actors.fabric.model import HOST, NVLINK, Role, Topology, TopologyError
-from emu.topology.domains import with_domains
+from emu.topology.fabrics import with_domains
 from tests.topology.fabrics import zone
 
 RATE_BPS, DELAY_PS = 3600 * 10**9, 250_000

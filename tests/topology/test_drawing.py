@@ -7,8 +7,7 @@ from hypothesis import given, settings
 
 from actors.fabric.model import Topology
 from emu.topology.blocks import blocks, planes
-from emu.topology.drawing.layout import BOX, Scene, draw
-from emu.topology.drawing.svg import to_svg
+from emu.topology.drawing.svg import BOX, Scene, draw, to_svg
 from emu.topology.drawing.text import outline
 from tests.topology.fabrics import PlannedLink, drawn, dual_tor, fabric_of, server, switch_graphs, zone, zones
 

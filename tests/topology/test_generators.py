@@ -11,7 +11,7 @@ from actors.fabric.paths import path_set
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 from emu.topology.drawing.text import Tier, describe
-from emu.topology.generators.table import build
+from emu.topology.fabrics import build
 from tests.topology.fabrics import NS, G, fabric_of
 
 LLAMA3 = {

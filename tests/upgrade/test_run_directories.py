@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from emu.cli.main import cli
 from emu.diagnose import diagnose_directory
 from emu.errors import UsageError
+from emu.measure.metrics import METRIC_OF
 from emu.measure.run_directory.journal import recorded
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.series.metrics import METRIC_OF
 
 RUN = Path(__file__).parent / "golden/run-0.1.0"
 

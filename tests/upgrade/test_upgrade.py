@@ -9,11 +9,11 @@ from click.testing import CliRunner
 
 from emu.cli.main import cli
 from emu.errors import ScenarioError
-from emu.measure.series.metrics import METRIC_OF, METRICS
+from emu.measure.metrics import METRIC_OF, METRICS
 from emu.measure.summary.summary import Fabric
 from emu.scenario.load import load_text
 from emu.upgrade import renames
-from emu.upgrade.promql import upgraded_promql
+from emu.upgrade.files import upgraded_promql
 from emu.upgrade.python_modules import upgraded_source
 from emu.upgrade.renames import Key, Value
 from emu.upgrade.scenarios import upgraded_scenario

@@ -2,7 +2,7 @@
 
 import pytest
 
-from emu.scenario.readers.flow_files import FlowRow, FlowTableError, read_flow_table
+from emu.scenario.readers.workload_files import FlowRow, FlowTableError, read_flow_table
 
 
 def test_columns_may_stand_in_any_order_and_carry_their_unit() -> None:

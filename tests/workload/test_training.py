@@ -7,8 +7,7 @@ import pytest
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
-from emu.workload.models import PRESETS, Model
-from emu.workload.training import Pass, Plan, Training, schedule
+from emu.workload.training import PRESETS, Model, Pass, Plan, Training, schedule
 
 BILLION = 10**9
 OWN = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}

@@ -144,7 +144,7 @@ class RoutingPolicy:
         raise AssertionError(f"switch {self.switch.number} takes no messages: op {message.op} at {now}")
 
     def series(self) -> list[Series]:
-        """The policy's counters, in a fixed order; their metrics are in `emu.measure.series.metrics`."""
+        """The policy's counters, in a fixed order; their metrics are in `emu.measure.metrics`."""
         return []
 
     def counters(self) -> list[int]:

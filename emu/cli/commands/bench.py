@@ -21,7 +21,7 @@ import emu
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
 from emu.cli.bench.scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.formatting import about_size
+from emu.units import about_size
 
 REPEATS: Final = 3
 PAIRS: Final = 5

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from emu.measure.formatting import aligned
 from emu.measure.run_directory.comparison import (
     check_comparable,
     load_run,
@@ -15,6 +14,7 @@ from emu.measure.run_directory.comparison import (
     parting,
     parting_lines,
 )
+from emu.units import aligned
 
 PARTED_STATUS = 1
 

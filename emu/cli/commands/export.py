@@ -9,7 +9,7 @@ from typing import Final
 import click
 
 from emu.errors import UsageError
-from emu.measure.prometheus.openmetrics import START_S, STRETCH, openmetrics
+from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.samples import SampleReader, read_digests
 
 EXAMPLE: Final = """\b

@@ -8,10 +8,10 @@ from typing import Any, Final
 import click
 
 from emu.errors import UsageError
-from emu.measure.formatting import aligned, shown_time
 from emu.runtime.live.control_socket import ask
 from emu.scenario.set_options import parse_override
 from emu.spelling import did_you_mean
+from emu.units import aligned, shown_time
 
 RUN = click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
 

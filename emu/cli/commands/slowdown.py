@@ -18,9 +18,9 @@ from emu.api import prepare, run_prepared
 from emu.cli.run_options import placed_here, session_of
 from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
 from emu.errors import UsageError
-from emu.measure.formatting import about_size, about_time, aligned
 from emu.measure.summary.summary import Summary
 from emu.runtime.outcome import RunOptions
+from emu.units import about_size, about_time, aligned
 
 MOST_LINKS = 12
 

@@ -19,11 +19,18 @@ from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import place_flaw, value_at
 from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable, busiest_uplink
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect.expect import path_steps
+from emu.scenario.expect import path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
 from emu.scenario.section import RefusedError
-from emu.scenario.set_options import Override, parse_override
-from emu.scenario.sweep import Axis, check_axes, combinations, overrides_of, parse_axis
+from emu.scenario.set_options import (
+    Axis,
+    Override,
+    check_axes,
+    combinations,
+    overrides_of,
+    parse_axis,
+    parse_override,
+)
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_named
 

@@ -81,8 +81,7 @@ def _print_json(shown: list[views.View]) -> None:
 
 def _draw(topology: Topology, file: str) -> None:
     """Write the drawing and say where."""
-    from emu.topology.drawing.layout import draw  # noqa: PLC0415 - only for a drawing
-    from emu.topology.drawing.svg import to_svg  # noqa: PLC0415
+    from emu.topology.drawing.svg import draw, to_svg  # noqa: PLC0415 - only for a drawing
 
     try:
         Path(file).write_text(to_svg(draw(topology)), encoding="utf-8")

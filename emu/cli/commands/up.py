@@ -26,10 +26,9 @@ from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
-from emu.measure.formatting import about_rate, about_size, about_time, shown_time
-from emu.measure.run_directory.junit import junit_text
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
+from emu.measure.tables.report import junit_text
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Progress, RunOptions
@@ -37,7 +36,7 @@ from emu.runtime.steering import Steering
 from emu.scenario.faults.draws import accelerations
 from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
-from emu.units import format_time, parse_time
+from emu.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
 
 
 class LiveTerminal(Terminal):

@@ -16,8 +16,7 @@ import json
 import sys
 from typing import Any, Final
 
-from emu.measure.series.metric import Kind, Metric, Unit
-from emu.measure.series.metrics import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS
+from emu.measure.metrics import DEVICE_METRICS, ENGINE_METRICS, STATE_METRICS, Kind, Metric, Unit
 
 WIDTH: Final = 24
 PANEL_WIDTH: Final = 8

@@ -1,28 +1,55 @@
-"""Counters as Prometheus text, fast enough to be scraped during a run.
+"""Counters as text for Prometheus: while a run goes on, and as an OpenMetrics file afterwards.
 
-A fabric has ten thousand series and more, and a general client spends 15 us on each. Names and labels never
-change during a run, so each line's beginning is built once, as bytes, and compiled code copies it and writes
-the number behind it (`emu.measure.prometheus.lines`). Ports are alike on all devices, so what tells their
-series apart is written once for all of them. Families come in the order of the declaration, devices in the
-order they were given in, and a family without a series is left out.
+The page is fast enough to be scraped during a run. A fabric has ten thousand series and more, and a general
+client spends 15 us on each. Names and labels never change during a run, so each line's beginning is built
+once, as bytes, and compiled code copies it and writes the number behind it (`emu.measure.prometheus.lines`).
+Ports are alike on all devices, so what tells their series apart is written once for all of them. Families
+come in the order of the declaration, devices in the order they were given in, and a family without a series
+is left out.
 
 A switch port counts each of eight priorities, and a scenario uses two or three. A series of another priority
 shows up once it is not zero, which keeps a page of a large fabric to what it can tell.
 
 Text format 0.0.4. Time is rendered in seconds, in exact decimal.
+
+Samples of a finished run. As one OpenMetrics text with a timestamp on every value, which `promtool tsdb
+create-blocks-from openmetrics` turns into blocks. Prometheus keeps milliseconds and a run is over in a few,
+so virtual time is stretched: `stretch` seconds of the timeline for one of virtual time (a million: 1 us
+becomes a second). `emu_virtual_seconds_total` is among the series, so rates per virtual second are as on a
+live run. The timeline begins at `start_s`, by default the beginning of 2000, so that nobody takes it for wall
+time.
+
+A value is written at the first sample, at the last, where it changed, and at the sample before that, so that
+a graph has no slopes which the run did not have. OpenMetrics 1.0: families are whole, names of counters end
+in `_total` and their family's name does not, the text ends in `# EOF`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import Final
 
 from librt.strings import BytesWriter
 
 from actors.kernel.device import Series, Tally
+from actors.kernel.units import PS_PER_S
+from emu.measure.collected import Sample
+from emu.measure.metrics import (
+    DEVICE_METRICS,
+    METRIC_OF,
+    STATE_METRICS,
+    Kind,
+    Metric,
+    Unit,
+    inner_labels,
+    label_text,
+    labels_of,
+    seconds,
+    shown_value,
+)
 from emu.measure.prometheus.lines import Lines
-from emu.measure.series.metric import Metric, Unit
-from emu.measure.series.metrics import DEVICE_METRICS, STATE_METRICS, inner_labels, label_text, shown_value
 
 
 class _Family:
@@ -79,7 +106,7 @@ class Exposition:
                 if known is None:
                     family = families.get(one.metric)
                     assert family is not None, (
-                        f"{name} counts {one.metric!r}, which emu.measure.series.metrics lacks"
+                        f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
                     )
                     hidden = one.priority >= 0 and one.priority not in priorities
                     known = alike[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")
@@ -164,3 +191,77 @@ class StateText:
             begin = f"{metric.name}{{{inside}}} " if inside else f"{metric.name} "
             self._begun[metric.key, values] = begin
         return begin
+
+
+START_S: Final = 946_684_800
+"""2000-01-01T00:00:00Z."""
+STRETCH: Final = 1_000_000
+
+Curve = list[tuple[int, int]]
+"""(virtual_ps, value), by time."""
+
+
+def openmetrics(
+    names: Mapping[int, str],
+    series: Mapping[int, Sequence[Series]],
+    samples: Iterable[Sample],
+    *,
+    start_s: int = START_S,
+    stretch: int = STRETCH,
+) -> Iterator[str]:
+    """The lines of the text, each with its newline. `names` and `series` by device number."""
+    times_ps, curves = _curves(series, samples)
+
+    def stamp(virtual_ps: int) -> str:
+        milliseconds = int(start_s * 1000 + Fraction(virtual_ps * stretch * 1000, PS_PER_S))
+        return f"{milliseconds // 1000}.{milliseconds % 1000:03d}"
+
+    for metric in DEVICE_METRICS:
+        begun = False
+        for (number, place), curve in curves.items():
+            one = series[number][place]
+            if one.metric != metric.key:
+                continue
+            if not begun:
+                yield from _header(metric)
+                begun = True
+            begin = metric.name + labels_of(metric, names[number], one)
+            for virtual_ps, value in curve:
+                shown = shown_value(metric, value)
+                yield f"{begin} {shown} {stamp(virtual_ps)}\n"
+    clock = METRIC_OF["virtual_ps"]
+    yield from _header(clock)
+    for virtual_ps in times_ps:
+        yield f"{clock.name} {seconds(virtual_ps)} {stamp(virtual_ps)}\n"
+    yield "# EOF\n"
+
+
+def _curves(
+    series: Mapping[int, Sequence[Series]], samples: Iterable[Sample]
+) -> tuple[list[int], dict[tuple[int, int], Curve]]:
+    """The times of all samples, and of every series that is ever other than 0 the points to write."""
+    times_ps: list[int] = []
+    curves: dict[tuple[int, int], Curve] = {}
+    last: dict[int, Sequence[int]] = {number: [0] * len(one) for number, one in series.items()}
+    for sample in samples:
+        for number, values in sample.counters.items():
+            for place, (before, value) in enumerate(zip(last[number], values, strict=True)):
+                if before == value:
+                    continue
+                curve = curves.setdefault((number, place), [])
+                if times_ps and (not curve or curve[-1][0] < times_ps[-1]):
+                    if not curve and times_ps[0] < times_ps[-1]:
+                        curve.append((times_ps[0], before))
+                    curve.append((times_ps[-1], before))
+                curve.append((sample.virtual_ps, value))
+            last[number] = values
+        times_ps.append(sample.virtual_ps)
+    for curve in curves.values():
+        if curve[-1][0] < times_ps[-1]:
+            curve.append((times_ps[-1], curve[-1][1]))
+    return times_ps, dict(sorted(curves.items()))
+
+
+def _header(metric: Metric) -> list[str]:
+    family = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
+    return [f"# TYPE {family} {metric.kind}\n", f"# HELP {family} {metric.help}\n"]

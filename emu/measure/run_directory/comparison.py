@@ -22,9 +22,9 @@ from pydantic import ValidationError
 
 from emu.errors import UsageError
 from emu.measure.digest import KIND
-from emu.measure.formatting import about_rate, about_size, about_time
 from emu.measure.run_directory.samples import Digests, Mixes, read_digests
 from emu.measure.summary.summary import Job, Summary
+from emu.units import about_rate, about_size, about_time
 from emu.upgrade.renames import FIELDS, RELEASE
 
 MOST_SCENARIO_LINES: Final = 12

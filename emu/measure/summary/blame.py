@@ -26,9 +26,9 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import announced
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
-from emu.measure.formatting import shown_time
 from emu.measure.summary.jobs import SUCCESS, status_name
 from emu.measure.summary.summary import Job, RankFailure
+from emu.units import shown_time
 
 _WAITS = ("nothing", "data", "clear_to_send", "acknowledgement", "error")
 

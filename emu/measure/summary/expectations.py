@@ -20,7 +20,6 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
-from emu.measure.formatting import about_rate, about_size, about_time, shown_time
 from emu.measure.summary.readings import (
     ALL,
     Follower,
@@ -32,10 +31,9 @@ from emu.measure.summary.readings import (
 )
 from emu.measure.summary.state_changes import State, lines_of_state, points_of_operations
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.scenario.expect.expect import Bounds, quantity
-from emu.scenario.expect.series import OF_OPERATIONS, OF_STATE, SeriesExpectation, percent
+from emu.scenario.expect import OF_OPERATIONS, OF_STATE, Bounds, SeriesExpectation, percent, quantity
 from emu.scenario.spans import FaultTimes, Span, shown_span, span_of
-from emu.units import format_time
+from emu.units import about_rate, about_size, about_time, format_time, shown_time
 
 History = Callable[[], Iterable[Mapping[str, object]]]
 """The samples of a run, as `samples.jsonl` has them."""

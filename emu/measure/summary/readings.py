@@ -24,9 +24,8 @@ from actors.fabric.model import Role, Topology
 from actors.fabric.routing import routes
 from actors.kernel.device import Series
 from actors.kernel.units import PS_PER_S
-from emu.measure.series.metric import Kind, Unit
-from emu.measure.series.metrics import MEMBER, label_text, labels_of
-from emu.scenario.expect.series import SeriesExpectation
+from emu.measure.metrics import MEMBER, Kind, Unit, label_text, labels_of
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.spans import Span, direction_of, matches
 
 Number = int | Fraction

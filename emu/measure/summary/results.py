@@ -22,8 +22,7 @@ from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Su
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.unfired import idle_faults, never_fired
 from emu.measure.summary.verdict import evaluate
-from emu.scenario.expect.expect import Expectation
-from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.faults.events import Fault
 from emu.scenario.schedule import Aims, scripted
 from emu.scenario.schema import Scenario

@@ -20,12 +20,12 @@ from typing import NamedTuple
 from actors.kernel.event import NEVER_PS
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.series.metrics import COLLECTIVE, algorithm_name, collective_name, size_range
+from emu.measure.metrics import COLLECTIVE, algorithm_name, collective_name, size_range
 from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
 from emu.measure.summary.readings import ALL, Lines, Number, Point, Record, combined, shown_labels
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job
-from emu.scenario.expect.series import SeriesExpectation
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.faults.events import Fault, spans_of
 from emu.scenario.spans import Span
 

@@ -23,8 +23,7 @@ from fractions import Fraction
 
 from emu.measure.collected import TrainingFacts
 from emu.measure.summary.summary import TrainingResult
-from emu.workload.models import Model
-from emu.workload.training import Training
+from emu.workload.training import Model, Training
 
 PIPELINE = "pp"
 

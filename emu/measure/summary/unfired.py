@@ -23,7 +23,6 @@ from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
-from emu.measure.formatting import about_time
 from emu.measure.summary.summary import Fabric, FaultEffect, Unfired
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
@@ -31,7 +30,7 @@ from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.switch import EcnSection
-from emu.units import format_time
+from emu.units import about_time, format_time
 
 
 def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
 from actors.kernel.units import PS_PER_S
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.measure.summary.summary import Fabric, Part, Summary
-from emu.scenario.expect.expect import Bound, Comparison, Expectation, path_steps, quantity
+from emu.scenario.expect import Bound, Comparison, Expectation, path_steps, quantity
 from emu.scenario.yaml.document import shown_location
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import (

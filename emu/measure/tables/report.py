@@ -1,16 +1,23 @@
-"""The report at the end of a run.
+"""The report at the end of a run: as text, as HTML for a notebook, as JUnit XML for build servers.
 
 Lines of plain text, made from the summary alone, so that a terminal, a log and a run directory read weeks
 later show the same. Sections that have nothing to tell are left out. Colour and the live part belong to
 `emu.cli.terminal`.
+
+JUnit XML (`emu run --junit FILE`). One test case for each expectation, and one, `ending`, for the run itself:
+it fails where the exit status would not be 0 for another reason than an expectation. The time is the wall
+time of the whole run.
+
+Source: the dialect that Jenkins, GitLab and GitHub Actions read: testsuites, testsuite, testcase, failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from html import escape
 from typing import Final
+from xml.sax.saxutils import quoteattr
 
-from emu.measure.formatting import about_rate, about_size, about_time, aligned, percent, shown_time
 from emu.measure.summary.summary import (
     Collective,
     Diagnosed,
@@ -25,9 +32,8 @@ from emu.measure.summary.summary import (
     Summary,
     TrainingResult,
 )
-from emu.scenario.expect.expect import quantity
-from emu.scenario.expect.series import RELATIONS
-from emu.units import format_size
+from emu.scenario.expect import RELATIONS, quantity
+from emu.units import about_rate, about_size, about_time, aligned, format_size, percent, shown_time
 
 WORST: Final = 5
 GROUPS_PER_LINE: Final = 3
@@ -261,3 +267,84 @@ def unfinished_lines(jobs: dict[str, Job]) -> list[str]:
         lines.append(f"# {name}: {job.status}{counted}")
         lines += [f"  {line}" for line in job.suspects]
     return lines
+
+
+MOST_HTML_ROWS: Final = 50
+"""Of a table; the rest is counted."""
+_HTML_COLUMNS: Final = ("job", "operation", "size", "iteration", "time", "algbw", "busbw", "status")
+
+
+def summary_html(summary: Summary, verdict: str) -> str:
+    """The summary of a run as one block of HTML; `verdict` says in words how it ended."""
+    return "".join(_html_blocks(summary, verdict))
+
+
+def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
+    facts = f"{verdict}, {shown_time(summary.virtual_ps)} of virtual time"
+    yield f"<div><b>{escape(summary.scenario.name)}</b>: {escape(facts)}"
+    rows = [_html_cells(name, one) for name, job in summary.jobs.items() for one in job.collectives]
+    if rows:
+        yield _html_table(_HTML_COLUMNS, rows)
+    jobs = summary.jobs.items()
+    lines = [line.removeprefix("# ") for name, job in jobs for line in flow_lines(name, job.flows)]
+    lines += diagnosis_lines(summary.diagnosis)
+    lines += [expectation_line(one) for one in summary.expectations]
+    if lines:
+        yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+    if summary.digest:
+        yield f"<small>digest {escape(summary.digest)}</small>"
+    yield "</div>"
+
+
+def _html_cells(job: str, one: Collective) -> list[str]:
+    time_ps = None if one.start_ps is None or one.end_ps is None else one.end_ps - one.start_ps
+    return [
+        job,
+        f"{one.op} ({one.algorithm})" if one.algorithm else one.op,
+        format_size(one.bytes),
+        str(one.iteration),
+        about_time(time_ps) if time_ps is not None else "",
+        about_rate(one.algbw) if one.algbw is not None else "",
+        about_rate(one.busbw) if one.busbw is not None else "",
+        one.status,
+    ]
+
+
+def _html_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows[:MOST_HTML_ROWS]
+    )
+    more = len(rows) - MOST_HTML_ROWS
+    rest = f'<tr><td colspan="{len(columns)}">and {more} more</td></tr>' if more > 0 else ""
+    return f"<table><tr>{head}</tr>{body}{rest}</table>"
+
+
+def junit_text(summary: Summary, exit_status: int) -> str:
+    """The text of the file."""
+    cases = [
+        _test_case(
+            summary, f"{one.value} {one.relation} {one.expected}", "" if one.passed else expectation_line(one)
+        )
+        for one in summary.expectations
+    ]
+    broke = "" if exit_status in (0, 1) else f"the run ended {summary.ending}, exit status {exit_status}"
+    cases.append(_test_case(summary, "ending", broke))
+    failures = sum(not one.passed for one in summary.expectations) + bool(broke)
+    counts = f'tests="{len(cases)}" failures="{failures}" errors="0" time="{summary.engine.wall_s}"'
+    name = quoteattr(summary.scenario.name)
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites {counts}>"]
+    lines += [f"  <testsuite name={name} {counts}>", *cases, "  </testsuite>", "</testsuites>"]
+    return "\n".join(lines) + "\n"
+
+
+def _test_case(summary: Summary, name: str, failure: str) -> str:
+    head = f"    <testcase classname={quoteattr(summary.scenario.name)} name={quoteattr(_plain(name))}"
+    if not failure:
+        return head + "/>"
+    return f"{head}><failure message={quoteattr(_plain(failure))}/></testcase>"
+
+
+def _plain(text: str) -> str:
+    """Without the control characters that XML does not have."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -17,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from emu.measure.formatting import about_rate, about_size, about_time, aligned
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import unit_at
-from emu.scenario.expect.expect import Bound
+from emu.scenario.expect import Bound
+from emu.units import about_rate, about_size, about_time, aligned
 
 STATUS_NAMES: Final = {
     0: "ok",

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from emu.measure.collected import DeviceRecord
-from emu.measure.series.metric import Kind
-from emu.measure.series.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF
+from emu.measure.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
 from emu.measure.summary.summary import Collective, Flow, Job
 
 Cell = int | str | float | None

@@ -1,7 +1,7 @@
 """State series: jobs, collectives, faults and neighbours of ports at the time of a scrape.
 
 Read between slices from what devices keep anyway: rows of labels and values for each series of
-`emu.measure.series.metrics`. The worker that hosts the controller exports the series of jobs,
+`emu.measure.metrics`. The worker that hosts the controller exports the series of jobs,
 collectives and faults, so that a sum over workers counts each once.
 """
 
@@ -18,7 +18,7 @@ from actors.wire.message import STATUS_SUCCESS
 from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
 from emu.measure.collected import CollectivePlan
-from emu.measure.series.metrics import algorithm_name, collective_name, size_range
+from emu.measure.metrics import algorithm_name, collective_name, size_range
 from emu.measure.summary.jobs import bandwidth_bps, bus_factor
 from emu.measure.summary.readings import members_of
 from emu.measure.summary.steps import step_mfu_ppm

@@ -1,7 +1,7 @@
 """Workload `training`: the model, its parallelism over the GPUs, and its overlaps.
 
 Workload `training`. What its steps consist of is in `emu.workload.training`; how much a layer computes and
-holds in `emu.workload.models`. Sources: The Llama 3 Herd of Models, section 3.3 (order of dimensions, FSDP,
+holds in `emu.workload.training`. Sources: The Llama 3 Herd of Models, section 3.3 (order of dimensions, FSDP,
 context parallelism); MegaScale (NSDI'24), section 3.2 (overlaps, stragglers).
 """
 
@@ -16,8 +16,7 @@ from pydantic import Field
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveFraction, Reading
 from emu.units import parse_fraction
-from emu.workload.models import PRESETS, Model
-from emu.workload.training import DIMENSIONS, Training
+from emu.workload.training import DIMENSIONS, PRESETS, Model, Training
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Dimension = Literal["tp", "cp", "pp", "dp"]

@@ -18,8 +18,14 @@ Not modelled here: the aggregation layer above zones (`llama3` has it), front-en
 from __future__ import annotations
 
 from actors.fabric.model import Topology, TopologyError
-from emu.topology.generators.builder import Assembly, check_counts, check_links
-from emu.topology.generators.clos import add_host_links, add_servers, mesh
+from emu.topology.generators.builder import (
+    Assembly,
+    add_host_links,
+    add_servers,
+    check_counts,
+    check_links,
+    mesh,
+)
 
 
 def ai_zone(

@@ -27,10 +27,12 @@ from __future__ import annotations
 from fractions import Fraction
 
 from actors.fabric.model import Fault, Topology, TopologyError
-from emu.topology.generators.builder import Assembly, check_counts, check_links
-from emu.topology.generators.clos import (
+from emu.topology.generators.builder import (
+    Assembly,
     add_host_links,
     add_servers,
+    check_counts,
+    check_links,
     check_ports,
     check_stripe,
     check_uplink,

@@ -21,8 +21,16 @@ from __future__ import annotations
 from fractions import Fraction
 
 from actors.fabric.model import Topology, TopologyError
-from emu.topology.generators.builder import Assembly, check_counts, check_links
-from emu.topology.generators.clos import add_host_links, add_servers, check_uplink, mesh, uplink_bps
+from emu.topology.generators.builder import (
+    Assembly,
+    add_host_links,
+    add_servers,
+    check_counts,
+    check_links,
+    check_uplink,
+    mesh,
+    uplink_bps,
+)
 
 
 def llama3(

@@ -31,8 +31,17 @@ from __future__ import annotations
 from fractions import Fraction
 
 from actors.fabric.model import Fault, Topology, TopologyError
-from emu.topology.generators.builder import Assembly, check_counts, check_links
-from emu.topology.generators.clos import add_host_links, add_servers, check_uplink, mesh, stripe, uplink_bps
+from emu.topology.generators.builder import (
+    Assembly,
+    add_host_links,
+    add_servers,
+    check_counts,
+    check_links,
+    check_uplink,
+    mesh,
+    stripe,
+    uplink_bps,
+)
 
 
 def fat_tree(

@@ -27,13 +27,76 @@ node and GPU are left out: a collective is told of once, and not by each rank.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from actors.kernel.device import Series
 from actors.kernel.units import PS_PER_S
-from emu.measure.series.metric import DEVICE, PORT, PRIORITY, REASON, Metric, Unit, counter, gauge
-from emu.measure.series.metric import counter as _counter
-from emu.measure.series.metric import gauge as _gauge
+
+
+class Kind(StrEnum):
+    """The Prometheus type of a series."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+
+
+class Unit(StrEnum):
+    """What a value is counted in inside the emulator."""
+
+    BYTES = "bytes"
+    FRAMES = "frames"
+    COUNT = "count"
+    PS = "ps"
+    """Rendered in seconds."""
+    PPM = "ppm"
+    """Millionths; rendered as a ratio."""
+    BYTES_PER_SECOND = "bytes_per_second"
+
+
+DEVICE: Final = ("device",)
+PORT: Final = ("device", "port")
+PRIORITY: Final = ("device", "port", "priority")
+REASON: Final = ("device", "port", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family of series. `labels` are in the order in which they are rendered."""
+
+    key: str
+    """The counter's one name: in devices, `ports.csv`, samples and diagnoses."""
+    kind: Kind
+    unit: Unit
+    labels: tuple[str, ...]
+    help: str
+    start: int = 0
+    """Its value before anything happened."""
+
+    @property
+    def name(self) -> str:
+        """The name in Prometheus and in `expect`: that of the counter with prefix, base unit and `_total`."""
+        own, base = self.key, _BASE_UNIT.get(self.unit)
+        if base is not None:
+            assert own.endswith(f"_{self.unit.value}"), own
+            own = own.removesuffix(self.unit.value) + base
+        return f"emu_{own}_total" if self.kind is Kind.COUNTER else f"emu_{own}"
+
+
+_BASE_UNIT: Final = {Unit.PS: "seconds", Unit.PPM: "ratio"}
+"""How Prometheus names what the emulator counts in integers of a smaller unit."""
+
+
+def counter(key: str, unit: Unit, labels: tuple[str, ...], text: str) -> Metric:
+    """A series that only rises."""
+    return Metric(key, Kind.COUNTER, unit, labels, text)
+
+
+def gauge(key: str, unit: Unit, labels: tuple[str, ...], text: str, start: int = 0) -> Metric:
+    """A series that may fall."""
+    return Metric(key, Kind.GAUGE, unit, labels, text, start)
+
 
 NIC_METRICS: Final[tuple[Metric, ...]] = (
     counter(
@@ -237,220 +300,220 @@ CONGESTION_REASONS: Final = frozenset(
 """Reasons that mean a buffer was full; every other reason is a fault or a mistake."""
 
 DEVICE_METRICS: Final[tuple[Metric, ...]] = (
-    _counter("port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
-    _counter(
+    counter("port_transmit_frames", Unit.FRAMES, PORT, "Frames sent, PFC excluded."),
+    counter(
         "port_transmit_bytes",
         Unit.BYTES,
         PORT,
         "Bytes sent on the wire, preamble and inter-frame gap included, PFC excluded.",
     ),
-    _counter("port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."),
-    _counter("port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."),
-    _counter(
+    counter("port_transmit_payload_bytes", Unit.BYTES, PORT, "RoCE payload bytes sent."),
+    counter("port_receive_frames", Unit.FRAMES, PORT, "Frames received, PFC excluded."),
+    counter(
         "port_receive_bytes",
         Unit.BYTES,
         PORT,
         "Bytes received from the wire, preamble and inter-frame gap included, PFC excluded.",
     ),
-    _counter("port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
-    _gauge("port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
-    _counter("port_link_downed", Unit.COUNT, PORT, "Times the port lost its signal."),
-    _counter(
+    counter("port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
+    gauge("port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
+    counter("port_link_downed", Unit.COUNT, PORT, "Times the port lost its signal."),
+    counter(
         "pfc_transmit_xoff_frames",
         Unit.FRAMES,
         PRIORITY,
         "XOFF frames sent for this priority.",
     ),
-    _counter(
+    counter(
         "pfc_transmit_xon_frames",
         Unit.FRAMES,
         PRIORITY,
         "XON frames sent for this priority.",
     ),
-    _counter(
+    counter(
         "pfc_receive_xoff_frames",
         Unit.FRAMES,
         PRIORITY,
         "XOFF frames received for this priority.",
     ),
-    _counter(
+    counter(
         "pfc_receive_xon_frames",
         Unit.FRAMES,
         PRIORITY,
         "XON frames received for this priority.",
     ),
-    _counter(
+    counter(
         "pfc_transmit_transitions",
         Unit.COUNT,
         PRIORITY,
         "Times this port paused this priority of its peer, refreshes not counted.",
     ),
-    _counter(
+    counter(
         "pfc_receive_transitions",
         Unit.COUNT,
         PRIORITY,
         "Times the peer paused this priority of this port, refreshes not counted.",
     ),
-    _counter(
+    counter(
         "pfc_transmit_paused_ps",
         Unit.PS,
         PRIORITY,
         "Virtual time for which this port paused this priority of its peer.",
     ),
-    _counter(
+    counter(
         "pfc_paused_ps",
         Unit.PS,
         PRIORITY,
         "Virtual time for which the peer paused this priority of this port.",
     ),
-    _counter("credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
-    _counter(
+    counter("credit_transmit_updates", Unit.COUNT, PRIORITY, "Credit updates sent."),
+    counter(
         "port_transmit_wait_ps",
         Unit.PS,
         PRIORITY,
         "Virtual time during which this virtual lane had credits for less than a largest frame.",
     ),
-    _gauge("credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
-    _counter(
+    gauge("credit_peak_blocks", Unit.COUNT, PRIORITY, "Peak blocks of 64 B held."),
+    counter(
         "queue_marked_frames",
         Unit.FRAMES,
         PRIORITY,
         "Frames that left this egress queue with an ECN mark.",
     ),
-    _counter(
+    counter(
         "pfc_watchdog_storms",
         Unit.COUNT,
         PRIORITY,
         "PFC storms that the watchdog found on this egress queue.",
     ),
-    _gauge("queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
-    _gauge("queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."),
-    _gauge(
+    gauge("queue_bytes", Unit.BYTES, PRIORITY, "Depth of the egress queue."),
+    gauge("queue_peak_bytes", Unit.BYTES, PRIORITY, "Largest depth of the egress queue."),
+    gauge(
         "ingress_bytes",
         Unit.BYTES,
         PRIORITY,
         "Buffer in use by this ingress port and priority (a priority group).",
     ),
-    _gauge(
+    gauge(
         "ingress_peak_bytes",
         Unit.BYTES,
         PRIORITY,
         "Peak use of the shared buffer by this ingress port and priority.",
     ),
-    _gauge(
+    gauge(
         "headroom_peak_bytes",
         Unit.BYTES,
         PRIORITY,
         "Peak use of the headroom of this port and priority.",
     ),
-    _gauge("nic_receive_buffer_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
-    _gauge("headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
-    _gauge("nic_receive_buffer_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
-    _counter("nic_pcie_wait_ps", Unit.PS, DEVICE, "Time that ports waited for PCIe."),
-    _gauge("buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
-    _gauge("buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
-    _gauge("te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."),
-    _counter("te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."),
-    _counter(
+    gauge("nic_receive_buffer_bytes", Unit.BYTES, PRIORITY, "Receive buffer in use."),
+    gauge("headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
+    gauge("nic_receive_buffer_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
+    counter("nic_pcie_wait_ps", Unit.PS, DEVICE, "Time that ports waited for PCIe."),
+    gauge("buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
+    gauge("buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
+    gauge("te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."),
+    counter("te_matched_frames", Unit.FRAMES, DEVICE, "Frames that left by an entry's port."),
+    counter(
         "te_entries_withdrawn",
         Unit.COUNT,
         DEVICE,
         "Entries withdrawn because a link on their path went down.",
     ),
-    _counter(
+    counter(
         "te_entries_refused",
         Unit.COUNT,
         DEVICE,
         "Installs refused: the table was full, or the port did not lead to the prefix.",
     ),
-    _counter("te_rounds", Unit.COUNT, DEVICE, "Collections that the controller started."),
-    _counter("te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
-    _counter(
+    counter("te_rounds", Unit.COUNT, DEVICE, "Collections that the controller started."),
+    counter("te_installs", Unit.COUNT, DEVICE, "Entries that the controller sent."),
+    counter(
         "te_unplaced_demands",
         Unit.COUNT,
         DEVICE,
         "Demands without room in a path or table, counted each round.",
     ),
-    _counter("host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends received by senders."),
-    _counter(
+    counter("host_cts_received", Unit.COUNT, DEVICE, "Clear-to-sends received by senders."),
+    counter(
         "host_cts_wait_ps",
         Unit.PS,
         DEVICE,
         "Time these clear-to-sends were in flight beyond their unloaded flight.",
     ),
-    _gauge(
+    gauge(
         "host_cts_wait_peak_ps",
         Unit.PS,
         DEVICE,
         "Longest such wait of one clear-to-send.",
     ),
-    _counter(
+    counter(
         "host_held_slices",
         Unit.COUNT,
         DEVICE,
         "Slices that waited for a connection's limit on outstanding bytes.",
     ),
-    _counter(
+    counter(
         "host_deferred_segments",
         Unit.COUNT,
         DEVICE,
         "Segments that waited because every queue pair had its maximum of messages outstanding.",
     ),
-    _counter(
+    counter(
         "host_compute_ps",
         Unit.PS,
         PORT,
         "Compute time of programs on the GPU behind the port, over all streams.",
     ),
-    _counter(
+    counter(
         "host_compute_work_ps",
         Unit.PS,
         PORT,
         "Compute time of the same work on a GPU that is not slow.",
     ),
-    _counter("nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
-    _counter("nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
-    _counter(
+    counter("nvlink_transmit_bytes", Unit.BYTES, PORT, "Bytes sent on an NVLink."),
+    counter("nvlink_transfers", Unit.COUNT, PORT, "Transfers sent on an NVLink."),
+    counter(
         "gpu_overtaken_copies",
         Unit.COUNT,
         DEVICE,
         "Copies that waited at a GPU while a communicator of higher priority passed them.",
     ),
-    _counter("host_direct_slices", Unit.COUNT, DEVICE, "Slices moved by zero-copy."),
-    _counter(
+    counter("host_direct_slices", Unit.COUNT, DEVICE, "Slices moved by zero-copy."),
+    counter(
         "host_slower_compute_ps",
         Unit.PS,
         DEVICE,
         "Compute time lost to channels.",
     ),
-    _counter(
+    counter(
         "host_sm_wait_ps",
         Unit.PS,
         DEVICE,
         "Time collectives waited for SMs that others held.",
     ),
-    _counter(
+    counter(
         "host_overtaken_calls",
         Unit.COUNT,
         DEVICE,
         "Collectives that waited for SMs while a communicator of higher priority passed them.",
     ),
     *GPU_METRICS,
-    _counter("credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
-    _gauge("voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."),
-    _gauge(
+    counter("credit_grants", Unit.COUNT, PORT, "Credit granted to virtual output queues."),
+    gauge("voq_bytes", Unit.BYTES, PORT, "Depth of the virtual output queues towards this port."),
+    gauge(
         "voq_peak_bytes",
         Unit.BYTES,
         PORT,
         "Largest depth of a virtual output queue towards this port.",
     ),
-    _counter(
+    counter(
         "cut_through_frames",
         Unit.FRAMES,
         DEVICE,
         "Frames that left a cut-through switch before their tail arrived.",
     ),
-    _counter(
+    counter(
         "qos_moved_frames",
         Unit.FRAMES,
         DEVICE,
@@ -461,35 +524,35 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
 """What devices count, in the order in which families are rendered."""
 
 ENGINE_METRICS: Final[tuple[Metric, ...]] = (
-    _counter("virtual_ps", Unit.PS, (), "Virtual time that the worker has reached."),
-    _counter("events", Unit.COUNT, (), "Events executed."),
-    _counter(
+    counter("virtual_ps", Unit.PS, (), "Virtual time that the worker has reached."),
+    counter("events", Unit.COUNT, (), "Events executed."),
+    counter(
         "packet_hops",
         Unit.FRAMES,
         (),
         "Frames received over a fabric link, PFC excluded.",
     ),
-    _counter("data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
-    _counter("windows", Unit.COUNT, (), "Windows of the protocol between workers."),
-    _counter(
+    counter("data_packet_hops", Unit.FRAMES, (), "Packet-hops of frames with payload."),
+    counter("windows", Unit.COUNT, (), "Windows of the protocol between workers."),
+    counter(
         "window_wait_wall_ps",
         Unit.PS,
         (),
         "Wall time for which the worker waited for the others between windows.",
     ),
-    _counter(
+    counter(
         "refused_connections",
         Unit.COUNT,
         (),
         "Connections that the worker refused before it decoded any of their bytes.",
     ),
-    _gauge("resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
+    gauge("resident_memory_bytes", Unit.BYTES, (), "Resident memory of the worker."),
 )
 """What a worker counts of itself."""
 
 INFO_METRICS: Final[tuple[Metric, ...]] = (
-    _gauge("build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."),
-    _gauge("run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
+    gauge("build_info", Unit.COUNT, ("version", "compiled"), "Always 1; which build the worker runs."),
+    gauge("run_info", Unit.COUNT, ("scenario", "seed"), "Always 1; which run the worker is part of."),
 )
 """Constants that carry their meaning in labels."""
 

@@ -1,4 +1,10 @@
-"""Entries of `expect` that name a `series`: bounds on a series over a span of virtual time.
+"""Section `expect`: bounds on a place in the summary, or on a series over a span of time.
+
+A place is a path of keys and indices, `jobs.bench.collectives[-1].busbw`; a path that does not begin at the
+top of the summary is looked up under `fabric`. A bound is a number, a text, true or false, or a quantity with
+its unit. Whether the results hold it is worked out in `emu.measure.summary.verdict`.
+
+Series over time. Entries of `expect` that name a `series`: bounds on a series over a span of virtual time.
 
     - {series: emu_port_dropped_frames_total, where: {reason: congestion}, never: {at_least: 1}}
     - {series: emu_queue_peak_bytes, where: {device: rtsw}, always: {at_most: 1MiB}, until: 2ms}
@@ -8,7 +14,7 @@
       within: 2ms of fault 1
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
-off the declaration (`emu.measure.series.metrics`), so that a wrong name is refused before anything runs. When
+off the declaration (`emu.measure.metrics`), so that a wrong name is refused before anything runs. When
 a value is known, and how it is judged, is in `emu.measure.summary.readings` and
 `emu.measure.summary.expectations`.
 """
@@ -19,28 +25,146 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
-from emu.measure.series.metric import PORT, Kind, Metric, Unit
-from emu.measure.series.metrics import (
+from emu.measure.metrics import (
     COLLECTIVE,
     CONGESTION_REASONS,
     DEVICE_METRICS,
     DROP_REASONS,
     ENGINE_METRICS,
     INFO_METRICS,
+    PORT,
     STATE_METRICS,
-)
-from emu.scenario.expect.expect import (
-    BOUND_ACCEPTED,
-    Bound,
-    Bounds,
-    Expectation,
-    quantity,
+    Kind,
+    Metric,
+    Unit,
 )
 from emu.scenario.section import OneOfKeys, Refusal, RefusedError, Section
 from emu.scenario.yaml.values import Priority, Reading, TimePs, word
 from emu.spelling import did_you_mean, listed, shown
-from emu.units import parse_time
+from emu.units import (
+    RATE_BPS,
+    SIZE_BYTES,
+    TIME_PS,
+    parse_rate,
+    parse_size,
+    parse_time,
+)
 from emu.upgrade import renames
+
+Bound = bool | int | float | str
+Comparison = Literal["equals", "at_least", "at_most", "between"]
+COMPARISONS: Final[tuple[Comparison, ...]] = ("equals", "at_least", "at_most", "between")
+BOUND_ACCEPTED: Final = 'a number, a quantity like "50Gbps", a text, true or false'
+PATH_ACCEPTED: Final = 'keys with dots between and [index], like "jobs.bench.collectives[-1].busbw"'
+
+_STEP: Final = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*|(?<=\.)[0-9]+)|\[(-?[0-9]{1,9})\]")
+
+
+def path_steps(path: str) -> tuple[str | int, ...]:
+    """The keys and indices of "a.b[-1].c". Raises `RefusedError`."""
+    steps: list[str | int] = []
+    at = 0
+    while at < len(path):
+        match = _STEP.match(path, at)
+        if match is None or (at == 0) == path[at : at + 1].startswith((".", "[")):
+            break
+        steps.append(match[1] if match[2] is None else int(match[2]))
+        at = match.end()
+    if at < len(path) or not path or len(path) > 256:
+        raise RefusedError(f"{path!r} is not a path", PATH_ACCEPTED)
+    return tuple(steps)
+
+
+def quantity(text: str) -> tuple[str, int] | None:
+    """What a text with a unit measures (`time`, `size` or `rate`), in ps, bytes or bit/s; None if it is a
+    text."""
+    match = re.fullmatch(r"\s*[0-9][0-9_.]*\s*([A-Za-z/]+)\s*", text)
+    if match is None:
+        return None
+    unit = match[1]
+    if unit in TIME_PS:
+        return "time", parse_time(text)
+    if unit in SIZE_BYTES:
+        return "size", parse_size(text)
+    return ("rate", parse_rate(text)) if unit in RATE_BPS else None
+
+
+def _read_path(value: object) -> str:
+    if not isinstance(value, str):
+        raise RefusedError(f"{shown(value)} is not a path", PATH_ACCEPTED)
+    path_steps(value)
+    for old, new in renames.renamed_fields(value):
+        reason = f"{shown(value)} is no place in the summary: {renames.advice(old, new)}"
+        raise RefusedError(reason, PATH_ACCEPTED)
+    return value
+
+
+def _read_bound(value: object) -> Bound:
+    if isinstance(value, str) and len(value) <= 256:
+        quantity(value)
+        return value
+    if isinstance(value, (bool, int)) or (isinstance(value, float) and abs(value) < float("inf")):
+        return value
+    raise RefusedError(f"{shown(value)} cannot be compared with", BOUND_ACCEPTED)
+
+
+def _same(value: object) -> object:
+    return value
+
+
+_BOUND: Final = Reading(
+    _read_bound, _same, BOUND_ACCEPTED, {"type": ["number", "string", "boolean"]}, "value"
+)
+SummaryPath = Annotated[
+    str,
+    Reading(_read_path, _same, PATH_ACCEPTED, {"type": "string", "examples": ["drops.congestion"]}, "path"),
+]
+BoundValue = Annotated[Bound, _BOUND]
+
+
+class Bounds(Section):
+    """What something is compared with: exactly one of four comparisons."""
+
+    equals: BoundValue | None = None
+    """The value is exactly this."""
+    at_least: BoundValue | None = None
+    """The value is this or more."""
+    at_most: BoundValue | None = None
+    """The value is this or less."""
+    between: tuple[BoundValue, BoundValue] | None = None
+    """The value is the first or more, and the second or less."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse none or several comparisons, and bounds without an order."""
+        given = [name for name in COMPARISONS if getattr(self, name) is not None]
+        if len(given) != 1:
+            found = " and ".join(given) if given else "no comparison"
+            yield Refusal((), f"has {found}", f"exactly one of {', '.join(COMPARISONS)}")
+        for name in given:
+            bounds = self.between if name == "between" and self.between else (getattr(self, name),)
+            for bound in bounds:
+                orderable = not isinstance(bound, bool) and (
+                    not isinstance(bound, str) or quantity(bound) is not None
+                )
+                if name != "equals" and not orderable:
+                    yield Refusal((name,), f"{bound!r} has no order", "a number, or a quantity with its unit")
+
+    @property
+    def comparison(self) -> Comparison:
+        """Which of the four it is."""
+        return next(name for name in COMPARISONS if getattr(self, name) is not None)
+
+
+class _OfSummary(Section):
+    """A place in the summary; a class of its own, so that it is written before what it is compared with."""
+
+    value: SummaryPath
+    """Where in the summary."""
+
+
+class Expectation(Bounds, _OfSummary):
+    """One thing that must be true; a run ends with exit status 1 if it is not."""
+
 
 Relation = Literal["never", "always", "reaches", "recovers_to"]
 RELATIONS: Final[tuple[Relation, ...]] = ("never", "always", "reaches", "recovers_to")
@@ -136,10 +260,6 @@ def _read_series(value: object) -> str:
         new = renames.SERIES.get(value)
         reason += did_you_mean(value, KNOWN) if new is None else f": {renames.advice(value, new)}"
     raise RefusedError(reason, "the name of a series of docs/metrics.md")
-
-
-def _same(value: object) -> object:
-    return value
 
 
 SeriesName = Annotated[

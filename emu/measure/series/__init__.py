@@ -1,1 +1,0 @@
-"""Every series: its declaration, its readings, and its changes over time."""

@@ -1,1 +1,0 @@
-"""Section `expect`: what must be true of the results, and whether it is."""
