@@ -17,7 +17,7 @@ from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch
-from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair
+from actors.nic.queue_pair.queue_pair import LEFT_AGAIN, NO_PSN, QueuePair
 from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
 from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
@@ -139,8 +139,11 @@ class NicPort(Port):
         elif pair.has_packets():
             if pair.una_psn == pair.next_psn:
                 pair.deadline_ps = now + self.timeout_ps
+            psn: i64 = pair.next_psn
+            before: i64 = pair.high_psn
             if pair.resend_psn >= 0:
-                built = pair.frame_again(pair.resend_psn)
+                psn = pair.resend_psn
+                built = pair.frame_again(psn)
                 self.recovery.on_resent(pair)
                 self.retransmitted += 1
             else:
@@ -151,6 +154,7 @@ class NicPort(Port):
                     pair.high_psn = pair.next_psn
             control = pair.control
             if control is not None:
+                self._routed(pair, control, built, psn, now if pair.high_psn > before else LEFT_AGAIN)
                 self._paced(pair, control, built, now)
             if pair.has_packets() and not pair.paced:
                 self._join(pair)
@@ -174,6 +178,15 @@ class NicPort(Port):
         if pair.has_packets() and not pair.paced:
             self._join(pair)
         return frame
+
+    def _routed(
+        self, pair: QueuePair, control: CongestionControl, frame: Frame, psn: i64, left_ps: i64
+    ) -> None:
+        """A request of a controlled queue pair leaves: by which path, and when?"""
+        if control.picks_entropy:
+            frame.udp_source = control.entropy(psn) & 0xFFFF
+        if control.wants_echo:
+            pair.leaves(psn, left_ps)
 
     def _paced(self, pair: QueuePair, control: CongestionControl, frame: Frame, now: i64) -> None:
         """A packet of a controlled queue pair leaves now: when may the next one?"""

@@ -119,6 +119,12 @@ class Environment(Section):
                 accepted += ", or routing.allow_reordering: true"
                 yield Refusal(("routing", "kind"), reason, accepted)
 
+        control = self.transport.congestion_control
+        if control.per_packet and not self.transport.out_of_order:
+            reason = f"{control.kind} reorders packets, and {TAKEN_FOR_LOSS}"
+            accepted = "a transport.recovery that takes packets out of order"
+            yield Refusal(("transport", "congestion_control", "kind"), reason, accepted)
+
     def errors(self) -> Iterator[InitErrorDetails]:
         """Refuse what each override makes of its sections."""
         yield from super().errors()

@@ -13,6 +13,7 @@ are its own.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -65,11 +66,14 @@ class OneOfOrPlugin(OneOf):
         base: type[Section],
         methods: tuple[str, ...],
         parent: str,
+        arguments: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
         super().__init__(key, table, default)
         self.base = base
         self.methods = methods
         self.parent = parent
+        self.arguments = arguments or {}
+        """Of methods that took others in an earlier release."""
 
     def model(self, kind: str) -> type[Section] | None:
         """The model of a kind; None if there is no such kind, or it does not load."""
@@ -91,6 +95,14 @@ class OneOfOrPlugin(OneOf):
             if not callable(getattr(found, method, None)):
                 reason = f"{kind!r} does not load: it has no method `{method}`"
                 raise RefusedError(reason, f"a subclass of {self.parent}")
+        for method, names in self.arguments.items():
+            try:
+                inspect.signature(getattr(found, method)).bind(found, *names)
+            except TypeError as error:
+                reason = f"{kind!r} does not load: its `{method}` takes other arguments"
+                raise RefusedError(reason, f"{method}(self, {', '.join(names)})") from error
+            except ValueError:  # compiled: it has the base's own
+                pass
         if self.parent not in (f"{one.__module__}.{one.__qualname__}" for one in found.__mro__):
             reason = f"{kind!r} does not load: it is no subclass of {self.parent}"
             raise RefusedError(reason, f"a subclass of {self.parent}")

@@ -112,16 +112,16 @@ def test_clocks_worked_out_late_give_what_clocks_worked_out_in_time_give() -> No
 def test_swift_opens_by_a_packet_and_closes_in_proportion() -> None:
     control = Swift(LINE, 1024, 25 * US, 1000, 800, 500, 100)
     assert control.window_packets == 100
-    control.on_ack(10, 50 * US, 0)  # excess is a half: 0.8 x 0.5 = 0.4
+    control.on_ack(10, 50 * US, 0, marked=False)  # excess is a half: 0.8 x 0.5 = 0.4
     assert control.window_packets == 60
-    control.on_ack(10, 1_000 * US, 0)  # at most by a half
+    control.on_ack(10, 1_000 * US, 0, marked=False)  # at most by a half
     assert control.window_packets == 30
-    control.on_ack(10, 24 * US, 0)
+    control.on_ack(10, 24 * US, 0, marked=False)
     assert control.window_packets == 31
-    control.on_ack(10, -1, 0)
+    control.on_ack(10, -1, 0, marked=False)
     assert control.window_packets == 31
     for _ in range(12):
-        control.on_ack(1, 1_000 * US, 0)
+        control.on_ack(1, 1_000 * US, 0, marked=False)
     assert control.window_packets == 1
     assert 0 < control.rate_bps < 1024 * 8 * 1000  # less than a packet in a millisecond
 

@@ -31,6 +31,7 @@ ROOMS = {
             "build",
             "cli",
             "diagnosis",
+            "examples",
             "measure",
             "runtime",
             "scenario",

@@ -6,6 +6,12 @@ are spaced (0: as fast as the port goes), and `window_packets`, the most that ma
 bound). The NIC tells it what happens, through the hooks below, and times one packet in flight at a time
 where `wants_rtt`.
 
+With `wants_echo` the responder answers every packet that a switch marked, and every one that overtook others
+and is kept, beside those that ask for it. An answer goes back by the UDP source port of the packet that it
+answers and repeats its PSN and its mark, as in Ultra Ethernet, so that the control knows the mark, the round
+trip and the path of each; no CNPs are sent. With `picks_entropy` the control chooses the UDP source port, and
+so the path, of each packet.
+
 A control of one's own is a subclass, in one file, built from the line rate in bit/s, the MTU in bytes and
 the section of its knobs, a subclass of `emu.scenario.sections.congestion.CongestionSection` that the class
 names in `knobs`.
@@ -32,6 +38,10 @@ class CongestionControl:
         """Whether switches may mark its packets."""
         self.wants_telemetry: bool = False
         """Whether its packets collect INT from switches, for `on_telemetry`."""
+        self.wants_echo: bool = False
+        """Whether marks, paths and round trips of single packets come back with acknowledgements."""
+        self.picks_entropy: bool = False
+        """Whether `entropy` is asked for each packet."""
         self.telemetry_bytes: i64 = 0
         """What INT adds to its packets, and to their acknowledgements, on the wire."""
         self.timer_ps: i64 = 0
@@ -40,8 +50,19 @@ class CongestionControl:
     def on_send(self, wire_bytes: i64, now: i64) -> None:
         """A packet, new or sent again, leaves now."""
 
-    def on_ack(self, packets: i64, rtt_ps: i64, now: i64) -> None:
-        """So many packets more are acknowledged. `rtt_ps` is how long the timed packet took, or -1."""
+    def entropy(self, psn: i64) -> i64:
+        """The UDP source port of the packet with this PSN, which leaves now: 16 bits."""
+        return 0
+
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
+        """So many packets more are acknowledged. `rtt_ps` is how long the timed packet took, or -1.
+
+        With `wants_echo` it is called for every answer: `marked` and `rtt_ps` are those of the packet that is
+        answered (-1 if that was sent twice), and `packets` counts those that are answered for the first time.
+        """
+
+    def on_path(self, entropy: i64, marked: bool, now: i64) -> None:
+        """A packet that left by this UDP source port was answered (with `wants_echo`), before `on_ack`."""
 
     def on_cnp(self, now: i64) -> None:
         """The receiver saw packets of ours that a switch had marked."""

@@ -52,7 +52,7 @@ class Hybrid(Dcqcn):
         self.beta: i64 = beta_thousandths
         self.most_decrease: i64 = most_decrease_thousandths
 
-    def on_ack(self, packets: i64, rtt_ps: i64, now: i64) -> None:
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
         if rtt_ps <= 0:
             return
         self.advance(now)

@@ -53,7 +53,7 @@ class Swift(CongestionControl):
         self.window: i64 = self.largest
         self.window_packets = largest_packets
 
-    def on_ack(self, packets: i64, rtt_ps: i64, now: i64) -> None:
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
         if rtt_ps <= 0:
             return
         if rtt_ps < self.target_ps:

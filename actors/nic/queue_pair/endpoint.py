@@ -47,6 +47,10 @@ class Endpoint(Device):
         """Whether a request may be refused: receives run out (`counted`), or not everything is allowed."""
         self.controlled: bool = False
         """Whether queue pairs have congestion control."""
+        self.repeating: bool = False
+        """Whether answers repeat something of the packet that they answer: INT, or what `echoes` says."""
+        self.echoes: bool = False
+        """Whether they repeat PSN, mark and UDP source port, and controls hear of these."""
         self.delivered_bytes: i64 = 0
         self.transmit_acks: i64 = 0
         self.first_timeout_ps: i64 = first_timeout_ps

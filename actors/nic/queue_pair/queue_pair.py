@@ -92,6 +92,10 @@ WAIT_RNR: Final[i64] = 4
 """The responder was not ready, and its time is not over. This holds back what is sent again, too."""
 WAIT_DRAIN: Final[i64] = 8
 """The send queue is being drained, and the next work request was not begun."""
+ANSWERED: Final[i64] = -1
+"""In place of the time at which a packet left: it was answered already."""
+LEFT_AGAIN: Final[i64] = -2
+"""In place of that time: it left more than once, or never."""
 WAIT_RECOVERY: Final[i64] = 16
 """The loss recovery scheme holds new packets back."""
 
@@ -221,6 +225,8 @@ class QueuePair(Connection):
         self.timed_psn: i64 = NO_PSN
         self.timed_ps: i64 = 0
         """Which packet in flight is timed, and since when."""
+        self.left_ps: vec[i64] = vec[i64]()
+        """Controls with echo: when the packet with the PSN of a slot left, or LEFT_AGAIN, or ANSWERED."""
         self.control_timer_ps: i64 = 0
         self.cnp_from_ps: i64 = 0
         """As receiver: when the next CNP may go out."""
@@ -328,6 +334,42 @@ class QueuePair(Connection):
             self.owed = owed.following
         return frame
 
+    def time_each(self, packets: int) -> None:
+        """Remember when the last packets left; `packets` is a power of two."""
+        never: int = LEFT_AGAIN
+        self.left_ps = vec[i64]([never] * packets)
+
+    def round_trip_ps(self, psn: i64, now: i64) -> i64:
+        """How long the packet with this PSN on the wire, answered now, took; -1 if it left twice, or longer
+        ago than is remembered."""
+        slots: i64 = len(self.left_ps)
+        whole: i64 = unwrap(psn, self.una_psn)
+        if whole >= self.high_psn or self.high_psn - whole > slots:
+            return -1
+        left: i64 = self.left_ps[whole & (slots - 1)]
+        return now - left if left >= 0 else -1
+
+    def leaves(self, psn: i64, left_ps: i64) -> None:
+        """A packet leaves, for the first time at `left_ps`, or (LEFT_AGAIN) once more."""
+        slot: i64 = psn & (len(self.left_ps) - 1)
+        if left_ps >= 0 or self.left_ps[slot] != ANSWERED:
+            self.left_ps[slot] = left_ps
+
+    def first_answered(self, before: i64, psn: i64) -> i64:
+        """How many packets an answer to the one with this PSN on the wire is the first to answer; what is
+        below `before` was acknowledged by others."""
+        mask: i64 = len(self.left_ps) - 1
+        count: i64 = 0
+        while before < self.una_psn:
+            if self.left_ps[before & mask] != ANSWERED:
+                count += 1
+            before += 1
+        whole: i64 = unwrap(psn, self.una_psn)
+        if self.una_psn <= whole < self.high_psn and self.left_ps[whole & mask] != ANSWERED:
+            self.left_ps[whole & mask] = ANSWERED
+            count += 1
+        return count
+
     def forget(self) -> None:
         """Drop everything that is posted, owed or held."""
         self.head = None
@@ -409,7 +451,11 @@ class QueuePair(Connection):
         held: Plain = None if self.held is None else self.held.save()
         control: Plain = None if self.control is None else self.control.save()
         owed = save_owed(self.owed)
-        rings: list[Plain] = [save_integers(self.sacked), save_integers(self.came)]
+        rings: list[Plain] = [
+            save_integers(self.sacked),
+            save_integers(self.came),
+            save_integers(self.left_ps),
+        ]
         return [save_fields(self, _FIELDS), requests, held, rings, control, owed, list[Plain](self.pieces)]
 
     def load(self, state: Plain) -> None:
@@ -430,9 +476,10 @@ class QueuePair(Connection):
             tail = request
         self.tail = tail
         self.go_back(self.next_psn)
-        sacked, came = as_list(rings)
+        sacked, came, left = as_list(rings)
         self.sacked = load_integers(sacked)
         self.came = load_integers(came)
+        self.left_ps = load_integers(left)
         if self.held is not None:
             self.held.load(held)
         if self.control is not None:

@@ -37,6 +37,10 @@ class HeldPackets:
         self.count += 1
         return True
 
+    def holds(self, psn: i64) -> bool:
+        """Whether a packet less than `window` beyond the expected one is kept."""
+        return self._frames[psn & (self.window - 1)] is not None
+
     def take(self, psn: i64) -> Frame | None:
         """Take out the packet that is now expected; None if it has not come."""
         slot: i64 = psn & (self.window - 1)

@@ -15,7 +15,8 @@ error.
 
 Congestion control. CNPs, acknowledgements, losses and timers are handed to a queue pair's control; the limit
 of what may be in flight follows its window. For controls that ask for it one packet at a time is timed, from
-its turn until an acknowledgement covers it. A packet that was sent again is not timed (Karn).
+its turn until an acknowledgement covers it; with echo each packet is, until it is answered. A packet that was
+sent again is not timed (Karn).
 
 READs. Responses are the acknowledgement: one with PSN p says that everything before p was done. So the
 requester takes nothing for acknowledged that lies beyond a response it misses. Missing responses show in
@@ -53,7 +54,14 @@ from actors.nic.queue_pair.queue_pair import (
     unwrap,
 )
 from actors.port.link import MessagePort
-from actors.wire.frame import SYNDROME_ACK, SYNDROME_NAK_INVALID, SYNDROME_NAK_SEQUENCE, Frame
+from actors.wire.frame import (
+    ACKNOWLEDGE,
+    ECN_CONGESTED,
+    SYNDROME_ACK,
+    SYNDROME_NAK_INVALID,
+    SYNDROME_NAK_SEQUENCE,
+    Frame,
+)
 from actors.wire.message import (
     POST_READ,
     STATUS_REMOTE_INVALID,
@@ -121,6 +129,8 @@ class Requester(Endpoint):
             una = self._bounded(pair, una, frame, now)
         if una > pair.una_psn:
             self._advance(pair, una, frame, now)
+        elif self.echoes:
+            self._echoed(pair, frame, now)
         if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
             if frame.syndrome < SYNDROME_NAK_SEQUENCE:
                 self._refused(pair, frame.syndrome & 0x1F, now)
@@ -266,13 +276,20 @@ class Requester(Endpoint):
     ) -> None:
         """So many packets more of a queue pair are acknowledged."""
         rtt_ps: i64 = -1
-        if pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
+        marked: bool = False
+        if control.wants_echo:
+            if frame.opcode == ACKNOWLEDGE:
+                marked = frame.ecn == ECN_CONGESTED
+                rtt_ps = pair.round_trip_ps(frame.immediate, now)
+                packets = pair.first_answered(pair.una_psn - packets, frame.immediate)
+                control.on_path(frame.udp_source, marked, now)
+        elif pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
             rtt_ps = now - pair.timed_ps
             pair.timed_psn = NO_PSN
         hops = frame.tail
         if hops is not None and control.wants_telemetry:
             control.on_telemetry(hops, pair.una_psn, pair.next_psn, now)
-        control.on_ack(packets, rtt_ps, now)
+        control.on_ack(packets, rtt_ps, now, marked)
         window: i64 = control.window_packets
         if window > 0:
             bound: i64 = self.recovery.window_packets
@@ -280,6 +297,14 @@ class Requester(Endpoint):
                 window = bound
             pair.limit_psn = pair.una_psn + window
         self._set_timer(pair, control)
+
+    def _echoed(self, pair: QueuePair, frame: Frame, now: i64) -> None:
+        """An answer that acknowledges nothing new came: the packet that it answers overtook others."""
+        control = pair.control
+        if control is not None and control.wants_echo:
+            self._progressed(pair, control, 0, frame, now)
+            if pair.has_packets():
+                self.activate(pair, now)
 
     def _lost(self, pair: QueuePair, now: i64) -> None:
         """The responder asked for packets again, or a timer ran out."""

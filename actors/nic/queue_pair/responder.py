@@ -18,7 +18,8 @@ access error), and both ends are in error.
 
 Congestion (notification point). A packet that a switch marked brings forth a CNP to the sender's queue pair,
 at most one per queue pair and interval, in a class of its own. An acknowledgement takes back the telemetry
-(INT) that the packet collected which it answers.
+(INT) that the packet collected which it answers. With `echoes` it repeats that packet's PSN (in AETH's 24
+bits), mark and UDP source port, and every packet is answered that is marked, or kept beyond a gap.
 
 Source: InfiniBand Architecture Specification volume 1, sections 9.7.3, 9.7.4, 9.7.5.1, 9.7.5.2.4 and
 9.7.5.2.8, and annex A17 (CNP); DCQCN (SIGCOMM'15), section 3.
@@ -45,6 +46,8 @@ from actors.nic.queue_pair.requester import Requester
 from actors.port.link import MessagePort
 from actors.wire.frame import (
     CNP,
+    ECN_CONGESTED,
+    ECN_NOT_CAPABLE,
     LAST_OPCODES,
     PSN_MASK,
     READ_REQUEST,
@@ -101,8 +104,8 @@ class Responder(Requester):
         """The timer code of RNR NAKs."""
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
-        self._telemetry: bytes | None = None
-        """What the packet that is answered now has collected."""
+        self._came: Frame | None = None
+        """The packet that is answered now, where answers repeat something of it."""
         self._ports: vec[NicPort] = vec[NicPort]()
         """The NIC's fabric ports: an answer leaves where the request came in."""
 
@@ -110,13 +113,13 @@ class Responder(Requester):
 
     def respond(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """A request packet: take it if it is the one expected, with what is held behind it, and answer."""
-        if self.telemetry_bytes >= 0:
-            self._telemetry = frame.tail
+        if self.repeating:
+            self._came = frame
         expected: i64 = pair.expected_psn
         if frame.psn != expected & PSN_MASK:
             self._out_of_order(pair, frame, port, now)
             return
-        asks: bool = frame.ack_request != 0
+        asks: bool = frame.ack_request != 0 or (self.echoes and frame.ecn == ECN_CONGESTED)
         while not (self.guarded and self._not_taken(pair, frame, port, now)):
             pair.expected_psn = expected + 1
             pair.nak_sent = False
@@ -153,7 +156,11 @@ class Responder(Requester):
         psn: i64 = unwrap(frame.psn, expected)
         if psn > expected:
             self.out_of_sequence += 1
+            naks: i64 = self.transmit_naks
             self.recovery.on_gap(self, pair, frame, psn, port, now)
+            held = pair.held
+            if self.echoes and naks == self.transmit_naks and held is not None and held.holds(psn):
+                self.answer(pair, expected - 1, SYNDROME_ACK, 0, port, now)
         elif frame.opcode == READ_REQUEST:
             self.duplicate_request += 1
             self._asked(pair, frame, psn, now)
@@ -225,15 +232,22 @@ class Responder(Requester):
         self._count(syndrome)
         answer = pair.acknowledgement(psn, syndrome, self.ack_priority)
         answer.immediate = selective
-        if self.telemetry_bytes >= 0 and self._telemetry is not None:
-            answer.tail = self._telemetry
-            answer.wire_bytes += self.telemetry_bytes
+        came = self._came
+        if came is not None:
+            if self.echoes:
+                answer.immediate = came.psn
+                answer.ecn = came.ecn if came.ecn == ECN_CONGESTED else ECN_NOT_CAPABLE
+                answer.udp_source = came.udp_source
+            tail = came.tail
+            if self.telemetry_bytes >= 0 and tail is not None:
+                answer.tail = tail
+                answer.wire_bytes += self.telemetry_bytes
         self._ports[port].send_frame(answer, now)
 
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
         """A marked packet came: tell its sender, unless it was told within the interval."""
         self.np_ecn_marked_roce_packets += 1
-        if now < pair.cnp_from_ps:
+        if self.echoes or now < pair.cnp_from_ps:
             return
         pair.cnp_from_ps = now + self.cnp_interval_ps
         self.np_cnp_sent += 1

@@ -35,6 +35,9 @@ from emu.units import parse_rate, parse_size, parse_time
 class CongestionSection(Section):
     """What every algorithm shares."""
 
+    per_packet: ClassVar[bool] = False
+    """Whether packets of a queue pair go by different ways, by UDP source ports that the control chooses."""
+
     kind: str
     """Which algorithm."""
     cnp_interval_ps: PositiveTimePs = parse_time("50us")
@@ -165,6 +168,7 @@ CONTROLS: Final = OneOfOrPlugin(
     base=CongestionSection,
     methods=("on_send", "on_ack", "on_cnp"),
     parent="actors.nic.congestion.control.CongestionControl",
+    arguments={"on_ack": ("packets", "rtt_ps", "now", "marked")},
 )
 
 
