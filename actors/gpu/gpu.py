@@ -23,7 +23,7 @@ Faults. A slow GPU takes a multiple of the time; one that hangs does what it is 
 on, transfers in both directions as well; one that is lost forgets it, and nobody hears. A copy that was asked
 for before ends as it would have.
 
-Payload. Where it is real a COPY brings an order (`actors.gpu.instruction`), which is carried out on the GPU's
+Payload. Where it is real a COPY brings an order (`actors.gpu.memory`), which is carried out on the GPU's
 memory (`actors.gpu.memory`) when it is asked for: copies are done in this order, so what a copy reads is
 there. A fault turns over a bit of that memory.
 
@@ -37,8 +37,7 @@ from typing import Final, cast
 
 from mypy_extensions import i64
 
-from actors.gpu.instruction import read_order
-from actors.gpu.memory import GpuMemory
+from actors.gpu.memory import GpuMemory, read_order
 from actors.gpu.nvlink import MOST_TRANSFER_BYTES, NVLINK_SERIES, Domain
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import COPY_DONE, Message

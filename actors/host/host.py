@@ -352,7 +352,7 @@ class Host(Device):
         order: bytes | None = None,
     ) -> None:
         """Ask the GPU behind `port` for a copy; `note` comes back with COPIED. Where payload is real, `order`
-        says of what (`actors.gpu.instruction`).
+        says of what (`actors.gpu.memory`).
         """
         message = Message(COPY, channel, size_bytes, kind, program, note, priority)
         message.data = order

@@ -1,6 +1,6 @@
 """Instructions of a rank to its GPU for each slice, where payload is real.
 
-The walkers of rings and graphs know what a slice is of; here it becomes an order (`actors.gpu.instruction`).
+The walkers of rings and graphs know what a slice is of; here it becomes an order (`actors.gpu.memory`).
 Rings name a place in the rank's buffer, graphs a step, whose stretches are worked out when the operation
 begins, as its tasks are.
 """
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from actors.gpu.instruction import write_order
-from actors.gpu.memory import RankMemory
+from actors.gpu.memory import RankMemory, write_order
 from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list
 from actors.ncclx.graph import DATA, Step, within

@@ -28,7 +28,7 @@ from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.operations import POINT_TO_POINT, Operation
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.settings import Settings
-from actors.ncclx.transport.graph_channel import TaskPlan
+from actors.ncclx.transport.channel import TaskPlan
 
 LIBRARY: Final[dict[str, Algorithm]] = {
     "ring": Chain(),

@@ -23,7 +23,7 @@ from actors.ncclx.program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share
-from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.channel import Channel, GraphChannel
 from actors.ncclx.transport.clear_to_send import (
     CTS_BYTES,
     RECEIVE_CONTROL,
@@ -36,7 +36,6 @@ from actors.ncclx.transport.clear_to_send import (
     SendEnd,
     Waits,
 )
-from actors.ncclx.transport.graph_channel import GraphChannel
 from actors.ncclx.transport.posting import POLICIES, ROUND_ROBIN, NicLoads, Receiver, Sender
 from actors.ncclx.transport.wiring import QpPlan, Side, WiredJob
 

@@ -45,8 +45,7 @@ from mypy_extensions import i64, mypyc_attr
 from actors.kernel.device import Plain
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
-from actors.nic.queue_pair.queue_pair import NO_PSN, QueuePair, unwrap
-from actors.nic.queue_pair.reorder_buffer import HeldPackets
+from actors.nic.queue_pair.queue_pair import NO_PSN, HeldPackets, QueuePair, unwrap
 from actors.wire.frame import PSN_MASK, SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Frame
 
 

@@ -60,9 +60,8 @@ from actors.nic.queue_pair.queue_pair import (
 )
 from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import Responder
-from actors.port.counters import count_port, port_is_steady, port_series
-from actors.port.faults import afflict_port
 from actors.port.link import PRIORITIES, MessagePort
+from actors.port.port import afflict_port, count_port, port_is_steady, port_series
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
 from actors.wire.frame import ACKNOWLEDGE, CNP, ECN_CONGESTED, READ_REQUEST, Frame

@@ -1,4 +1,4 @@
-"""One port of a switch or NIC: what leaves first, and what becomes of what arrives.
+"""One port of a switch or NIC: what leaves first, what becomes of what arrives, counters, faults.
 
 A port sends one frame at a time. It knows when its wire is free, so an uncongested hop costs one event, the
 arrival; a *serve* event exists only while something waits.
@@ -14,6 +14,13 @@ A port keeps the mix of what happened at it, for the digest (`actors.kernel.mixi
 writes it beside the port's counters.
 
 A frame that bit errors spoilt is dropped where it arrives (`actors.port.impairments`).
+
+Its counters are read at sync points and at scrapes: integers that the port keeps anyway, and times that go on
+while a class is stopped (`count_port`).
+
+Its faults (`afflict_port`): its rate (the next frame takes the new one), bits and frames that are spoilt on
+the way to it, delay and jitter of what it sends, and its share of priority flow control: it storms, it does
+not hear, it has none.
 """
 
 from __future__ import annotations
@@ -22,15 +29,16 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from actors.kernel.device import Device, Plain
+from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.event import SERVE, Event, pack_key
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
-from actors.port.credits import Credits
+from actors.port.credits import Credits, credit_counters, credit_series
 from actors.port.impairments import BitErrors
-from actors.port.link import LinkEnd, Wire
-from actors.port.pfc import Pfc
+from actors.port.link import PRIORITIES, LinkEnd, Wire
+from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.scheduling import Scheduler, highest, next_class
+from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 from actors.wire.frame import Frame
 
 LINK_DOWN_DROP: Final[i64] = 7
@@ -333,3 +341,135 @@ class Port(LinkEnd):
             self.delayed().load(added_delay)
         if self.scheduler is not None:
             self.scheduler.load(as_list(scheduler))
+
+
+PORT_METRICS: Final = (
+    "port_transmit_frames",
+    "port_transmit_bytes",
+    "port_transmit_payload_bytes",
+    "port_receive_frames",
+    "port_receive_bytes",
+)
+PFC_METRICS: Final = (
+    "pfc_transmit_xoff_frames",
+    "pfc_transmit_xon_frames",
+    "pfc_receive_xoff_frames",
+    "pfc_receive_xon_frames",
+    "pfc_transmit_transitions",
+    "pfc_receive_transitions",
+    "pfc_transmit_paused_ps",
+    "pfc_paused_ps",
+)
+"""What is counted of each priority, in the order of `count_port`."""
+
+
+def port_series(port: Port) -> list[Series]:
+    """The counters that every fabric port has, in the order of `count_port`."""
+    number: int = port.number
+    rows = [series_of(metric, number) for metric in PORT_METRICS]
+    rows += [series_of("port_dropped_frames", number, -1, reason) for reason in ("link_down", "corrupt")]
+    rows += [series_of("port_up", number), series_of("port_link_downed", number)]
+    for metric in PFC_METRICS:
+        rows += by_priority(metric, number)
+    if port.credits is not None:
+        rows += credit_series(number)
+    return rows
+
+
+def port_is_steady(port: Port) -> bool:
+    """Whether none of these is a time that goes on."""
+    return port.blocked == 0 and (port.pfc is None or port.pfc.told == 0)
+
+
+def count_port(into: Tally, port: Port, now: i64) -> None:
+    """Write the values of `port_series`, now."""
+    into.add(port.sent_frames)
+    into.add(port.sent_bytes)
+    into.add(port.sent_data_bytes)
+    into.add(port.received_frames)
+    into.add(port.received_bytes)
+    into.add(port.lost_link_down)
+    into.add(port.corrupted)
+    into.add(1 if port.up else 0)
+    into.add(port.downs)
+    pfc = port.pfc
+    if pfc is None:
+        into.add_list([0] * (len(PFC_METRICS) * PRIORITIES))
+        lanes = port.credits
+        if lanes is not None:
+            into.add_list(credit_counters(lanes, now))
+        return
+    into.add_table(pfc.sent)
+    into.add_table(pfc.resumed)
+    into.add_table(pfc.received)
+    into.add_table(pfc.received_resumes)
+    into.add_table(pfc.stops)
+    into.add_table(pfc.pauses)
+    for priority in range(PRIORITIES):
+        into.add(pfc.told_time_ps(priority, now))
+    for priority in range(PRIORITIES):
+        into.add(pfc.paused_time_ps(priority, now))
+
+
+ERRORS_PURPOSE: Final = 1 << 21
+"""Of the random streams of links with bit errors: this, plus the receiving port's number."""
+JITTER_PURPOSE: Final = 1 << 22
+"""Of the random streams of jitter: this, plus the sending port's number."""
+
+
+def afflict_port(port: Port, op: int, values: list[int] | None, now: i64) -> bool:
+    """Let a port be as a fault wants it (None: as it was built). False if `op` is not of ports."""
+    pfc = port.pfc
+    if op == RATE:
+        port.set_rate(port.wire.rate_bps if values is None else values[0])
+    elif op == ERRORS:
+        _spoil(port, values)
+    elif op == DELAY:
+        added_delay = port.delayed()
+        if values is None:
+            added_delay.set(0, 0, None)
+        else:
+            dice = Stream(values[2], port.owner.number, JITTER_PURPOSE + port.number)
+            added_delay.set(values[0], values[1], dice)
+    elif op == STORM:
+        if pfc is not None:
+            pfc.storm(0 if values is None else values[0], now)
+    elif op == DEAF:
+        if pfc is not None:
+            pfc.deaf = values is not None
+    elif op == PFC_OFF:
+        if pfc is not None:
+            _switch_pfc(port, on=values is None, now=now)
+    else:
+        return False
+    return True
+
+
+def _spoil(port: Port, values: list[int] | None) -> None:
+    errors = port.errors
+    if values is not None and (errors is None or (errors.rate_fixed == 0 and errors.loss_fixed == 0)):
+        drawn: i64 = 0
+        if errors is not None:
+            drawn = errors.stream.counter
+        errors = BitErrors(0, Stream(values[2], port.owner.number, ERRORS_PURPOSE + port.number))
+        errors.stream.counter = drawn
+        port.set_errors(errors)
+    if errors is not None:
+        errors.more_fixed = 0 if values is None else values[0]
+        errors.loss_fixed = 0 if values is None else values[1]
+
+
+def _switch_pfc(port: Port, *, on: bool, now: i64) -> None:
+    pfc = port.pfc
+    assert pfc is not None, port.number
+    pfc.silent = not on
+    if on:
+        pfc.ignored = 0
+        return
+    priority: i64 = 0
+    while priority < 8:
+        pfc.resume(priority, now)
+        pfc.ignore(priority, now)
+        priority += 1
+    assert pfc.ignored == ALL_CLASSES, pfc.ignored
+    port.kick(now)

@@ -59,10 +59,9 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
 from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
-from actors.port.counters import count_port, port_is_steady, port_series
 from actors.port.credits import Credits
-from actors.port.faults import afflict_port
 from actors.port.link import PRIORITIES, SETTLED, learn
+from actors.port.port import afflict_port, count_port, port_is_steady, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
 from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort

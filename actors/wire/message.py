@@ -31,7 +31,7 @@ returns both as they came. In REPORT, `rank` is the sender's rank in the job (fo
 
 Where payload is real the bytes of a DMA ride in the message that speaks of it (`data`), so that times are
 those of sizes: POST takes a message to the NIC, COMPLETION of a receive what arrived to the host, COPY a
-slice and the order what to do with it (`actors.gpu.instruction`) to the GPU, COPIED what goes into the send
+slice and the order what to do with it (`actors.gpu.memory`) to the GPU, COPIED what goes into the send
 slot.
 
 A PFC frame's content travels as PAUSE: a = classes to stop (bit mask), b = classes to resume, c = quanta. So

@@ -29,11 +29,10 @@ from actors.kernel.queue import EventQueue
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
 from actors.port.credits import Credits
-from actors.port.faults import ERRORS_PURPOSE
 from actors.port.impairments import RATE_BITS, BitErrors
 from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Outbox, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
-from actors.port.port import Port
+from actors.port.port import ERRORS_PURPOSE, Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
 from actors.switch.deep import DeepBuffer, DeepSwitch
@@ -42,8 +41,15 @@ from actors.switch.egress import SwitchPort
 from actors.switch.routing.engineered import EngineeredRouting
 from actors.switch.routing.flowlet import Flowlets, LeastLoaded
 from actors.switch.routing.hashing import E_ECMP, FIELDS, FUNCTIONS, POLICIES, FieldHash
-from actors.switch.routing.pinning import PathPinning
-from actors.switch.routing.policy import VIA_BRANCH, Group, HashedRouting, Routes, RoutingPolicy, SwitchView
+from actors.switch.routing.policy import (
+    VIA_BRANCH,
+    Group,
+    HashedRouting,
+    PathPinning,
+    Routes,
+    RoutingPolicy,
+    SwitchView,
+)
 from actors.switch.routing.spray import RandomSpray, RoundRobinSpray
 from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch

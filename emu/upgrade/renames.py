@@ -161,7 +161,7 @@ actors.ncclx.assembly emu.build.hosts
 actors.ncclx.channel actors.ncclx.transport.channel
 actors.ncclx.ends actors.ncclx.transport.clear_to_send
 actors.ncclx.flight actors.fabric.paths
-actors.ncclx.graph_channel actors.ncclx.transport.graph_channel
+actors.ncclx.graph_channel actors.ncclx.transport.channel
 actors.ncclx.listing emu.build.job_plans
 actors.ncclx.orders actors.ncclx.gpu_orders
 actors.ncclx.pairs actors.ncclx.transport.wiring
@@ -171,7 +171,7 @@ actors.ncclx.program_payload actors.ncclx.payload
 actors.ncclx.recorder actors.ncclx.flight_records
 actors.ncclx.ring actors.ncclx.algorithms.ring
 actors.ncclx.ring_channel actors.ncclx.algorithms.ring
-actors.ncclx.ring_order actors.ncclx.algorithms.ring_order
+actors.ncclx.ring_order actors.ncclx.graph
 actors.ncclx.share actors.ncclx.sm_share
 actors.ncclx.verifying actors.ncclx.payload
 actors.ncclx.waits actors.ncclx.transport.clear_to_send
@@ -188,7 +188,7 @@ actors.nic.faults actors.nic.nic
 actors.nic.fetch actors.nic.memory_path
 actors.nic.go_back_0 actors.nic.loss_recovery
 actors.nic.go_back_n actors.nic.loss_recovery
-actors.nic.held actors.nic.queue_pair.reorder_buffer
+actors.nic.held actors.nic.queue_pair.queue_pair
 actors.nic.hpcc actors.nic.congestion.hpcc
 actors.nic.hybrid actors.nic.congestion.hybrid
 actors.nic.notification actors.nic.queue_pair.requester
@@ -210,8 +210,8 @@ actors.nic.timeout actors.nic.queue_pair.requester
 actors.nic.work_request actors.nic.queue_pair.packets
 actors.outbox actors.port.link
 actors.pfc actors.port.pfc
-actors.port_counting actors.port.counters
-actors.port_faults actors.port.faults
+actors.port_counting actors.port.port
+actors.port_faults actors.port.port
 actors.route_change actors.port.link
 actors.runtime.aiming emu.runtime.live.changes
 actors.runtime.build emu.build.devices
@@ -288,7 +288,7 @@ actors.switch.flowlet actors.switch.routing.flowlet
 actors.switch.groups actors.switch.routing.policy
 actors.switch.hash_functions actors.switch.routing.hashing
 actors.switch.hashing actors.switch.routing.hashing
-actors.switch.pinning actors.switch.routing.pinning
+actors.switch.pinning actors.switch.routing.policy
 actors.switch.policies emu.build.switches
 actors.switch.policy actors.switch.routing.policy
 actors.switch.scheduling actors.port.scheduling
@@ -446,7 +446,7 @@ emu.wire.event actors.kernel.event
 emu.wire.fault actors.wire.fault
 emu.wire.frame actors.wire.frame
 emu.wire.message actors.wire.message
-emu.wire.order actors.gpu.instruction
+emu.wire.order actors.gpu.memory
 emu.wire.telemetry actors.wire.telemetry
 emu.workload.allocation emu.workload.ranks
 emu.workload.background emu.workload.flows

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from actors.gpu.instruction import Order, write_order
-from actors.gpu.memory import RankMemory, decode, encode
+from actors.gpu.memory import Order, RankMemory, decode, encode, write_order
 from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import Call
 from actors.ncclx.payload import RankContents, numbers

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.algorithms.ring_order import ring_order
+from actors.ncclx.graph import ring_order
 from emu import api
 from emu.measure.summary.summary import Collective
 

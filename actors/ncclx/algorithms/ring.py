@@ -22,7 +22,7 @@ Slices. A chunk is cut into slices of at most `slice_bytes`. NCCL always cuts a 
 slice_steps slices, however small; here a chunk that fits one slice is one.
 
 Order. A channel's ring may go through the ranks in another order than theirs
-(`actors.ncclx.algorithms.ring_order`): r is then a place in the ring, and a block is its rank's, whatever its
+(`actors.ncclx.graph`): r is then a place in the ring, and a block is its rank's, whatever its
 place.
 
 Shares. S (or a block) is divided by the channels, rounded up to 16 B; the last channels may have less, or
