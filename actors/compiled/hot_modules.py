@@ -66,6 +66,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.gpu.gpu",
     "actors.host.host",
     "actors.host.perftest",
+    "actors.ncclx.protocols",
     "actors.ncclx.algorithms.ring",
     "actors.ncclx.transport.posting",
     "actors.ncclx.flight_records",

@@ -46,7 +46,7 @@ from actors.kernel.state import as_int, as_list, load_event, save_event
 from actors.kernel.units import serialisation_ps
 from actors.port.link import MessagePort
 from actors.wire.fault import FLIP, HUNG, LOST, SLOW
-from actors.wire.message import COPIED, COPY, POST, TRANSFER
+from actors.wire.message import COPIED, COPY, COPY_FLAGGED, POST, TRANSFER
 
 NVLINK_PORT: Final = 1
 """A GPU's port 0 leads to its host, the other to its NVSwitch."""
@@ -204,7 +204,9 @@ class Gpu(Device):
             start += busy_ps
         self.free_ps = start
         self.progress += size
-        latency_ps: i64 = self._taking(self.copy_latency_ps)
+        latency_ps: i64 = 0
+        if message.c & COPY_FLAGGED == 0:
+            latency_ps = self._taking(self.copy_latency_ps)
         self.copies += 1
         self.copy_ps += busy_ps + latency_ps
         copied = Message(COPIED, message.a, size, message.c, message.d, message.e, 0)

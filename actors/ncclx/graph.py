@@ -132,6 +132,8 @@ class Call:
     """The server of each rank."""
     turned: bool = False
     """Whether each channel's ring has an order of its own."""
+    rings: int = 0
+    """Channels of the communicator, by which rings are turned; 0: `channels`."""
 
     def share(self, size: int) -> tuple[int, int]:
         """Where this channel's share of `size` bytes begins, and how much it is."""
@@ -161,7 +163,7 @@ class Call:
     def ring(self) -> tuple[int, ...]:
         """The ranks in the order of the channel's ring."""
         if self.turned:
-            return ring_order(self.nodes, self.channels, self.channel)
+            return ring_order(self.nodes, self.rings or self.channels, self.channel)
         return tuple(range(self.ranks))
 
     def count(self, source: int, destination: int) -> int:

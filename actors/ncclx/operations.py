@@ -73,6 +73,10 @@ class Operation(NamedTuple):
     """Of all_to_allv: how much each rank has for each, in proportion."""
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
+    protocol: str = ""
+    """Nothing: that of the settings."""
+    channels: int = 0
+    """How many have a share; 0: all of the communicator's."""
 
 
 class JobOutline(NamedTuple):

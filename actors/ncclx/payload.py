@@ -193,7 +193,7 @@ class Part:
         self._schedule: Schedule = job.schedules[self.number].with_operations(operations_of(self.calls))
         self._job = job.job
         self._seed = job.payload_seed
-        self._zero_copy = job.settings.zero_copy
+        self._in_line = job.settings.in_line
 
     def contents(self) -> RankContents:
         """What the rank works on."""
@@ -218,7 +218,7 @@ class Part:
         contents = self.contents()
         steps = partial(_steps, self._schedule, first_channel, self._at)
         found = Orders(self._job, contents.rank, steps)
-        if self._zero_copy:
+        if self._in_line:
             found.memory = RankMemory(contents)
         return found
 
@@ -230,13 +230,13 @@ class Part:
 
 
 def _steps(schedule: Schedule, first: int, rank: int, operation: int, walker: int) -> Sequence[Step]:
-    return schedule.steps(operation, (walker - first) % schedule.settings.channels, rank)
+    return schedule.steps(operation, (walker - first) % schedule.channels, rank)
 
 
 def _aligned(schedule: Schedule, number: int, width: int) -> bool:
     """Whether no step of an operation begins or ends within an element of so many bytes."""
     operation = schedule.operations[number]
-    if operation.size_bytes % width or schedule.cut.slice_bytes % width:
+    if operation.size_bytes % width or schedule.cuts[schedule.protocol(operation)].slice_bytes % width:
         return False
     if is_ring(operation):
         ranks = len(schedule.nodes)
@@ -244,7 +244,7 @@ def _aligned(schedule: Schedule, number: int, width: int) -> bool:
     return all(
         extent.offset_bytes % width == 0 and extent.size_bytes % width == 0
         for rank in range(len(schedule.nodes))
-        for channel in range(schedule.settings.channels)
+        for channel in range(schedule.channels)
         for step in schedule.steps(number, channel, rank)
         for extent in (*step.source, *step.destination)
     )

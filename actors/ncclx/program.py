@@ -587,7 +587,7 @@ class ScriptProgram(Program):
             if receive.on_arrived(message.b):
                 channel = self.channels[receive.channel]
                 channel.on_ready(host, receive)
-                if channel.zero_copy and channel.copied_all():
+                if channel.in_line and channel.copied_all():
                     self._look(host, now)
         else:
             assert role == SEND_CONTROL, (self.job, self.rank, role)
@@ -601,7 +601,7 @@ class ScriptProgram(Program):
         group: i64 = self.group_of[send.channel]
         self.freed[group] += freed
         channel.on_room(host, send)
-        if channel.zero_copy and self.copying and channel.copied_all():
+        if channel.in_line and self.copying and channel.copied_all():
             self._look(host, now)
         owing = self.owing[group]
         if not owing:

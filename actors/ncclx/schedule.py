@@ -26,6 +26,7 @@ from actors.ncclx.algorithms.trees import DoubleBinaryTree
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
 from actors.ncclx.operations import POINT_TO_POINT, Operation
+from actors.ncclx.protocols import PROTOCOLS, SIMPLE
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.settings import Settings
 from actors.ncclx.transport.channel import TaskPlan
@@ -72,6 +73,8 @@ def operations_of(calls: Iterable[GroupCall]) -> list[Operation]:
             root=call.root,
             weights=call.weights,
             own=call.own,
+            protocol=call.protocol,
+            channels=call.channels,
         )
         for call in calls
     ]
@@ -87,8 +90,11 @@ class Schedule:
         self.operations = tuple(operations)
         self.nodes = tuple(nodes)
         pairs = (*POINT_TO_POINT, TRANSFER)
-        self.cut = settings.cut(point_to_point=all(one.op in pairs for one in operations))
-        """How its channel buffers are used."""
+        exchange = all(one.op in pairs for one in operations)
+        self.cuts = [settings.cut(point_to_point=exchange, protocol=one) for one in PROTOCOLS.values()]
+        """How its channel buffers are used, by protocol."""
+        self.channels = settings.channels
+        """Of the communicator."""
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:
         """The same ranks with other operations; this one if they are the same."""
@@ -119,11 +125,12 @@ class Schedule:
         return RingCursor(
             len(ring),
             places[rank],
-            settings.channels,
+            self.channels,
             channel,
             settings.chunk_bytes,
             settings.slice_bytes,
             ring,
+            settings.even_slices,
         )
 
     def neighbours(self, rank: int, channel: int) -> tuple[int, int]:
@@ -132,21 +139,34 @@ class Schedule:
         place = places[rank]
         return ring[place - 1], ring[(place + 1) % len(ring)]
 
+    def protocol(self, operation: Operation) -> int:
+        """The protocol of an operation; of sends and receives, and of what a user wrote, it is Simple."""
+        if operation.own is not None or operation.op in (*POINT_TO_POINT, TRANSFER):
+            return int(SIMPLE)
+        return PROTOCOLS[operation.protocol or self.settings.protocol]
+
+    def slots(self) -> int:
+        """Of an end of a connection: the most that an operation uses."""
+        return max(self.cuts[self.protocol(one)].slots for one in self.operations)
+
     def call(self, operation: Operation, channel: int) -> Call:
         """An operation as a channel sees it."""
         settings = self.settings
+        protocol = self.protocol(operation)
+        cut = self.cuts[protocol]
         return Call(
             op=operation.op,
             ranks=len(self.nodes),
             size_bytes=operation.size_bytes,
-            channels=settings.channels,
+            channels=operation.channels or self.channels,
             channel=channel,
-            chunk_bytes=self.cut.chunk_bytes,
-            step_bytes=settings.step_bytes,
+            chunk_bytes=cut.chunk_bytes,
+            step_bytes=cut.slice_bytes if protocol else settings.step_bytes,
             root=operation.root,
             counts=byte_counts(operation.weights, operation.size_bytes) if operation.weights else (),
             nodes=self.nodes,
             turned=settings.turned_rings,
+            rings=self.channels,
         )
 
     def edges(self, channel: int) -> list[list[Edge]]:
@@ -190,23 +210,23 @@ class Schedule:
 
     def faults(self) -> Iterator[tuple[Operation, str]]:
         """Operations of which an algorithm of the user's is no correct collective, and why."""
-        settings = self.settings
         for operation in dict.fromkeys(one._replace(iteration=0, warmup=False) for one in self.operations):
             own = operation.own
             if own is None:
                 continue
-            calls = [self.call(operation, channel) for channel in range(settings.channels)]
+            calls = [self.call(operation, channel) for channel in range(self.channels)]
             try:
                 graphs = [[own.steps(call, rank) for rank in range(len(self.nodes))] for call in calls]
-                check(calls, graphs, self.cut.slice_bytes, self.cut.slots)
+                cut = self.cuts[self.protocol(operation)]
+                check(calls, graphs, cut.slice_bytes, cut.slots)
             except GraphError as error:
                 yield operation, str(error)
 
     def _nominal(self, operation: Operation) -> Operation:
-        size = _NOMINAL_BYTES * len(self.nodes) * self.settings.channels
+        size = _NOMINAL_BYTES * len(self.nodes) * self.channels
         if operation.weights:
             size *= max(sum(row) for row in operation.weights)
-        return operation._replace(size_bytes=size, iteration=0, warmup=False)
+        return operation._replace(size_bytes=size, iteration=0, warmup=False, protocol="", channels=0)
 
     def _kinds(self) -> Iterable[Operation]:
         return dict.fromkeys(map(self._nominal, self.operations))

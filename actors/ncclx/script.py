@@ -78,6 +78,10 @@ class GroupCall(NamedTuple):
     redop: str = "sum"
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
+    protocol: str = ""
+    """Nothing: that of the settings."""
+    channels: int = 0
+    """How many have a share; 0: all of the communicator's."""
 
 
 def kind_of(op: str) -> str:

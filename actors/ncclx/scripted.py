@@ -169,7 +169,8 @@ class _Builder:
         settings = self._settings
         if self._sms is None:
             return None
-        held = [settings.channels * settings.sms_per_channel for _ in self._script.groups]
+        schedules = self._job.schedules
+        held = [schedules[one].channels * settings.sms_per_channel for one in self._script.groups]
         groups = [self._plan.groups[number] for number in self._script.groups]
         priorities = [-1 if group.kind == LINE else group.priority for group in groups]
         return Share(self._sms, held, priorities, streams)
@@ -183,21 +184,33 @@ class _Builder:
         at = group.members.index(self._rank)
         first = len(self._channels)
         orders = group_orders(self._job, self._rank, place, first)
-        wires = [self._wires(first, schedule, channel, own) for channel in range(settings.channels)]
+        wires = [self._wires(first, schedule, channel, own) for channel in range(schedule.channels)]
         ringed = [is_ring(one) for one in schedule.operations]
         channels: list[Channel] = []
+        cuts = [(cut.slice_bytes, cut.slots, cut.chunk_bytes) for cut in schedule.cuts]
         if any(ringed):
-            calls = [(OPERATION_CODES.get(one.op, -1), one.size_bytes) for one in schedule.operations]
+            calls = [
+                (
+                    OPERATION_CODES.get(one.op, -1),
+                    one.size_bytes,
+                    one.channels or schedule.channels,
+                    schedule.protocol(one),
+                )
+                for one in schedule.operations
+            ]
             for channel, wire in enumerate(wires):
                 before, after = schedule.neighbours(at, channel)
                 send = wire.sends[_to(wire.outgoing, group.members[after])]
                 receive = wire.receives[_to(wire.incoming, group.members[before])]
                 cursor = schedule.cursor(at, channel)
                 walker = first + len(channels)
-                channels.append(RingChannel(walker, self._gpu_port, send, receive, cursor, calls, orders))
+                channels.append(
+                    RingChannel(walker, self._gpu_port, send, receive, cursor, calls, cuts, orders)
+                )
         self._rings.append(len(channels))
         self._ringed.append(ringed)
         if not all(ringed):
+            protocols = [schedule.protocol(one) for one in schedule.operations]
             for channel, wire in enumerate(wires):
                 tasks = partial(
                     schedule.tasks,
@@ -206,14 +219,15 @@ class _Builder:
                     sends=[(group.members.index(side.peer), side.lane) for side in wire.outgoing],
                     receives=[(group.members.index(side.peer), side.lane) for side in wire.incoming],
                 )
-                slice_bytes, walker = schedule.cut.slice_bytes, first + len(channels)
+                walker = first + len(channels)
                 channels.append(
                     GraphChannel(
-                        walker, self._gpu_port, wire.sends, wire.receives, slice_bytes, tasks, orders
+                        walker, self._gpu_port, wire.sends, wire.receives, protocols, cuts, tasks, orders
                     )
                 )
         for one in channels:
             one.zero_copy = settings.zero_copy
+            one.in_line = settings.in_line
             one.memory = None if orders is None else orders.memory
             one.priority = group.priority
         self._of_group[place] = list(range(first, first + len(channels)))
@@ -222,7 +236,7 @@ class _Builder:
 
     def _wires(self, first: int, schedule: Schedule, channel: int, own: Sequence[Side]) -> _Wires:
         """The ends of a channel; until somebody begins to work with them, they are its first walker's."""
-        number, slots = first + channel, schedule.cut.slots
+        number, slots = first + channel, schedule.slots()
         outgoing = [side for side in own if side.sends and side.channel == channel]
         incoming = [side for side in own if not side.sends and side.channel == channel]
         return _Wires(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from actors.fabric.paths import Delays
+from actors.ncclx.protocols import LL, LL128, SIMPLE
 
 
 class Cut(NamedTuple):
@@ -56,6 +57,13 @@ class Settings:
     segments_per_qp: int
     """Most that are outstanding on a queue pair with `dqplb`."""
     outstanding: Outstanding
+    protocol: str
+    """Of collectives by rings, trees and other graphs: one of `actors.ncclx.protocols.PROTOCOLS`."""
+    ll_bytes: int
+    """Channel buffer of LL, in lines; and of LL128."""
+    ll128_bytes: int
+    even_slices: bool
+    """Whether a ring cuts each chunk into as many slices as the largest."""
     zero_copy: bool
     """Whether NICs read and write user buffers."""
     admitted: bool
@@ -80,8 +88,19 @@ class Settings:
         """Largest chunk."""
         return self.step_bytes * self.chunk_steps
 
-    def cut(self, *, point_to_point: bool) -> Cut:
+    @property
+    def in_line(self) -> bool:
+        """Whether some slices need no GPU."""
+        return self.zero_copy or self.protocol == "ll"
+
+    def cut(self, *, point_to_point: bool, protocol: int = int(SIMPLE)) -> Cut:
         """How the channel buffer of a connection is used."""
+        if protocol == LL:
+            size = self.ll_bytes // self.steps // 16 * 8
+            return Cut(size, self.steps, size)
+        if protocol == LL128:
+            size = self.ll128_bytes // self.steps // 128 * 120 // 16 * 16
+            return Cut(size, self.steps, size)
         if not point_to_point or not self.p2p_chunk_bytes:
             return Cut(self.slice_bytes, self.steps // self.slice_steps, self.chunk_bytes)
         size = min(self.p2p_chunk_bytes, self.step_bytes)

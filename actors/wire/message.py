@@ -129,6 +129,8 @@ PRESENT_OPERATION: Final[i64] = 1 << 30
 
 COPY_PLAIN: Final[i64] = 0
 COPY_REDUCE: Final[i64] = 1
+COPY_FLAGGED: Final[i64] = 2
+"""Added to either: flags stand among the data, so no fence follows and the copy has no latency."""
 
 MOST_ORDER_BYTES: Final[i64] = 1 << 20
 """The longest order to a GPU, without the bytes that it is about."""

@@ -44,7 +44,7 @@ def build_gpu(
     prioritised = any(group.priority for job in wired for group in job.script.groups)
     own = scenario.at(topology, number).gpu
     gpu = Gpu(number, queue, link, own.copy_rate_bps, own.copy_latency_ps, prioritised)
-    if scenario.payload == "real" and not scenario.ncclx.zero_copy:
+    if scenario.payload == "real" and not scenario.ncclx.in_line:
         gpu.memory = GpuMemory(contents_of(wired, number))
     end = topology.nvlink_end(number)
     if end is not None:

@@ -125,6 +125,18 @@ WAYS: dict[str, dict[str, Any]] = {
         }
     },
     "least_loaded": {"ncclx": {"qp_policy": "least_loaded", "qps_per_connection": 2, "channels": 2}},
+    "lines of 16 B": {"ncclx": {"protocol": "ll", "channels": 2, "ll_buffsize": "4KiB"}},
+    "lines of 16 B, dqplb": {
+        "ncclx": {
+            "protocol": "ll",
+            "qp_policy": "dqplb",
+            "qps_per_connection": 2,
+            "dqplb": {"segment": "512B", "most_outstanding": 1},
+        }
+    },
+    "lines of 128 B, split": {
+        "ncclx": {"protocol": "ll128", "qp_policy": "split", "qps_per_connection": 3, "slices": "even"}
+    },
     "zero-copy": {"ncclx": {"zero_copy": True, "channels": 2}},
     "zero-copy, split": {
         "ncclx": {"zero_copy": True, "qp_policy": "split", "qps_per_connection": 3, "channels": 2}

@@ -18,8 +18,9 @@ empty. all_gather and reduce_scatter have a block per rank, S / n rounded up (th
 empty), and take `chunk_bytes` of every block per loop. An empty chunk still makes its way round as an empty
 slice.
 
-Slices. A chunk is cut into slices of at most `slice_bytes`. NCCL always cuts a chunk into chunk_steps /
-slice_steps slices, however small; here a chunk that fits one slice is one.
+Slices. A chunk is cut into slices of at most `slice_bytes`: filled ones with a shorter last, or (`even`, as
+NCCL does) as many equal ones as the largest chunk has, rounded up to 64 B, each of a 32nd of `slice_bytes` at
+least. So a small chunk is one slice, and what is left of it goes on while its first half is reduced.
 
 Order. A channel's ring may go through the ranks in another order than theirs
 (`actors.ncclx.graph`): r is then a place in the ring, and a block is its rank's, whatever its
@@ -34,7 +35,7 @@ the ring goes on.
 
 Source: NCCL 2.30, `src/device/all_reduce.h` (runRing), `all_gather.h`, `reduce_scatter.h`, `prims_simple.h`.
 
-Not modelled: the LL and LL128 protocols, which NCCL uses for small sizes; in-place variants.
+Not modelled: empty slices of a chunk below its least slice, in-place variants.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.state import as_list, load_fields, save_fields
 from actors.ncclx.gpu_orders import Orders
+from actors.ncclx.protocols import on_wire
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_PLAIN, COPY_REDUCE
@@ -61,9 +63,17 @@ SENDS: Final[i64] = 2
 REDUCES: Final[i64] = 4
 
 _ALIGN: Final[i64] = 16
+_SLICE_ALIGN: Final[i64] = 64
+"""16 elements of 4 B."""
+_LEAST_PART: Final[i64] = 32
+"""An even slice is at least so small a part of the largest."""
 
 _FIELDS: Final = (
     "done",
+    "channels",
+    "chunk_bytes",
+    "slice_bytes",
+    "cut_bytes",
     "flags",
     "chunk",
     "offset_bytes",
@@ -108,6 +118,7 @@ class RingCursor:
         chunk_bytes: int,
         slice_bytes: int,
         owners: tuple[int, ...] = (),
+        even: bool = False,
     ) -> None:
         assert ranks >= 1 and 0 <= rank < ranks, (rank, ranks)
         self.ranks: i64 = ranks
@@ -119,6 +130,10 @@ class RingCursor:
         self.channel: i64 = channel
         self.chunk_bytes: i64 = chunk_bytes
         self.slice_bytes: i64 = slice_bytes
+        self.even: bool = even
+        """Whether a chunk is cut into as many slices as the largest one."""
+        self.cut_bytes: i64 = slice_bytes
+        """Slices of the present chunk."""
         self.done: bool = True
         self.flags: i64 = 0
         self.chunk: i64 = 0
@@ -133,6 +148,12 @@ class RingCursor:
         self.loop_chunk_bytes: i64 = 0
         self.primitive: i64 = 0
         self.chunk_size_bytes: i64 = 0
+
+    def use(self, channels: i64, chunk_bytes: i64, slice_bytes: i64) -> None:
+        """Go by these from the next operation on, of which `channels` have a share."""
+        self.channels = channels
+        self.chunk_bytes = chunk_bytes
+        self.slice_bytes = slice_bytes
 
     def begin(self, op: i64, total_bytes: i64) -> None:
         """Go to the first slice of an operation; `done` at once if this channel has no part in it."""
@@ -174,7 +195,7 @@ class RingCursor:
     def advance(self) -> None:
         """Go to the next slice."""
         assert not self.done, (self.rank, self.channel)
-        self.offset_bytes += self.slice_bytes
+        self.offset_bytes += self.cut_bytes
         if self.offset_bytes < self.chunk_size_bytes:
             self._measure_slice()
             return
@@ -224,10 +245,16 @@ class RingCursor:
             part: i64 = _clamp(block - self.share_start_bytes, self.share_bytes)
             self.chunk_size_bytes = _clamp(part - self.loop_start_bytes, self.loop_chunk_bytes)
         self.offset_bytes = 0
+        self.cut_bytes = self.slice_bytes
+        slices: i64 = self.chunk_bytes // self.slice_bytes
+        if self.even and slices > 1:
+            even: i64 = _up((self.chunk_size_bytes + slices - 1) // slices, _SLICE_ALIGN)
+            least: i64 = self.slice_bytes // _LEAST_PART
+            self.cut_bytes = _clamp(max(least, even), self.slice_bytes)
         self._measure_slice()
 
     def _measure_slice(self) -> None:
-        self.size_bytes = _clamp(self.chunk_size_bytes - self.offset_bytes, self.slice_bytes)
+        self.size_bytes = _clamp(self.chunk_size_bytes - self.offset_bytes, self.cut_bytes)
 
     def save(self) -> list[Plain]:
         """The cursor's place."""
@@ -239,7 +266,9 @@ class RingCursor:
 
 
 class RingChannel(Channel):
-    """One channel of one rank of a ring. `operations` holds (code, bytes) of each operation of the job."""
+    """One channel of one rank of a ring. `operations` holds (code, bytes, channels, protocol) of each
+    operation of the job, `cuts` (slice, slots, chunk) of each protocol.
+    """
 
     def __init__(
         self,
@@ -248,7 +277,8 @@ class RingChannel(Channel):
         send: SendEnd,
         receive: ReceiveEnd,
         cursor: RingCursor,
-        operations: list[tuple[int, int]],
+        operations: list[tuple[int, int, int, int]],
+        cuts: list[tuple[int, int, int]],
         orders: Orders | None = None,
     ) -> None:
         super().__init__(number, gpu_port)
@@ -256,14 +286,20 @@ class RingChannel(Channel):
         self.receive: ReceiveEnd = receive
         self.cursor: RingCursor = cursor
         """The next slice to give to the GPU."""
-        self.operations: list[tuple[int, int]] = operations
+        self.operations: list[tuple[int, int, int, int]] = operations
+        self.cuts: list[tuple[int, int, int]] = cuts
         self.orders: Orders | None = orders
         """Where payload is real: writes the GPU's orders."""
 
     def begin(self, host: Host, operation: i64) -> None:
         self.send.channel = self.number
         self.receive.channel = self.number
-        op, size_bytes = self.operations[operation]
+        op, size_bytes, channels, protocol = self.operations[operation]
+        slice_bytes, slots, chunk_bytes = self.cuts[protocol]
+        self.protocol = protocol
+        self.send.limit = slots
+        self.receive.limit = slots
+        self.cursor.use(channels, chunk_bytes, slice_bytes)
         self.cursor.begin(op, size_bytes)
         self.receive.expect(host, self.cursor.receives())
         self._issue(host)
@@ -298,7 +334,7 @@ class RingChannel(Channel):
             if flags & RECEIVES != 0:
                 data = self.receive.take()
             if flags & SENDS != 0:
-                self.send.take(size)
+                self.send.take(on_wire(self.protocol, size))
                 self.sent += 1
             kind: i64 = COPY_REDUCE if flags & REDUCES != 0 else COPY_PLAIN
             orders = self.orders

@@ -29,6 +29,11 @@ that of the other end.
 
 The graph is worked out anew for each operation, also after a snapshot, which keeps only how far each step is.
 
+Protocols. A call has one (`actors.ncclx.protocols`): what slices are on the wire, how many slots there are,
+and what a copy costs. Each has buffers of its own in NCCL; here an end has as many slots as any of them, of
+which a call uses some, and slices of the call before that are under way count among them. With LL nothing
+needs the GPU, reductions neither: then, too, a rank's memory is kept beside its channels.
+
 Source: NCCLX (CTRAN), zero-copy; NCCL 2.30, user buffer registration (`ncclCommRegister`).
 """
 
@@ -45,8 +50,9 @@ from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.state import as_bytes, as_int, as_list
 from actors.ncclx.gpu_orders import Orders
+from actors.ncclx.protocols import LL, LL128, SIMPLE, on_wire
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
-from actors.wire.message import COPY_PLAIN, COPY_REDUCE
+from actors.wire.message import COPY_FLAGGED, COPY_PLAIN, COPY_REDUCE
 
 BY_GPU: Final[i64] = -1
 
@@ -65,15 +71,19 @@ class Channel:
         """GPU operations under way."""
         self.sent: i64 = 0
         """Slices that took a send slot, since the job began."""
+        self.protocol: i64 = SIMPLE
+        """Of the operation."""
         self.zero_copy: bool = False
         """Whether what is only moved needs no GPU."""
+        self.in_line: bool = False
+        """Whether some operations need no GPU, so that the order of those that do is kept here."""
         self.direct: i64 = 0
         """Slices that needed none."""
         self.line: list[int] = []
-        """With zero-copy, operations under way in their order: the note of one that needs no GPU, else
+        """With `in_line`, operations under way in their order: the note of one that needs no GPU, else
         BY_GPU."""
         self.memory: RankMemory | None = None
-        """Of the rank, with zero-copy and real payload."""
+        """Of the rank, with `in_line` and real payload."""
         self.moved: list[bytes | None] = []
         """What of each operation in `line` goes on to other ranks, where payload is real."""
 
@@ -100,12 +110,14 @@ class Channel:
     def give(self, host: Host, size: i64, kind: i64, note: i64, order: bytes | None = None) -> None:
         """Let the GPU copy or reduce a slice, or nobody where that is not needed."""
         self.copies += 1
-        if self.zero_copy:
+        if self.protocol == LL128:
+            kind |= COPY_FLAGGED
+        if self.in_line:
             memory = self.memory
             if memory is not None and order is not None:
                 self.moved.append(memory.carry_out(read_order(order)))
                 order = None
-            if kind == COPY_PLAIN:
+            if self.protocol == LL or (self.zero_copy and kind == COPY_PLAIN):
                 self.direct += 1
                 self.line.append(note)
                 self._advance(host)
@@ -116,7 +128,7 @@ class Channel:
     def on_copied(self, host: Host, message: Message) -> None:
         """The GPU finished the oldest copy under way."""
         self.copies -= 1
-        if not self.zero_copy:
+        if not self.in_line:
             self.finish(host, message.e, message.data)
             return
         self.line.pop(0)
@@ -145,11 +157,12 @@ class Channel:
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
         line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved)]
-        return [self.copies, self.sent, self.direct, line]
+        return [self.copies, self.sent, self.direct, self.protocol, line]
 
     def load(self, state: list[Plain]) -> None:
         """Take the state that `save` returned."""
-        copies, sent, direct, line = state
+        copies, sent, direct, protocol, line = state
+        self.protocol = as_int(protocol)
         self.copies = as_int(copies)
         self.sent = as_int(sent)
         self.direct = as_int(direct)
@@ -183,7 +196,8 @@ class Task:
 
 class GraphChannel(Channel):
     """One channel of one rank. `plan` gives the steps of an operation of the job; its places are those in
-    `sends` and `receives`, each end knowing its `place`.
+    `sends` and `receives`, each end knowing its `place`. `protocols` are those of the operations, `cuts`
+    (slice, slots, chunk) of each protocol.
     """
 
     def __init__(
@@ -192,14 +206,17 @@ class GraphChannel(Channel):
         gpu_port: int,
         sends: list[SendEnd],
         receives: list[ReceiveEnd],
-        slice_bytes: int,
+        protocols: list[int],
+        cuts: list[tuple[int, int, int]],
         plan: Callable[[int], list[TaskPlan]],
         orders: Orders | None = None,
     ) -> None:
         super().__init__(number, gpu_port)
         self.sends: list[SendEnd] = sends
         self.receives: list[ReceiveEnd] = receives
-        self.slice_bytes: i64 = slice_bytes
+        self.protocols: list[int] = protocols
+        self.cuts: list[tuple[int, int, int]] = cuts
+        self.slice_bytes: i64 = cuts[0][0]
         self.plan: Callable[[int], list[TaskPlan]] = plan
         self.orders: Orders | None = orders
         """Where payload is real: writes the GPU's orders."""
@@ -215,22 +232,29 @@ class GraphChannel(Channel):
 
     def _prepare(self, operation: i64) -> None:
         self.operation = operation
+        self.protocol = self.protocols[operation]
+        slice_bytes, slots, _ = self.cuts[self.protocol]
+        self.slice_bytes = slice_bytes
+        for send in self.sends:
+            send.limit = slots
+        for receive in self.receives:
+            receive.limit = slots
         self.tasks = []
         self.send_lines = [[] for _ in self.sends]
         self.receive_lines = [[] for _ in self.receives]
         self.send_heads = [0] * len(self.sends)
         self.receive_heads = [0] * len(self.receives)
-        for receive, sends, size_bytes, reduces, after in self.plan(operation):
+        for source, sends, size_bytes, reduces, after in self.plan(operation):
             number = len(self.tasks)
-            task = Task(receive, sends, size_bytes, reduces, len(after))
-            if (receive >= 0 or sends) and task.size_bytes > self.slice_bytes:
+            task = Task(source, sends, size_bytes, reduces, len(after))
+            if (source >= 0 or sends) and task.size_bytes > self.slice_bytes:
                 task.slices = (task.size_bytes + self.slice_bytes - 1) // self.slice_bytes
             for one in after:
                 self.tasks[one].then.append(number)
             for place in sends:
                 self.send_lines[place].append(number)
-            if receive >= 0:
-                self.receive_lines[receive].append(number)
+            if source >= 0:
+                self.receive_lines[source].append(number)
             self.tasks.append(task)
         self.left = len(self.tasks)
 
@@ -330,7 +354,7 @@ class GraphChannel(Channel):
                 start: i64 = task.issued * self.slice_bytes
                 data = orders.step(self.number, self.operation, number, start, size, data)
             for place in task.sends:
-                self.sends[place].take(size)
+                self.sends[place].take(on_wire(self.protocol, size))
                 self.sent += 1
             task.issued += 1
             self.give(host, size, kind, number, data)

@@ -182,8 +182,8 @@ ROLES: Final[i64] = 4
 UNTIMED: Final = -1
 """The unloaded flight of clear-to-sends whose wait is not measured."""
 
-_SEND_FIELDS: Final = ("channel", "issued", "filled", "granted", "posted", "freed")
-_RECEIVE_FIELDS: Final = ("channel", "expected", "cleared", "ready", "taken", "recycled")
+_SEND_FIELDS: Final = ("channel", "limit", "issued", "filled", "granted", "posted", "freed")
+_RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled")
 
 
 class End:
@@ -200,6 +200,8 @@ class End:
         self.place: i64 = place
         """Among the ends of its kind of the channel."""
         self.slots: i64 = slots
+        self.limit: i64 = slots
+        """Slots that the operation uses; others had more or less."""
         self.control: i64 = control
         self.admitted: bool = control >= 0
         """Whether a slice waits for the receiver's CTS."""
@@ -239,7 +241,7 @@ class SendEnd(End):
 
     def full(self) -> bool:
         """Whether no slot is free."""
-        return self.issued - self.freed == self.slots
+        return self.issued - self.freed >= self.limit
 
     def take(self, size: i64) -> None:
         """Take the next slot for a slice that the GPU is asked to copy."""
@@ -272,6 +274,8 @@ class SendEnd(End):
             slot: i64 = number % self.slots
             data = self.slot_data[slot]
             self.slot_data[slot] = None
+            if data is not None and len(data) < size:  # flags among the data
+                data = data.ljust(size, b"\0")
             sender.send(host, self.program, number, size, data)
 
     def on_acknowledged(self, host: Host, request: i64, size: i64) -> i64:
@@ -332,7 +336,7 @@ class ReceiveEnd(End):
         """Send a CTS for every free slot that the operation still needs."""
         if not self.admitted:
             return
-        while self.cleared < self.expected and self.cleared - self.recycled < self.slots:
+        while self.cleared < self.expected and self.cleared - self.recycled < self.limit:
             host.post(
                 self.program,
                 self.nic_port,

@@ -71,6 +71,7 @@ _SENDER_FIELDS: Final = (
     "sequence",
     "slice",
     "left_bytes",
+    "whole_bytes",
     "held",
     "deferred",
     "data",
@@ -142,6 +143,8 @@ class Sender:
         """The slice whose segments are being posted."""
         self.left_bytes: i64 = -1
         """What of it is still to be posted; -1 if nothing is."""
+        self.whole_bytes: i64 = 0
+        """All of it."""
         self.data: bytes | None = None
         """The slice itself, where payload is real."""
         self.held: i64 = 0
@@ -177,6 +180,7 @@ class Sender:
             self.slot_pieces[slot] = segments if segments > 0 else 1
             self.slice = number
             self.left_bytes = size
+            self.whole_bytes = size
             self._post_segments(host, program)
 
     def on_acknowledged(self, host: Host, program: i64, request: i64, size: i64) -> None:
@@ -249,10 +253,7 @@ class Sender:
                 return
             self.last = place
             size: i64 = self.left_bytes
-            data = self.data
-            start: i64 = 0
-            if data is not None:
-                start = len(data) - size
+            start: i64 = self.whole_bytes - size
             immediate: i64 = self.sequence & SEQUENCE_MASK
             self.sequence += 1
             if size > self.segment_bytes:

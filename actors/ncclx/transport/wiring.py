@@ -253,7 +253,7 @@ def connect_groups(
 def _joined(group: Group, schedule: Schedule) -> Iterator[tuple[int, int, int, int]]:
     """(channel, from, to, lane) of every connection of a group."""
     members = group.members
-    for channel in range(schedule.settings.channels):
+    for channel in range(schedule.channels):
         for source, edges in enumerate(schedule.edges(channel)):
             yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
 

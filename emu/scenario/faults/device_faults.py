@@ -235,6 +235,9 @@ class BitFlip(RecurringFault):
         elif environment.ncclx.zero_copy:
             reason = "what NICs read and write themselves cannot turn over (ncclx.zero_copy)"
             yield Objection("kind", reason, "ncclx.zero_copy: false")
+        elif environment.ncclx.in_line:
+            reason = f"what no copy passes cannot turn over (ncclx.protocol: {environment.ncclx.protocol})"
+            yield Objection("kind", reason, "ncclx.protocol: simple")
 
 
 class GpuLost(RecurringFault):

@@ -121,6 +121,18 @@ class NcclxSection(Section):
     """Slots of a chunk, the unit of an algorithm's step."""
     slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
     """Slots of a slice, the unit that is sent and admitted."""
+    slices: Literal["filled", "even"] = "filled"
+    """How a ring cuts a chunk: into slices as large as they may be, the last shorter; or, as NCCL does, into
+    `chunk_steps` / `slice_steps` of equal size, of a 32nd of the largest at least."""
+    protocol: Literal["simple", "ll", "ll128"] = "simple"
+    """How a receiver knows that data of a collective is there (NCCL_PROTO): by a flag after a whole slice, by
+    flags in lines of 8 B of data and 8 B of flags, or in lines of 120 B and 8 B. Sends and receives, and
+    algorithms of one's own, are `simple`."""
+    ll_buffsize_bytes: PositiveSizeBytes = parse_size("512KiB")
+    """Channel buffer of `ll`, lines with their flags: 32 KiB of data for each of eight `steps`
+    (NCCL_LL_BUFFSIZE)."""
+    ll128_buffsize_bytes: PositiveSizeBytes = parse_size("4800KiB")
+    """Channel buffer of `ll128`: 576,000 B of data for each of eight `steps` (NCCL_LL128_BUFFSIZE)."""
     p2p_chunk_bytes: AutoPositiveSizeBytes = None
     """Slice of all_to_all, all_to_allv, gather, scatter, sendrecv and the transfers of training, which then
     has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE, 128 KiB in NCCL); no more than one step of the
@@ -159,8 +171,21 @@ class NcclxSection(Section):
     them: translated into the keys above, into those of `transport`, and into `algorithm` of jobs. See
     `docs/data_path.md`."""
 
+    @property
+    def in_line(self) -> bool:
+        """Whether some slices need no copy of the GPU."""
+        return self.zero_copy or self.protocol == "ll"
+
     def check(self) -> Iterator[Refusal]:
         """Refuse a buffer that does not divide into slots, chunks and slices."""
+        buffers = (
+            ("ll_buffsize", 16, self.ll_buffsize_bytes),
+            ("ll128_buffsize", 128, self.ll128_buffsize_bytes),
+        )
+        for key, line, size in buffers:
+            if size < self.steps * line:
+                reason = f"has no line of {line} B for each of {self.steps} steps"
+                yield Refusal((key,), reason, f"at least {self.steps * line}B")
         if self.buffsize_bytes % self.steps:
             yield Refusal(("buffsize",), f"does not divide into {self.steps} steps", "a multiple of `steps`")
         if self.steps % self.chunk_steps:
