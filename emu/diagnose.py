@@ -2,7 +2,7 @@
 
 Here the scenario's faults are taken out, and the fabric is built as it was meant to be, so that a diagnosis
 sees what an operator sees. Where it takes that to tell whether something mattered, the intended fabric is
-emulated as well: the measure that `emu.diagnosis.slow_jobs` compares with. It is kept in the summary, so that
+emulated as well: the measure that `emu.diagnosis.impact` compares with. It is kept in the summary, so that
 a run directory that is read later says the same.
 """
 
@@ -17,10 +17,9 @@ from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.build.job_plans import job_plans
-from emu.diagnosis.balance import loads_of
-from emu.diagnosis.baseline import times_of
 from emu.diagnosis.causes import diagnose, undecided
-from emu.diagnosis.view import Moves, View, alarmed
+from emu.diagnosis.impact import loads_of
+from emu.diagnosis.view import Moves, View, alarmed, times_of
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.device_state import Shown, read_shown, shown_of

@@ -37,8 +37,7 @@ from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, sam
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions
-from emu.runtime.recovery.snapshot import Snapshot, fingerprint
-from emu.runtime.recovery.snapshot_files import SnapshotFiles
+from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load

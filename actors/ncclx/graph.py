@@ -55,8 +55,6 @@ from functools import lru_cache
 from itertools import groupby
 from typing import ClassVar, Final, NamedTuple
 
-from actors.ncclx.collectives import BARRIER_BYTES
-
 
 @lru_cache(maxsize=256)
 def ring_order(nodes: tuple[int, ...], channels: int, channel: int) -> tuple[int, ...]:
@@ -82,6 +80,8 @@ def _turned(run: Sequence[int], channels: int, channel: int, *, odd: bool) -> li
 
 
 NOBODY: Final = -1
+BARRIER_BYTES: Final = 4
+"""A barrier is an all_reduce of one element, as in PyTorch's NCCL back end."""
 DATA: Final = 0
 OUTPUT: Final = 1
 SCRATCH: Final = 2

@@ -1,4 +1,4 @@
-"""The operations of a job, one after the other, and when one of them is over.
+"""The collectives and who can do which; the operations of a job, and when one of them is over.
 
 A collective benchmark runs, for each size, its warm-up iterations and then the timed ones. A job of flows
 is one operation. An operation is over when everybody who takes part has reported; the next one begins after
@@ -8,9 +8,41 @@ that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from actors.ncclx.graph import Algorithm
+
+OperationName = Literal[
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "all_to_allv",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "barrier",
+]
+OPERATIONS: Final[tuple[str, ...]] = get_args(OperationName)
+ROOTED: Final = ("broadcast", "reduce", "gather", "scatter")
+REDUCING: Final = ("all_reduce", "reduce_scatter", "reduce")
+ALGORITHMS: Final = {
+    "ring": ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"),
+    "direct": OPERATIONS,
+    "recursive_doubling": ("all_reduce", "all_gather", "barrier"),
+    "halving_doubling": ("all_reduce", "all_gather", "reduce_scatter"),
+    "bruck": ("all_gather", "all_to_all", "all_to_allv", "barrier"),
+    "double_binary_tree": ("all_reduce", "broadcast", "reduce", "barrier"),
+    "hierarchical": ("all_reduce", "all_gather", "reduce_scatter"),
+    "pxn": ("all_to_all", "all_to_allv"),
+}
+"""Algorithm -> the operations it can do."""
+BLOCKWISE: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter")
+"""Those whose buffer consists of a block for each rank."""
+BY_SERVER: Final = ("hierarchical", "pxn")
+"""Those that need equally many ranks on each server."""
 
 CALLS: Final = (
     "all_reduce",

@@ -38,10 +38,9 @@ from typing import Final
 
 from actors.gpu.memory import ELEMENT_BYTES, GROUP_MEMORIES, Contents, Filled, RankMemory, encode
 from actors.ncclx.checking import MOST_NAMED, beginning, ending
-from actors.ncclx.collectives import REDUCING
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.graph import Call, Step
-from actors.ncclx.operations import Operation
+from actors.ncclx.operations import REDUCING, Operation
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import TRANSFER, UNLABELLED, GroupCall
 from actors.ncclx.transport.wiring import WiredJob

@@ -41,7 +41,7 @@ LIBRARY: Final[dict[str, Algorithm]] = {
     "hierarchical": Hierarchical(),
     "pxn": Pxn(),
 }
-"""By the names of `actors.ncclx.collectives.ALGORITHMS`. Collectives whose ring closes its circle
+"""By the names of `actors.ncclx.operations.ALGORITHMS`. Collectives whose ring closes its circle
 (`actors.ncclx.algorithms.ring`) are no graphs and not here."""
 
 _NOMINAL_BYTES: Final = 64

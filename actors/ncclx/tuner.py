@@ -57,7 +57,7 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.units import serialisation_ps
-from actors.ncclx.collectives import ALGORITHMS, BLOCKWISE, BY_SERVER
+from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, BY_SERVER
 
 
 class TunerSettings(NamedTuple):

@@ -12,8 +12,7 @@ from emu.build.plan import JobWork, Plan
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
 from emu.scenario.readers.chakra_plan import ChakraPlan
 from emu.scenario.readers.simai import SimaiPlan
-from emu.workload.benchmark import BenchmarkPlan
-from emu.workload.program import RECEIVE, SEND, ProgramPlan
+from emu.workload.program import RECEIVE, SEND, BenchmarkPlan, ProgramPlan
 
 MOST_SHOWN: Final = 16
 

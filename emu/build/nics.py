@@ -57,7 +57,7 @@ from emu.scenario.sections.nic import (
     TransportSection,
     Weighted,
 )
-from emu.scenario.sections.qos import SELECTED
+from emu.scenario.sections.switch import SELECTED
 from emu.units import format_rate
 
 ControlMaker = Callable[[int, int, CongestionSection], CongestionControl]

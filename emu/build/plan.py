@@ -43,8 +43,7 @@ from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
-from emu.workload.benchmark import BenchmarkPlan
-from emu.workload.program import ProgramPlan
+from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
 

@@ -15,7 +15,7 @@ from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import GroupProfile
-from emu.topology.drawing.text import about_rate, table
+from emu.topology.outline import about_rate, table
 from emu.units import counted, format_size, format_time
 
 PLACEMENTS = "a number of workers, or one of node, device"
@@ -110,8 +110,7 @@ def placement(topology: Topology, wanted: str, nodes: str | None = None) -> View
     `nodes` has the CPUs of each node of a cluster, with commas: then also on which node each worker lives.
     """
     from emu.runtime.cluster.nodes import share_out  # noqa: PLC0415 - see above
-    from emu.runtime.sync.placement import assign, cut_links, workers_of  # noqa: PLC0415 - see above
-    from emu.topology.traffic_load import expected_loads  # noqa: PLC0415
+    from emu.runtime.sync.placement import assign, cut_links, expected_loads, workers_of  # noqa: PLC0415 - see above
 
     loads = expected_loads(topology)
     if wanted in ("node", "device"):

@@ -3,11 +3,11 @@
 Every family of causes is asked for findings. What is told of them depends on what the run suffered:
 
 1. a job failed, or the run came to no end: everything that was found is told;
-2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.slow_jobs`), if it
+2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
    for rose by so much, nothing is said;
 3. of what was found, what shows harm of its own is told: its evidence is something to be called for
-   (`alarms`), a job became slower after it began (`emu.diagnosis.slow_jobs`), or nothing ended before it
+   (`alarms`), a job became slower after it began (`emu.diagnosis.impact`), or nothing ended before it
    began and its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is
    told, and so are groups of ports that are loaded less evenly than in the run compared with;
 4. without a reference only what shows harm of its own is told.
@@ -21,10 +21,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import bad_links, balance, configuration, lost_links, pauses, slow_gpus
-from emu.diagnosis.baseline import SLOWER_PERMILLE, harms
+from emu.diagnosis import bad_links, configuration, lost_links, pauses, slow_gpus
 from emu.diagnosis.finding import CAUSES, Finding
-from emu.diagnosis.slow_jobs import failed_jobs, slower
+from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
 from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
@@ -50,7 +49,7 @@ def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
         return []
     suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
     if reference is not None and harm:
-        suffering += balance.found(view, reference)
+        suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
     if len(suffering) > 1:
         suffering = [one for one in suffering if one.cause != UNEXPLAINED]

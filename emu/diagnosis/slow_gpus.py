@@ -15,7 +15,7 @@ from typing import Final
 from actors.fabric.model import Role
 from actors.kernel.units import serialisation_ps
 from emu.diagnosis.finding import Finding
-from emu.diagnosis.slow_jobs import median, operations
+from emu.diagnosis.impact import median, operations
 from emu.diagnosis.view import View
 from emu.measure.device_state import GPU_GONE
 from emu.units import about_time, shown_time

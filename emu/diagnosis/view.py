@@ -18,11 +18,11 @@ from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.device import Series
-from emu.diagnosis.baseline import times_of
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.device_state import Shown
 from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary.summary import Summary
+from emu.measure.summary.jobs import SUCCESS
+from emu.measure.summary.summary import Job, Summary
 from emu.scenario.schema import Scenario
 from emu.units import shown_time
 
@@ -266,3 +266,28 @@ class Moves:
                     if known is None or moved < known:
                         found[key] = moved
         return found
+
+
+def times_of(
+    jobs: Mapping[str, Job], plans: Sequence[JobPlan], operations: Sequence[Row], *, repeats: bool
+) -> dict[str, int]:
+    """How long each job that ended well took; of one that repeats, its longest whole round."""
+    found: dict[str, int] = {}
+    for plan in plans:
+        job = jobs[plan.name]
+        if job.status != SUCCESS or job.start_ps is None or job.end_ps is None:
+            continue
+        own = [row for row in operations if row[0] == plan.job]
+        rounds = _rounds(own, len(plan.collectives) or 1) if repeats else []
+        found[plan.name] = max(rounds, default=job.end_ps - job.start_ps)
+    return found
+
+
+def _rounds(rows: Sequence[Row], period: int) -> list[int]:
+    """How long each whole round took of which every operation is known."""
+    starts = {row[1] // period: row[2] for row in rows if row[1] % period == 0}
+    return [
+        row[3] - starts[row[1] // period]
+        for row in rows
+        if row[1] % period == period - 1 and row[1] // period in starts
+    ]

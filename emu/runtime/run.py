@@ -20,16 +20,15 @@ from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.session import Interruption
 from emu.runtime.in_process import InProcess
-from emu.runtime.live.changes import Changes, all_of
-from emu.runtime.live.orders import LocalLead
+from emu.runtime.live.changes import Changes, LocalLead, all_of
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.pages.metrics_page import Discovery
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saving
-from emu.runtime.recovery.snapshot import resume
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
+from emu.runtime.recovery.snapshots import resume
 from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger, Sampler
 from emu.runtime.sync.garbage import no_collection, quiet_collector

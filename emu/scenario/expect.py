@@ -15,7 +15,7 @@ Series over time. Entries of `expect` that name a `series`: bounds on a series o
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
 off the declaration (`emu.measure.metrics`), so that a wrong name is refused before anything runs. When
-a value is known, and how it is judged, is in `emu.measure.summary.readings` and
+a value is known, and how it is judged, is in `emu.measure.summary.series` and
 `emu.measure.summary.expectations`.
 """
 

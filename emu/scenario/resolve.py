@@ -22,8 +22,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.collectives import BLOCKWISE, BY_SERVER
-from actors.ncclx.operations import benchmark
+from actors.ncclx.operations import BLOCKWISE, BY_SERVER, benchmark
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
@@ -49,8 +48,8 @@ from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
 from emu.topology.fabrics import build, swapped, with_domains
-from emu.workload.benchmark import BenchmarkPlan
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.workload.program import BenchmarkPlan
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 from emu.workload.training import Plan as TrainingPlan
 

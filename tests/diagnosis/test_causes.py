@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emu.diagnose import diagnose_directory
-from emu.diagnosis.baseline import harms
+from emu.diagnosis.impact import harms
 from emu.measure.summary.summary import Reference
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 

@@ -11,7 +11,7 @@ import pytest
 
 from actors.wire.message import STATUS_FLUSHED, STATUS_RETRY_EXCEEDED, STATUS_SUCCESS
 from emu.diagnosis import bad_links, lost_links, pauses
-from emu.diagnosis.slow_jobs import slowdown_permille
+from emu.diagnosis.impact import slowdown_permille
 from emu.diagnosis.view import Moves, View
 from emu.measure.device_state import PAIR_ERROR, Place, Shown
 from tests.measure.handmade import all_reduce_plan, fabric, scenario, summary

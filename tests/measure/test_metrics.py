@@ -23,8 +23,8 @@ from emu.measure.metrics import (
     markdown,
     seconds,
 )
+from emu.measure.run_directory.run_directory import ports_csv
 from emu.measure.summary.summary import Fabric
-from emu.measure.tables.tables import ports_csv
 from tests.measure import handmade
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from actors.kernel.device import Series
 from emu.errors import ScenarioError
 from emu.measure.collected import DeviceRecord
 from emu.measure.summary.expectations import judge_series
-from emu.measure.summary.state_changes import State
+from emu.measure.summary.series import State
 from emu.measure.summary.summary import Collective, Job
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect import SeriesExpectation

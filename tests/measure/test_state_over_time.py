@@ -7,8 +7,7 @@ import pytest
 from actors.kernel.event import NEVER_PS
 from emu import api
 from emu.build.job_plans import job_plans
-from emu.measure.summary.readings import Record
-from emu.measure.summary.state_changes import State, lines_of_state
+from emu.measure.summary.series import Record, State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.faults.events import spans_of

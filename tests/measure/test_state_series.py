@@ -6,7 +6,7 @@ from emu import api
 from emu.measure.metrics import size_range
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.summary.readings import ranges
+from emu.measure.summary.series import ranges
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes

@@ -14,8 +14,8 @@ import pytest
 from actors.ncclx.algorithms.ring import OPERATION_CODES
 from actors.ncclx.algorithms.trees import double_tree
 from actors.ncclx.checking import GraphError, check
-from actors.ncclx.collectives import ALGORITHMS, ROOTED
 from actors.ncclx.graph import DATA, NOBODY, Call, Extent, Step, StepList, cut, waits
+from actors.ncclx.operations import ALGORITHMS, ROOTED
 from actors.ncclx.schedule import LIBRARY, byte_counts
 from tests.ncclx.test_channel import check_bounds
 from tests.ncclx.toy import Toy, scenario

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from actors.gpu.memory import Order, RankMemory, decode, encode, write_order
-from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import Call
+from actors.ncclx.operations import ALGORITHMS
 from actors.ncclx.payload import RankContents, numbers
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import Collective
 from emu.runtime.outcome import Ending, RunOptions
-from emu.runtime.recovery.snapshot import fingerprint, from_bytes, to_bytes
+from emu.runtime.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.workload.composing import Program
 from tests.runtime.spread_runs import SpreadRun, plan_of
 

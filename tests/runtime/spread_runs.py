@@ -17,7 +17,7 @@ from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.live.changes import Changes, all_of
 from emu.runtime.outcome import Ending
-from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot
+from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.scenario.resolve import build_topology

@@ -13,9 +13,9 @@ import pytest
 
 from actors.kernel.mixing import Stream
 from emu import api
+from emu.cli.commands.replay import Recorded, recorded
 from emu.errors import UsageError
 from emu.measure.collected import Sample
-from emu.measure.run_directory.journal import Recorded, recorded
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.live.control_socket import fault_list
 from emu.runtime.outcome import WorkerRecord

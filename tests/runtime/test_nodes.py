@@ -5,7 +5,7 @@ import pytest
 from emu.errors import EmuError, UsageError
 from emu.runtime.cluster.nodes import Node, Pin, moves_for, pin_of, share_out
 from emu.runtime.cluster.session import ray_session
-from emu.topology.traffic_load import expected_loads
+from emu.runtime.sync.placement import expected_loads
 from tests.runtime.spread_runs import plan_of
 
 NODES = [Node("10.0.0.1", "left", 2, "aa"), Node("10.0.0.2", "right", 2, "bb")]

@@ -16,8 +16,7 @@ import trio.testing
 from emu.errors import ProtocolError, RuntimeFailure
 from emu.runtime.workers import peers as peers_module
 from emu.runtime.workers.exchange import PeerGone, SocketExchange
-from emu.runtime.workers.handshake import HELLO_BYTES, PROOF_BYTES, Handshake, RunIdentity
-from emu.runtime.workers.peers import Address, Peers
+from emu.runtime.workers.peers import HELLO_BYTES, PROOF_BYTES, Address, Handshake, Peers, RunIdentity
 from tests.runtime.patience import PATIENCE_S
 from tests.runtime.under_trio import run
 

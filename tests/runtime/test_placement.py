@@ -11,10 +11,10 @@ from emu.runtime.sync.placement import (
     Placement,
     assign,
     cut_links,
+    expected_loads,
     management_pairs,
     workers_of,
 )
-from emu.topology.traffic_load import expected_loads
 from tests.topology.fabrics import (
     dcn_pluses,
     dual_tor,

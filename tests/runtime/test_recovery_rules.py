@@ -1,7 +1,7 @@
 """When a snapshot is due, when it is whole, and how often a run that breaks is begun again."""
 
 from emu.runtime.recovery.rules import Patience, SnapshotClock
-from emu.runtime.recovery.snapshot_files import Saved
+from emu.runtime.recovery.snapshots import Saved
 
 
 def saved(sync_ps: int, cost_s: float, error: str = "") -> Saved:

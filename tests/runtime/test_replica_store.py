@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from emu.runtime.recovery.replica_store import CHUNK_BYTES, ReplicaStore
-from emu.runtime.recovery.snapshot_files import MAGIC, BrokenFile
+from emu.runtime.recovery.snapshots import MAGIC, BrokenFile
 
 
 def file_of(body: bytes) -> bytes:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from emu.errors import ProtocolError
 from emu.runtime.workers.exchange import MAC_BYTES, Seal, framed
-from emu.runtime.workers.handshake import Handshake, RunIdentity
-from emu.runtime.workers.peers import StreamExchange
+from emu.runtime.workers.peers import Handshake, RunIdentity, StreamExchange
 from tests.runtime.patience import PATIENCE_S
 
 KEY = bytes(range(32))

@@ -10,7 +10,7 @@ from actors.kernel.device import Plain
 from actors.kernel.mixing import Stream
 from emu.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending
-from emu.runtime.recovery.snapshot import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
+from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of

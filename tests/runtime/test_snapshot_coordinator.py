@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from emu.runtime.outcome import Observer, RunOptions
-from emu.runtime.recovery.snapshot import Snapshot
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.recovery.snapshot_files import Saved, digest_of, encode_share, write_file
+from emu.runtime.recovery.snapshots import Saved, Snapshot, digest_of, encode_share, write_file
 from tests.runtime.spread_runs import plan_of
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import msgpack  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from emu.runtime.recovery.snapshot import Snapshot
-from emu.runtime.recovery.snapshot_files import SnapshotFiles, digest_of, encode_share, write_file
+from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, digest_of, encode_share, write_file
 from tests.conftest import SOAK
 
 SCENARIO = "f" * 8

@@ -12,7 +12,7 @@ import ray
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
-from emu.runtime.workers.handshake import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handshake, RunIdentity
+from emu.runtime.workers.peers import HELLO_BYTES, PROOF_BYTES, SECRET_BYTES, Handshake, RunIdentity
 from tests.runtime.patience import PATIENCE_S, fetched
 from tests.runtime.spread_runs import plan_of
 

@@ -1,7 +1,7 @@
 """Where the workers of a lost node go."""
 
 from emu.runtime.cluster.nodes import Node
-from emu.runtime.workers.worker_placement import reassigned
+from emu.runtime.workers.worker_group import reassigned
 
 
 def nodes(**cpus: int) -> list[Node]:

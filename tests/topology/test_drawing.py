@@ -7,8 +7,8 @@ from hypothesis import given, settings
 
 from actors.fabric.model import Topology
 from emu.topology.blocks import blocks, planes
-from emu.topology.drawing.svg import BOX, Scene, draw, to_svg
-from emu.topology.drawing.text import outline
+from emu.topology.outline import outline
+from emu.topology.svg import BOX, Scene, draw, to_svg
 from tests.topology.fabrics import PlannedLink, drawn, dual_tor, fabric_of, server, switch_graphs, zone, zones
 
 

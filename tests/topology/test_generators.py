@@ -10,8 +10,8 @@ from actors.fabric.model import FABRIC, Topology, TopologyError
 from actors.fabric.paths import path_set
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
-from emu.topology.drawing.text import Tier, describe
 from emu.topology.fabrics import build
+from emu.topology.outline import Tier, describe
 from tests.topology.fabrics import NS, G, fabric_of
 
 LLAMA3 = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from emu.cli.topo_views import round_trip
 from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
-from emu.topology.drawing.text import describe, outline, to_text
+from emu.topology.outline import describe, outline, to_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "topologies.md").read_text(encoding="utf-8")

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from emu.topology.drawing.text import describe, to_text
-from emu.topology.traffic_load import expected_loads
+from emu.runtime.sync.placement import expected_loads
+from emu.topology.outline import describe, to_text
 from tests.topology.fabrics import G, PlannedLink, drawn, server, switches, zone
 
 QUICKSTART = """\

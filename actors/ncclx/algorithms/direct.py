@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from actors.ncclx.collectives import OPERATIONS
 from actors.ncclx.graph import Algorithm, Call, Step, StepList, parts
+from actors.ncclx.operations import OPERATIONS
 
 
 class Direct(Algorithm):

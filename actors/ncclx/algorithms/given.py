@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.ncclx.collectives import BLOCKWISE
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, Algorithm, Call, Extent, Step, parts, total
+from actors.ncclx.operations import BLOCKWISE
 
 
 class GivenStep(NamedTuple):

@@ -8,14 +8,14 @@ MORE is `snapshots` or `scrapes`. 0 workers is `--local` in one part. The last l
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import emu
 from emu.cli.bench.cases import EVERY, Measured
-from emu.cli.bench.scrapes import scraped
 from emu.errors import EmuError, RuntimeFailure
 from emu.runtime.outcome import Ending, Observer, Outcome, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
@@ -26,6 +26,37 @@ SNAPSHOTS: Final = "snapshots"
 SCRAPES: Final = "scrapes"
 LOOK_S: Final = 0.25
 """How often a run looks after its snapshots."""
+EVERY_S: Final = 0.5
+SCRAPER: Final = """
+import sys, time
+from urllib.request import urlopen
+while True:
+    begin = time.monotonic()
+    try:
+        with urlopen(sys.argv[1], timeout=10) as page:
+            print(len(page.read()), flush=True)
+    except OSError:
+        break
+    time.sleep(max(0.0, float(sys.argv[2]) - (time.monotonic() - begin)))
+"""
+
+
+@contextmanager
+def scraped(address: str) -> Iterator[Callable[[], int]]:
+    """Another process scrapes HOST:PORT every `EVERY_S`; what is yielded ends it, and says how often
+    it did."""
+    command = [sys.executable, "-c", SCRAPER, f"http://{address}/metrics", str(EVERY_S)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as scraper:  # noqa: S603 - as above
+
+        def end() -> int:
+            scraper.kill()
+            out, _ = scraper.communicate()
+            return out.count("\n")
+
+        try:
+            yield end
+        finally:
+            scraper.kill()
 
 
 def measure(name: str, workers: int, snapshots: bool = False) -> Measured:

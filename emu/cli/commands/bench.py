@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from statistics import median
 from textwrap import fill, indent
@@ -18,9 +19,13 @@ from typing import Any, Final
 import click
 
 import emu
+from actors.kernel.device import Series, tally_of
 from emu.cli.bench.cases import CASES, EVERY, LONG, Case, Measured, loop_rounds_per_s
-from emu.cli.bench.scrapes import rendering_s
 from emu.errors import RuntimeFailure, UsageError
+from emu.measure.prometheus.exposition import Exposition
+from emu.runtime.blueprint import blueprint_of, spread
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from emu.units import about_size
 
 REPEATS: Final = 3
@@ -52,6 +57,11 @@ SNAPSHOT: Final = (("case", 16), ("wall s", 8), ("snapshots", 9), ("ms each", 8)
 CASES_LISTED: Final = "\b\nCases:\n" + indent(
     fill(", ".join(EVERY), 76, break_on_hyphens=False, break_long_words=False), "  "
 )
+
+
+SERIES: Final = 10_000
+"""Of the page whose rendering is timed with `--scrapes`."""
+RENDERINGS: Final = 25
 
 
 @click.command(epilog=CASES_LISTED)
@@ -242,3 +252,26 @@ def only_digest(case: Case, runs: Sequence[Measured]) -> str:
     if len(digests) != 1:
         raise RuntimeFailure(f"bench {case.name}: runs of one scenario gave {len(digests)} different digests")
     return digests[0]
+
+
+def rendering_s() -> float:
+    """How long a page of `SERIES` series of a real fabric takes, in the median."""
+    scenario = load_mapping(CASES["permutation-64"].scenario()).scenario
+    topology = build_topology(scenario)
+    partition = spread(blueprint_of(scenario, topology), 1).partition(0)
+    devices: list[tuple[str, list[Series]]] = []
+    left = SERIES
+    for device in partition.devices:
+        series = list(device.series())[:left]
+        left -= len(series)
+        devices.append((topology.nodes[device.number].name, series))
+    assert left == 0, left
+    page = Exposition(devices)
+    times_s: list[float] = []
+    for at in range(RENDERINGS):
+        tally = tally_of([1_234_567 + place + at for place in range(len(series))] for _, series in devices)
+        begin_s = time.perf_counter()
+        text = page.render(tally)
+        times_s.append(time.perf_counter() - begin_s)
+        assert text.count(b"\n") >= SERIES, text.count(b"\n")
+    return median(times_s)

@@ -17,7 +17,7 @@ import click
 
 import emu
 from actors.fabric.model import Topology
-from actors.ncclx.collectives import OPERATIONS, REDUCING
+from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.bench.cases import QUICKSTART

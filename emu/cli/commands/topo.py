@@ -12,7 +12,7 @@ from emu.cli import topo_views as views
 from emu.cli.scenario_options import load_scenario, overriding
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.resolve import build_topology
-from emu.topology.drawing.text import describe, outline, to_text
+from emu.topology.outline import describe, outline, to_text
 
 PATHS = 64
 
@@ -81,7 +81,7 @@ def _print_json(shown: list[views.View]) -> None:
 
 def _draw(topology: Topology, file: str) -> None:
     """Write the drawing and say where."""
-    from emu.topology.drawing.svg import draw, to_svg  # noqa: PLC0415 - only for a drawing
+    from emu.topology.svg import draw, to_svg  # noqa: PLC0415 - only for a drawing
 
     try:
         Path(file).write_text(to_svg(draw(topology)), encoding="utf-8")

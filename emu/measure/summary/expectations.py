@@ -20,16 +20,18 @@ from typing import NamedTuple
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import DeviceRecord
-from emu.measure.summary.readings import (
+from emu.measure.summary.series import (
     ALL,
     Follower,
     Number,
     Point,
     Record,
+    State,
     lines_of,
+    lines_of_state,
+    points_of_operations,
     records_of,
 )
-from emu.measure.summary.state_changes import State, lines_of_state, points_of_operations
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect import OF_OPERATIONS, OF_STATE, Bounds, SeriesExpectation, percent, quantity
 from emu.scenario.spans import FaultTimes, Span, shown_span, span_of

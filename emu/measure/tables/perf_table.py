@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from actors.ncclx.collectives import REDUCING
+from actors.ncclx.operations import REDUCING
 from emu.measure.summary.jobs import bus_factor
 from emu.workload.perf_scan import ROOTED, ScanSize
 

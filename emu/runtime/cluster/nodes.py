@@ -3,7 +3,7 @@
 Workers are numbered along the fabric: neighbours in number host neighbouring racks. So they go onto the nodes
 in order, each node getting its share by its CPUs, and few links cross from node to node. Nodes are ordered by
 address and name, which nothing in a result depends on. Where the workers of a lost node go:
-`emu.runtime.workers.worker_placement`.
+`emu.runtime.workers.worker_group`.
 
 *Pins* are the user's: `ctsw-*=10.0.0.7` wants every device of that name on that node, told by its address,
 its name or its place in the order. A pinned device moves to the worker of that node that has least to do, if

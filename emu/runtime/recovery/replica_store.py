@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from emu.runtime.cluster.nodes import Node, answering, cluster_nodes
 from emu.runtime.cluster.watch import gone_errors
-from emu.runtime.recovery.snapshot_files import KEPT, BrokenFile, SnapshotFiles, opened, write_file
+from emu.runtime.recovery.snapshots import KEPT, BrokenFile, SnapshotFiles, opened, write_file
 
 CHUNK_BYTES: Final = 1 << 22
 MOST_BYTES: Final = 1 << 32

@@ -27,7 +27,7 @@ from emu.errors import EmuError
 from emu.measure.run_directory.run_directory import details_name, write_whole
 from emu.runtime.blueprint import RunPlan
 from emu.runtime.outcome import Blame, Ending, Report
-from emu.runtime.recovery.snapshot_files import Saved
+from emu.runtime.recovery.snapshots import Saved
 
 LONGEST_DETAILS: Final = 1 << 16
 """Of a traceback that is kept in the run directory, its end."""

@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from emu.runtime.recovery.snapshot import take_snapshot
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
-from emu.runtime.recovery.snapshot_files import Saved, digest_of, encode_share, write_file
+from emu.runtime.recovery.snapshots import Saved, digest_of, encode_share, take_snapshot, write_file
 from emu.runtime.sampling import Sampler
 from emu.runtime.sync.logical_process import LogicalProcess
 from emu.runtime.sync.sync_points import SyncPoint

@@ -18,8 +18,7 @@ from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import Ending, Observer, RunOptions
 from emu.runtime.recovery.replica_store import Steps
 from emu.runtime.recovery.rules import SnapshotClock, digests_of
-from emu.runtime.recovery.snapshot import Snapshot, fingerprint
-from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
+from emu.runtime.recovery.snapshots import Saved, Snapshot, SnapshotFiles, fingerprint
 from emu.scenario.schema import Scenario
 from emu.units import format_time
 

@@ -30,8 +30,8 @@ from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.cluster.nodes import ClusterLost
 from emu.runtime.cluster.session import Interruption, ray_session
 from emu.runtime.cluster.watch import ClusterWatch, WorkerFault, watch_of_cluster
-from emu.runtime.live.orders import LOOK_S as LEAD_S
-from emu.runtime.live.orders import RayLead
+from emu.runtime.live.changes import LOOK_S as LEAD_S
+from emu.runtime.live.changes import RayLead
 from emu.runtime.outcome import (
     Blame,
     Ending,
@@ -46,8 +46,8 @@ from emu.runtime.outcome import (
 from emu.runtime.pages.metrics_page import Discovery, RemoteMetrics
 from emu.runtime.recovery.replica_store import SecondCopy, Steps, brought
 from emu.runtime.recovery.rules import Patience, can_be_repeated, judge, kept_details
-from emu.runtime.recovery.snapshot import Snapshot, to_bytes
 from emu.runtime.recovery.snapshot_coordinator import SnapshotCoordinator
+from emu.runtime.recovery.snapshots import Snapshot, to_bytes
 from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
@@ -60,10 +60,11 @@ from emu.runtime.workers.worker_group import (
     START_S,
     WorkerGone,
     WorkerGroup,
+    WorkerPlacement,
     cluster_cpus,
+    housed,
     without_errors,
 )
-from emu.runtime.workers.worker_placement import WorkerPlacement, housed
 from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario

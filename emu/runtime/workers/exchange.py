@@ -12,7 +12,7 @@ set them would end that, and at a smaller size.
 The seal shows a worker that what arrives over TCP is what its peer sent, all of it, in order, and once.
 Between hosts a connection can be tampered with by whoever is on the path; that it was authenticated when it
 began is not enough. Each direction of a connection has a key of its own, derived from the run's secret and
-both hellos (`emu.runtime.workers.handshake`), so what was recorded on another connection or in the other
+both hellos (`emu.runtime.workers.peers`), so what was recorded on another connection or in the other
 direction is worth nothing. Before every body goes a keyed BLAKE2b hash (RFC 7693) of its number in the stream
 and the body. The number itself does not travel: both ends count.
 

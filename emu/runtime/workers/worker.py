@@ -47,14 +47,12 @@ from emu.build.devices import draw
 from emu.errors import EmuError, RuntimeFailure
 from emu.measure.collected import DeviceRecord
 from emu.runtime.blueprint import spread
-from emu.runtime.live.changes import Changes
-from emu.runtime.live.orders import LOOK_S
+from emu.runtime.live.changes import LOOK_S, Changes
 from emu.runtime.outcome import Made, Progress, Report
 from emu.runtime.pages.scrape import Scrape
 from emu.runtime.pages.state_series import StateReading
 from emu.runtime.recovery.saving import Saver, SnapshotRequests
-from emu.runtime.recovery.snapshot import fingerprint, from_bytes, resume
-from emu.runtime.recovery.snapshot_files import Saved, SnapshotFiles
+from emu.runtime.recovery.snapshots import Saved, SnapshotFiles, fingerprint, from_bytes, resume
 from emu.runtime.sampling import Sampler, Share
 from emu.runtime.sync.garbage import no_collection
 from emu.runtime.sync.logical_process import LogicalProcess, records_of
@@ -64,8 +62,7 @@ from emu.runtime.sync.placement import Placement
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.waiting import waits_of
 from emu.runtime.workers.exchange import Exchange, SocketExchange
-from emu.runtime.workers.handshake import RunIdentity
-from emu.runtime.workers.peers import Address, Peers, StreamExchange
+from emu.runtime.workers.peers import Address, Peers, RunIdentity, StreamExchange
 from emu.runtime.workers.simulation import Simulation
 from emu.scenario.load import load_text
 
@@ -216,7 +213,7 @@ class WorkerSpec:
     """The address on which other hosts reach this worker; empty if none need to."""
     metrics: bool
     incarnation: int = 0
-    """See `emu.runtime.workers.handshake`."""
+    """See `emu.runtime.workers.peers`."""
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
     snapshots: str = ""

@@ -17,8 +17,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.ncclx.algorithms.given import Given, GivenStep
-from actors.ncclx.collectives import ALGORITHMS
 from actors.ncclx.graph import DATA, NOBODY, OUTPUT, SCRATCH, Algorithm
+from actors.ncclx.operations import ALGORITHMS
 from emu.errors import Problem, ScenarioError
 from emu.scenario.plugins import SEPARATOR, load_plugin
 from emu.scenario.section import Refusal, RefusedError, Section

@@ -12,7 +12,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, REDUCING, ROOTED, Operation
+from actors.ncclx.graph import BARRIER_BYTES
+from actors.ncclx.operations import ALGORITHMS, REDUCING, ROOTED, OperationName
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.flows import FlowList, FlowsWorkload, FlowTable, Incast, Permutation, Poisson
 from emu.scenario.sections.graph import DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
@@ -94,7 +95,7 @@ class CollectiveWorkload(Section):
 
     kind: Literal["collective"] = "collective"
     """A collective benchmark."""
-    op: Operation
+    op: OperationName
     """The operation."""
     algorithm: AlgorithmChoice = DEFAULT
     """How it is done. `default`: ring where there is one, else direct. `auto`: what the model of

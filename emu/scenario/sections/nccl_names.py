@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from actors.ncclx.collectives import ALGORITHMS
+from actors.ncclx.operations import ALGORITHMS
 from emu.errors import Problem, QuantityError, ScenarioError
 from emu.scenario.section import Location, RefusedError
 from emu.scenario.yaml.document import Node, Place, decode, from_plain, opened, shown_location

@@ -22,8 +22,7 @@ from pydantic import Field
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.congestion import CONTROLS, CongestionSection, NoControl, misfits
-from emu.scenario.sections.qos import SELECTED, PriorityToDscp
-from emu.scenario.sections.switch import pause_response_ps
+from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
 from emu.scenario.yaml.values import (
     AutoSizeBytes,
     AutoTimePs,

@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from actors.ncclx.collectives import ALGORITHMS, BARRIER_BYTES, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
+from actors.ncclx.graph import BARRIER_BYTES
+from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import (
     AUTO,

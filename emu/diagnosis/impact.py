@@ -1,0 +1,180 @@
+"""Impact of what was found: against the fabric as it was meant to be, and against the time before.
+
+An operator knows how long a job takes where nothing is wrong, and what is counted meanwhile. Here that is
+worked out by emulating the intended configuration: the same scenario and seed without whatever went wrong
+(`emu.diagnose` runs it; this room only compares). A run suffered if
+
+1. a job took `SLOWER_PERMILLE` longer than there, or
+2. a counter that an operator is called for (`emu.diagnosis.view.ALARMED`, headroom overruns, ports that went
+   down) rose to more than there, by `SLOWER_PERMILLE` or more.
+
+Of jobs that repeat the longest round counts, and counters rise with virtual time, so that some rounds there
+are the measure of many here. Otherwise nothing is said, whatever shows: a late link that no job felt is no
+answer to "what went wrong".
+
+The time before. A job repeats the same operation: iterations of a collective, steps of a training job. Those
+that ended before a moment are the measure for those that began or went on after it: what these took beyond
+the median of their kind is what the job lost, and it is compared with the time the job would have taken,
+barriers between operations included. From `SLOWER_PERMILLE` on the job has become slower.
+
+Where nothing ended before, there is nothing to compare with, and `None` is the answer; nor is there where
+what ended before was not steady: its slowest took `UNSTEADY_PERMILLE` of its quickest, as while congestion
+control settles. Where it is not known when a cause began, the quicker quarter of a job's operations is the
+measure.
+
+Groups of equal ports that are loaded less evenly than they were meant to be. A switch spreads flows over
+equal ports by a hash, and how evenly is luck; some unevenness is in every run and no answer to anything. So a
+group is told only where the fullest of its members carried `WORSE_PERMILLE` more of the mean than in the run
+that this one is compared with: then flows collide here that do not collide there. What moved them (a drifted
+hash, a link that is gone) ranks before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import View
+from emu.measure.collected import JobPlan
+from emu.measure.summary.jobs import DISABLED, SUCCESS
+from emu.measure.summary.summary import GroupLoad, Reference
+from emu.units import about_size, about_time
+
+SLOWER_PERMILLE: Final = 50
+
+
+def harms(
+    times: Mapping[str, int], alarms: Mapping[str, int], reference: Reference, end_ps: int = 0
+) -> list[str]:
+    """What a run suffered, a line each; empty if nothing. `times` are as of `times_of`; `end_ps` is how long
+    it ran.
+    """
+    lines: list[str] = []
+    what = "the longest round " if reference.span_ps else ""
+    for name, meant_ps in reference.jobs.items():
+        took_ps = times.get(name)
+        if took_ps is not None and _risen(took_ps, meant_ps):
+            percent = (took_ps - meant_ps) * 100 // meant_ps
+            lines.append(
+                f"{name}: {about_time(took_ps)}, {percent}% more than {what}on the intended fabric "
+                f"({about_time(meant_ps)})"
+            )
+    for name, count in alarms.items():
+        meant = reference.alarms.get(name, 0)
+        if reference.span_ps:
+            meant = -(-meant * end_ps // reference.span_ps)
+        if _risen(count, meant):
+            lines.append(f"{name}: {count}, on the intended fabric {meant}")
+    return lines
+
+
+def _risen(value: int, meant: int) -> bool:
+    return value > meant and value * 1000 >= meant * (1000 + SLOWER_PERMILLE)
+
+
+UNSTEADY_PERMILLE: Final = 1100
+
+
+class Done(NamedTuple):
+    """One operation that ended."""
+
+    kind: tuple[str, str, int]
+    """What, by which algorithm, how large: what repeats has the same."""
+    start_ps: int
+    end_ps: int
+
+
+def operations(view: View, plan: JobPlan) -> list[Done]:
+    """The operations of a job that ended, in order."""
+    found = []
+    for number, operation, start_ps, end_ps, _ in view.rows(view.topology.controller, "operations"):
+        if number == plan.job:
+            kind = ("step", "", 0)
+            if plan.collectives:
+                one = plan.collectives[operation % len(plan.collectives)]
+                kind = (one.op, one.algorithm, one.size_bytes)
+            found.append(Done(kind, start_ps, end_ps))
+    return found
+
+
+def failed_jobs(view: View) -> list[str]:
+    """Jobs that did not end well."""
+    return [name for name, job in view.jobs.items() if job.status not in (SUCCESS, DISABLED)]
+
+
+def median(values: list[int]) -> int:
+    """The middle one, the lower of two."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
+    """By how much a job's time grew after a moment, in thousandths of what it would have been."""
+    before: dict[tuple[str, str, int], list[int]] = {}
+    excess_ps = 0
+    compared = False
+    found = operations(view, plan)
+    if since_ps < 0:
+        for done in found:
+            before.setdefault(done.kind, []).append(done.end_ps - done.start_ps)
+        before = {kind: sorted(times)[: max(len(times) // 4, 1)] for kind, times in before.items()}
+    for done in found:
+        time_ps = done.end_ps - done.start_ps
+        usual = before.get(done.kind)
+        if done.end_ps <= since_ps:
+            before.setdefault(done.kind, []).append(time_ps)
+        elif usual and max(usual) * 1000 <= min(usual) * UNSTEADY_PERMILLE:
+            compared = True
+            excess_ps += time_ps - median(usual)
+    if not compared:
+        return None
+    span_ps = found[-1].end_ps - found[0].start_ps
+    return excess_ps * 1000 // max(span_ps - excess_ps, 1)
+
+
+def slower(view: View, since_ps: int) -> tuple[str, int] | None:
+    """The job that suffered most after a moment and by how much; None where no job can be compared."""
+    found: tuple[str, int] | None = None
+    for plan in view.plans:
+        if not plan.enabled:
+            continue
+        grown = slowdown_permille(view, plan, since_ps)
+        if grown is not None and (found is None or grown > found[1]):
+            found = (plan.name, grown)
+    return found
+
+
+WORSE_PERMILLE: Final = 1250
+
+
+def group_name(row: GroupLoad) -> str:
+    """A group by its switch and whom its members lead to."""
+    return f"{row.switch} towards {', '.join(row.towards)}"
+
+
+def loads_of(rows: list[GroupLoad]) -> dict[str, float]:
+    """The fullest member over the mean, by group."""
+    return {group_name(row): row.max_over_mean for row in rows if row.max_over_mean is not None}
+
+
+def uneven_groups(view: View, reference: Reference) -> Iterator[Finding]:
+    """Groups that are loaded less evenly than in the run compared with, the worst first."""
+    for row in view.groups:
+        meant = reference.imbalance.get(group_name(row))
+        if row.max_over_mean is None or meant is None:
+            continue
+        if row.max_over_mean * 1000 < meant * WORSE_PERMILLE:
+            continue
+        fullest = row.towards[row.loads.index(max(row.loads))]
+        worse = int(row.max_over_mean * 1000 / meant) - 1000
+        loads = [f"{name} {about_size(load)}" for name, load in zip(row.towards, row.loads, strict=True)]
+        yield Finding(
+            "imbalance",
+            row.switch,
+            600 + min(worse // 20, 100),
+            f"flows collide at {row.switch}: of {row.members} equal ports the one towards {fullest} carried "
+            f"{row.max_over_mean:.2f} times the mean, and {meant:.2f} times where all is well",
+            (f"{row.switch}: payload sent towards {', '.join(loads)}",),
+            -1,
+            harms=True,
+        )

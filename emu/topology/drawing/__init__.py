@@ -1,1 +1,0 @@
-"""A fabric as text and as SVG."""
