@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "topo": "Show the fabric of a scenario.",
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "diagnose": "Say what a run suffered from, with evidence.",
+    "report": "Write a finished run as one HTML page.",
     "compare": "Name the first device and time at which two runs part.",
     "export": "Write the samples of a run for Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",

@@ -1,0 +1,150 @@
+"""Does the report work in a real browser, with nothing but its file?"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.wait import WebDriverWait
+
+from emu.cli.main import main
+from tests.report.test_recording import PAIR, recorded
+
+DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
+pytestmark = pytest.mark.skipif(
+    not (DRIVER and BROWSER), reason="no browser is installed (apt install chromium chromium-driver)"
+)
+TRAINING: dict[str, object] = {
+    "name": "steps",
+    "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1},
+    "run": {"sample_every": "20us"},
+    "jobs": [
+        {
+            "name": "train",
+            "workload": {
+                "kind": "training",
+                "model": "own",
+                "own": {
+                    "layers": 2,
+                    "hidden": 256,
+                    "heads": 4,
+                    "kv_heads": 4,
+                    "ffn": 512,
+                    "vocab": 512,
+                    "sequence": 128,
+                },
+                "tp": 2,
+                "dp": 2,
+                "steps": 3,
+                "stragglers": [{"rank": 3, "slowdown": 2}],
+            },
+        }
+    ],
+}
+
+
+CLICK_ON = """
+const one = cells[nodes.findIndex((node) => node.name === arguments[0])], box = map.getBoundingClientRect();
+const at = {clientX: box.left + one.x + 3, clientY: box.top + one.y + 3};
+map.dispatchEvent(new MouseEvent("click", at));
+"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER or ""
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(DRIVER or ""))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("report") / "run"
+    recorded(PAIR, place)
+    assert main(["report", str(place)]) == 0
+    return place / "report.html"
+
+
+def opened(browser: webdriver.Chrome, file: Path, width: int = 1280) -> webdriver.Chrome:
+    browser.set_window_size(width, 1000)
+    browser.get(file.as_uri())
+    WebDriverWait(browser, 30).until(
+        lambda page: page.find_element(By.TAG_NAME, "body").get_attribute("data-ready")
+    )
+    return browser
+
+
+def test_the_page_opens_on_the_interval_and_the_port_of_the_drops(
+    browser: webdriver.Chrome, file: Path
+) -> None:
+    page = opened(browser, file)
+    assert page.find_element(By.ID, "chosen-name").text == "ctsw-0 → rtsw-1"
+    assert page.find_element(By.ID, "when").text == "100 us to 110 us"
+    chosen = page.find_element(By.CSS_SELECTOR, "#chosen-ports tr.chosen").text.split()
+    assert int(chosen[-1]) > 50
+    assert "down from 100us to 150us" in page.find_element(By.CLASS_NAME, "found").text
+
+
+def test_the_slider_moves_the_time_by_keys_and_the_figures_with_it(
+    browser: webdriver.Chrome, file: Path
+) -> None:
+    page = opened(browser, file)
+    slider = page.find_element(By.ID, "slider")
+    for _ in range(10):
+        slider.send_keys(Keys.ARROW_LEFT)
+    assert page.find_element(By.ID, "when").text == "0 to 10 us"
+    slider.send_keys(Keys.ARROW_RIGHT)
+    chosen = page.find_element(By.CSS_SELECTOR, "#chosen-ports tr.chosen").text.split()
+    assert chosen[-4:] == ["%", "0", "B", "0"]  # paused 0 %, queue 0 B, drops 0
+    assert float(chosen[5]) == 100  # of its rate
+
+
+def test_a_click_on_a_device_and_its_name_in_the_search_choose_it(
+    browser: webdriver.Chrome, file: Path
+) -> None:
+    page = opened(browser, file)
+    page.find_element(By.ID, "find").send_keys("nic-0-0", Keys.ENTER)
+    assert page.find_element(By.ID, "chosen-name").text == "nic-0-0 → rtsw-0"
+    page.execute_script(CLICK_ON, "rtsw-0")
+    assert page.find_element(By.ID, "chosen-name").text.startswith("rtsw-0 → ")
+    page.find_element(By.ID, "map").send_keys(Keys.ARROW_DOWN)
+    assert page.find_element(By.ID, "chosen-name").text.startswith("nic-")
+
+
+def test_nothing_is_fetched_and_no_error_is_logged(browser: webdriver.Chrome, file: Path) -> None:
+    page = opened(browser, file)
+    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
+    entries = page.execute("getLog", {"type": "browser"})["value"]
+    assert [entry for entry in entries if entry["level"] != "INFO"] == []
+    refused = "return fetch('data.json').then(() => 'fetched', () => 'refused')"
+    assert page.execute_script(refused) == "refused"
+
+
+def test_the_page_needs_no_sideways_scrolling_on_a_telephone(browser: webdriver.Chrome, file: Path) -> None:
+    page = opened(browser, file, width=500)
+    page.set_window_size(500, 1000)
+    wide = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+    scrolled, seen = page.execute_script(wide)
+    assert scrolled <= seen
+
+
+def test_the_steps_name_who_computes_longest_among_those_who_wait(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    recorded(TRAINING, tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "steps.html")]) == 0
+    page = opened(browser, tmp_path / "steps.html")
+    page.execute_script("stepPick = {rank: 2, step: 1}; drawSteps()")
+    marked = page.find_elements(By.CSS_SELECTOR, "#rank-0 tr.chosen")
+    assert [row.text.split()[:2] for row in marked] == [["tp", "3"]]
+    rows = [row.text.split() for row in page.find_elements(By.CSS_SELECTOR, "#rank-0 tr")][1:]
+    assert [row[:2] for row in rows] == [["itself", "2"], ["tp", "3"], ["dp", "0"]]

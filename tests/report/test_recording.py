@@ -1,0 +1,115 @@
+"""Does a report show of each port and interval what the port did then?"""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from emu import api
+from emu.errors import UsageError
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.report.recording import DROP_STEPS, MEASURES, QUEUE_STEPS, SHARE, Recording, read_recording
+
+FRAME_BYTES = 4096 + 90
+PAIR: dict[str, object] = {
+    "name": "pair",
+    "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 1},
+    "run": {"sample_every": "10us"},
+    "switch": {"buffer": {"alpha": "1/64"}},
+    "transport": {"congestion_control": {"kind": "none"}},
+    "jobs": [
+        {
+            "name": "two",
+            "workload": {
+                "kind": "flows",
+                "flows": [{"src": 0, "dst": 2, "size": "4MiB"}, {"src": 1, "dst": 2, "size": "4MiB"}],
+            },
+        }
+    ],
+    "faults": [{"kind": "link_down", "at": "100us", "for": "50us", "target": "rtsw-1:ctsw-0"}],
+}
+
+
+def recorded(scenario: dict[str, object], place: Path) -> Recording:
+    with RunDirectory.create("run", place) as directory:
+        api.run_prepared(api.prepare(api.load(scenario)), api.RunOptions(local=True), None, directory)
+    return read_recording(place)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Recording:
+    return recorded(PAIR, tmp_path_factory.mktemp("report") / "run")
+
+
+def port_between(recording: Recording, sender: str, receiver: str) -> int:
+    nodes = recording.topology.nodes
+    return next(
+        row
+        for row, port in enumerate(recording.ports)
+        if (nodes[port.device].name, nodes[port.peer].name) == (sender, receiver)
+    )
+
+
+def figures(recording: Recording, measure: str, sender: str, receiver: str) -> bytes:
+    return recording.row(MEASURES.index(measure), port_between(recording, sender, receiver))
+
+
+def test_utilisation_by_interval_adds_up_to_the_bytes_that_each_port_sent(pair: Recording) -> None:
+    spans_ps = [b - a for a, b in zip(pair.edges_ps, pair.edges_ps[1:], strict=False)]
+    with (pair.path / "ports.csv").open(encoding="utf-8", newline="") as file:
+        sent = {(row["device"], row["port"]): row for row in csv.DictReader(file)}
+    for row, port in enumerate(pair.ports):
+        exact = int(sent[pair.topology.nodes[port.device].name, str(port.number)]["port_transmit_bytes"])
+        shares = pair.row(0, row)
+        shown = sum(share * span for share, span in zip(shares, spans_ps, strict=True)) / SHARE
+        most_off = sum(span for share, span in zip(shares, spans_ps, strict=True) if share) / SHARE
+        wire_bytes_per_ps = port.rate_bps / 8e12
+        # A frame that begins at the end of an interval counts there whole, beyond what a full one shows.
+        cut_bytes = FRAME_BYTES * sum(share == SHARE for share in shares)
+        assert exact - cut_bytes - 1 <= shown * wire_bytes_per_ps <= exact + most_off * wire_bytes_per_ps + 1
+
+
+def test_a_port_that_two_senders_share_is_full_and_the_queue_before_it_is_what_came_too_much(
+    pair: Recording,
+) -> None:
+    full = figures(pair, "utilisation", "ctsw-0", "rtsw-1")
+    before_the_fault = [at for at, edge in enumerate(pair.edges_ps[1:]) if 30_000_000 < edge <= 100_000_000]
+    assert all(full[at] >= SHARE - 1 for at in before_the_fault)
+    queues = figures(pair, "queue", "rtsw-0", "ctsw-0")
+    deepest = 256 * (2 ** (max(queues) / QUEUE_STEPS) - 1)
+    # Two senders at the rate of one uplink: as much waits as the buffer lets in before it pauses them.
+    peak = max(int(row["queue_peak_bytes"]) for row in _port_rows(pair) if row["device"] == "rtsw-0")
+    assert 0.5 * peak < deepest <= 1.06 * peak
+
+
+def test_two_senders_into_one_link_are_each_paused_for_half_of_the_time(pair: Recording) -> None:
+    steady = figures(pair, "paused", "nic-0-0", "rtsw-0")[5:10]
+    # A frame that is on its way when XOFF comes is sent to its end, within the pause.
+    assert all(0.5 * SHARE <= share <= 0.56 * SHARE for share in steady)
+    rows = {row["device"]: int(row["pfc_paused_ps"]) for row in _port_rows(pair)}
+    spans_ps = [b - a for a, b in zip(pair.edges_ps, pair.edges_ps[1:], strict=False)]
+    shares = figures(pair, "paused", "nic-0-0", "rtsw-0")
+    shown_ps = sum(share * span for share, span in zip(shares, spans_ps, strict=True)) / SHARE
+    assert rows["nic-0-0"] <= shown_ps <= rows["nic-0-0"] + sum(spans_ps) / SHARE
+
+
+def test_drops_stand_at_the_port_and_the_time_of_the_fault(pair: Recording) -> None:
+    lost = pair.summary.faults[0].frames_lost
+    assert lost
+    shown = 0
+    for row in range(len(pair.ports)):
+        for at, byte in enumerate(pair.row(3, row)):
+            if byte:
+                assert 100_000_000 <= pair.edges_ps[at + 1] <= 160_000_000
+                shown += round(2 ** (byte / DROP_STEPS) - 1)
+    assert abs(shown - lost) <= 0.05 * lost + 1
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="accepted: the directory of a run"):
+        read_recording(tmp_path / "none")
+
+
+def _port_rows(recording: Recording) -> list[dict[str, str]]:
+    with (recording.path / "ports.csv").open(encoding="utf-8", newline="") as file:
+        return [{key: value or "0" for key, value in row.items()} for row in csv.DictReader(file)]
