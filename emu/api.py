@@ -170,6 +170,7 @@ def run(
     workers: int | None = None,
     placement: str = "packed",
     address: str | None = None,
+    block: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
     observer: Observer | None = None,
@@ -183,7 +184,13 @@ def run(
     """
     prepared = prepare(source, overrides)
     options = RunOptions(
-        local=local, parts=parts, workers=workers, placement=placement, address=address, metrics=False
+        local=local,
+        parts=parts,
+        workers=workers,
+        placement=placement,
+        address=address,
+        block=block,
+        metrics=False,
     )
     if out is None:
         result = run_prepared(prepared, options, observer)

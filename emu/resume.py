@@ -118,7 +118,7 @@ def forked(snapshot: Snapshot, parent: Scenario, fork: Scenario) -> Snapshot:
 def _standing(scenario: Scenario) -> dict[tuple[int, int], Plain]:
     """The events that a scenario makes pending before anything begins, by time and key."""
     plan = spread(blueprint_of(scenario, build_topology(scenario)), 1)
-    events: list[Plain] = [save_event(event) for event in plan.partition(0).kernel.queue.pending()]
+    events: list[Plain] = [save_event(event) for event in plan.partition(0).kernel.pending()]
     return {_order(event): event for event in events}
 
 

@@ -24,6 +24,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.kernel.mixing",
     "actors.kernel.queue",
     "actors.kernel.device",
+    "actors.kernel.block",
     "actors.kernel.kernel",
     "actors.kernel.state",
     "emu.measure.prometheus.lines",

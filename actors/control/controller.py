@@ -33,12 +33,13 @@ from mypy_extensions import i64
 from actors.control.store import Store
 from actors.control.traffic_engineering import TrafficEngineer
 from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain, Series, Tally
 from actors.kernel.event import COLLECTION, JOB, NEVER_PS, Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.ncclx.operations import JobOutline
-from actors.port.link import MANAGEMENT_PORT, MessagePort, Outbox
+from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import (
     BEGIN,
     PRESENT_OPERATION,

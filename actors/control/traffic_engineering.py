@@ -36,11 +36,12 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Topology
 from actors.fabric.routing import equal_cost_groups
 from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.block import Outbox
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list
-from actors.port.link import MANAGEMENT_PORT, MessagePort, Outbox
+from actors.port.link import MANAGEMENT_PORT, MessagePort
 from actors.wire.message import TE_COLLECT, TE_COLLECTED, TE_DEMAND, TE_INSTALL, TE_PORT_DOWN
 
 ONE: Final = 1 << 20

@@ -27,12 +27,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain, Series, Tally, series_of
 from actors.kernel.event import MESSAGE, Message, pack_key
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.units import serialisation_ps
-from actors.port.link import MessagePort, Outbox
+from actors.port.link import MessagePort
 from actors.wire.message import (
     COMPLETED_RECEIVE,
     COMPLETED_SEND,

@@ -5,6 +5,14 @@ budget is what makes slices: compiled code neither sees signals nor hands over t
 caller runs a few milliseconds' worth, looks after its sockets and signals, and calls again. Where a slice
 ends is invisible to the model.
 
+A process with many devices runs them in *blocks* that fit the cache (`actors.kernel.block`). Within what
+`run` is asked for, windows follow one another: each ends at the least, over blocks, of the next event + the
+lookahead. In a window the blocks have their turns, in order; a frame for another block waits in its inbox. A
+slice may end within a window, and the next one goes on there. Only between windows do all blocks stand at one
+time, so only there can the caller cut what it asked for (`cut_ps`). When `run` returns with budget left,
+everything before `until_ps` was executed and every inbox is empty. How devices are cut into blocks does not
+show in the answer, because the order of events is by content.
+
 The kernel mixes messages, pauses and faults into the digest before the device sees them, and a timer after
 the device has said that it had an effect (`actors.kernel.mixing`). A device mixes a frame itself, first of
 all: it turns to the port anyway, which keeps the mix.
@@ -16,7 +24,7 @@ from typing import cast
 
 from mypy_extensions import i64
 
-from actors.compiled.finder import is_compiled
+from actors.kernel.block import Block
 from actors.kernel.device import Device
 from actors.kernel.event import (
     ARRIVAL,
@@ -24,45 +32,46 @@ from actors.kernel.event import (
     FAULT,
     FIRST_UPKEEP,
     MESSAGE,
+    NEVER_PS,
     PAUSE,
     PLACE_MASK,
     PORT_BITS,
     PORT_MASK,
     PORT_SHIFT,
     SUBJECT_MASK,
+    Event,
     Message,
     describe_key,
     key_kind,
 )
-from actors.kernel.queue import EventQueue
+from actors.kernel.queue import SLOTS, EventQueue
 from actors.kernel.vectors import vec
 from actors.wire.fault import PORT_FAULTS
 from actors.wire.frame import Frame
 
 
-def new_queue() -> EventQueue:
-    """The queue that suits how this process runs; both give one order."""
-    if is_compiled():
-        return EventQueue()
-    from actors.kernel.heap_queue import HeapQueue  # noqa: PLC0415  an interpreted class, which compiled code cannot import
-
-    return HeapQueue()
-
-
 class Kernel:
-    """The devices of one partition and the loop that runs them."""
+    """The devices of one partition, in blocks, and the loop that runs them."""
 
-    def __init__(self, device_count: int) -> None:
-        self.queue: EventQueue = new_queue()
+    def __init__(self, device_count: int, blocks: int = 1, slots: int = int(SLOTS)) -> None:
+        first = Block(slots)
+        self.blocks: list[Block] = [first, *[Block(slots) for _ in range(1, blocks)]]
+        self.queue: EventQueue = first.queue
+        """That of the first block: of all devices where there is one."""
         self.events: i64 = 0
         self._devices: vec[Device | None] = vec[Device | None]([None] * device_count)
-        self._last_time_ps: i64 = -1
-        self._last_key: i64 = -1
+        self._block_of: vec[i64] = vec[i64]([0] * device_count)
+        self._turn: i64 = blocks
+        """The block that is to run next; behind the last where no window is open."""
+        self._end_ps: i64 = 0
+        """The end of the open window between blocks."""
 
-    def add(self, device: Device) -> None:
-        """Host a device; its number is its place."""
+    def add(self, device: Device, block: int = 0) -> None:
+        """Host a device; its number is its place. Its queue is the block's."""
         assert self._devices[device.number] is None, device.number
+        assert device.queue is self.blocks[block].queue, (device.number, block)
         self._devices[device.number] = device
+        self._block_of[device.number] = block
 
     def hosted(self) -> list[Device]:
         """The devices of this partition by number."""
@@ -79,18 +88,134 @@ class Kernel:
         for device in self.hosted():
             device.start()
 
+    def push(self, event: Event) -> None:
+        """Make an event of a device that is hosted here pending; no window between blocks is open."""
+        if len(self.blocks) == 1:
+            self.queue.push(event)
+        else:
+            self.blocks[self._block_of[event.key >> DEVICE_SHIFT]].queue.push(event)
+
+    def pending(self) -> list[Event]:
+        """Every pending event in order; no window between blocks is open."""
+        if len(self.blocks) == 1:
+            return self.queue.pending()
+        events: list[Event] = []
+        for block in self.blocks:
+            events += block.queue.pending()
+        events.sort(key=in_order)
+        return events
+
+    def clear(self) -> None:
+        """Forget every pending event; the clock stays."""
+        for block in self.blocks:
+            block.queue.clear()
+            block.inbox.clear()
+            block.reached_ps = 0
+        self._turn = len(self.blocks)
+
+    def next_time_ps(self) -> int:
+        """The first pending event's time; NEVER_PS if none is pending."""
+        return min([int(block.queue.next_time_ps()) for block in self.blocks])
+
+    def stop_ps(self) -> int:
+        """The end of the run, if a device here has announced it; else NEVER_PS."""
+        return min([int(block.queue.stop_ps) for block in self.blocks])
+
+    def stop_at(self, time_ps: int) -> None:
+        """The end of the run is announced."""
+        for block in self.blocks:
+            block.queue.stop_ps = time_ps
+
+    def now_ps(self) -> int:
+        """The time of the last event that was executed."""
+        return max([int(block.queue.now_ps) for block in self.blocks])
+
+    def reach(self, time_ps: int) -> None:
+        """Set the clock to a time before which nothing is pending."""
+        for block in self.blocks:
+            block.queue.now_ps = time_ps
+
+    def cut_ps(self) -> int:
+        """The first time at which what `run` was asked for may end, now that it has returned."""
+        if self._turn < len(self.blocks):
+            return self._end_ps
+        return self.now_ps() + 1
+
     def run(self, until_ps: int, budget: int) -> int:
         """Execute events before `until_ps` (and before the announced stop), at most `budget` of them.
 
         Returns how many were executed; fewer than `budget` means that none is left before the limit.
         """
-        queue = self.queue
-        devices = self._devices
         until: i64 = until_ps
         most: i64 = budget
         done: i64 = 0
-        last_time: i64 = self._last_time_ps
-        last_key: i64 = self._last_key
+        if len(self.blocks) == 1:
+            done = self._execute(self.blocks[0], until, most)
+        else:
+            done = self._take_turns(until, most)
+        self.events += done
+        return done
+
+    def _take_turns(self, until: i64, most: i64) -> i64:
+        """Run blocks in turn, window after window, as `run` is asked to."""
+        blocks = self.blocks
+        count: i64 = len(blocks)
+        if self._turn == count:
+            for block in blocks:  # whoever called may have made events meanwhile
+                block.next_ps = block.queue.next_time_ps()
+        done: i64 = 0
+        while done < most:
+            if self._turn == count and not self._open(until):
+                break
+            end: i64 = self._end_ps
+            block = blocks[self._turn]
+            if block.next_ps < end or block.inbox.least_ps < end:
+                block.take_in()
+                done += self._execute(block, end, most - done)
+                block.next_ps = block.queue.next_time_ps()
+                if done == most:
+                    break
+            block.reached_ps = end
+            self._turn += 1
+        return done
+
+    def _open(self, until: i64) -> bool:
+        """Open the next window, unless nothing is left before `until` or the announced stop."""
+        earliest: i64 = NEVER_PS
+        end: i64 = NEVER_PS
+        stop: i64 = NEVER_PS
+        for block in self.blocks:
+            following: i64 = block.next_ps
+            if block.inbox.least_ps < following:
+                following = block.inbox.least_ps
+            if following < earliest:
+                earliest = following
+            if following + block.lookahead_ps < end:
+                end = following + block.lookahead_ps
+            if block.queue.stop_ps < stop:
+                stop = block.queue.stop_ps
+        for block in self.blocks:
+            block.queue.stop_ps = stop
+        limit: i64 = until
+        if stop < limit:
+            limit = stop
+        if earliest >= limit:
+            for block in self.blocks:
+                block.take_in()
+            return False
+        if limit < end:
+            end = limit
+        self._end_ps = end
+        self._turn = 0
+        return True
+
+    def _execute(self, block: Block, until: i64, most: i64) -> i64:
+        """Execute at most so many events of a block, before a time and the announced stop."""
+        queue = block.queue
+        devices = self._devices
+        done: i64 = 0
+        last_time: i64 = block.last_time_ps
+        last_key: i64 = block.last_key
         while done < most:
             limit: i64 = queue.stop_ps
             if until < limit:
@@ -128,11 +253,15 @@ class Kernel:
                 device.on_fault(fault)
             elif device.on_timer(kind, port, key & SUBJECT_MASK):
                 device.mix_timer(kind, port, key & SUBJECT_MASK)
-        self._last_time_ps = last_time
-        self._last_key = last_key
-        self.events += done
+        block.last_time_ps = last_time
+        block.last_key = last_key
         return done
 
     def work_pending(self) -> bool:
         """Whether anything but upkeep (pause refreshes, rate timers, watchdogs) is pending."""
-        return any(key_kind(event.key) < FIRST_UPKEEP for event in self.queue.pending())
+        return any(key_kind(event.key) < FIRST_UPKEEP for event in self.pending())
+
+
+def in_order(event: Event) -> tuple[int, int]:
+    """What events are ordered by."""
+    return int(event.time_ps), int(event.key)

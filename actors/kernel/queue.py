@@ -1,11 +1,11 @@
 """The event queue of compiled runs: a wheel, and a heap beyond it.
 
 Three stores by distance. Events of the present slot of about 0.5 ns (and anything earlier) are in one chain,
-in their order. Events of the next 32,767 slots (about 17 us) hang in chains on a wheel, as they came: putting
-one there costs two stores. Whatever lies beyond is in a 4-ary heap. When the queue reaches a slot, its chain
-is put in order by insertion: a busy fabric has a few events in a slot, and those of one instant mostly lie in
-the chain as they are to be, last first. A slot in which very many devices act at once is merged from the
-runs of which its chain is made.
+in their order. Events of the next 32,767 slots (about 17 us; fewer in a wheel that is made for a block) hang
+in chains on a wheel, as they came: putting one there costs two stores. Whatever lies beyond is in a 4-ary
+heap. When the queue reaches a slot, its chain is put in order by insertion: a busy fabric has a few events in
+a slot, and those of one instant mostly lie in the chain as they are to be, last first. A slot in which very
+many devices act at once is merged from the runs of which its chain is made.
 
 Order is by (time, key) alone; where an event waited never shows. No two pending events may have both in
 common: two that do meet in the chain, which asserts it. The queue does not look beyond the limit it
@@ -24,9 +24,9 @@ from actors.kernel.vectors import append, pop, vec
 
 SLOT_SHIFT: Final[i64] = 9
 SLOTS: Final[i64] = 32768
-_SLOT_MASK: Final[i64] = 32767
+"""Of a wheel, unless it is made for a block; a power of two, and at least `LEAST_SLOTS`."""
+LEAST_SLOTS: Final[i64] = 1024
 _GROUP_SHIFT: Final[i64] = 6
-_SLOT_COUNT: Final = 32768
 _MANY: Final[i64] = 32
 """So many events of a chain are sorted by insertion; a longer rest is merged."""
 
@@ -88,18 +88,21 @@ class EventQueue:
     has announced it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slots: int = int(SLOTS)) -> None:
+        assert slots >= LEAST_SLOTS and slots & (slots - 1) == 0, slots
         self.now_ps: i64 = 0
         self.stop_ps: i64 = NEVER_PS
         self._first: Event | None = None
         """The next event, and behind it the others of the present slot in their order."""
-        self._far: vec[Event] = vec[Event]()
+        self._slot: i64 = 0
+        self._mask: i64 = slots - 1
+        """How many slots there are, less one."""
+        self._slots: vec[Event | None] = vec[Event | None]([None] * slots)
+        self._group_counts: vec[i64] = vec[i64]([0] * (slots >> 6))
+        self._on_wheel: i64 = 0
         self._far_slot: i64 = NEVER_PS
         """The slot of the first event in the heap."""
-        self._slots: vec[Event | None] = vec[Event | None]([None] * _SLOT_COUNT)
-        self._group_counts: vec[i64] = vec[i64]([0] * (_SLOT_COUNT >> 6))
-        self._on_wheel: i64 = 0
-        self._slot: i64 = 0
+        self._far: vec[Event] = vec[Event]()
 
     def __len__(self) -> int:
         """How many events are pending."""
@@ -117,8 +120,8 @@ class EventQueue:
         if ahead <= 0:
             assert event.time_ps >= self.now_ps, (event.time_ps, self.now_ps)
             self._insert(event)
-        elif ahead < SLOTS:
-            at: i64 = slot & _SLOT_MASK
+        elif ahead <= self._mask:
+            at: i64 = slot & self._mask
             slots = self._slots
             event.chain = slots[at]
             slots[at] = event
@@ -153,7 +156,7 @@ class EventQueue:
         if len(far) > 0:
             best = far[0].time_ps
         if self._on_wheel > 0:
-            event = self._slots[self._next_slot() & _SLOT_MASK]
+            event = self._slots[self._next_slot() & self._mask]
             while event is not None:
                 if event.time_ps < best:
                     best = event.time_ps
@@ -176,8 +179,8 @@ class EventQueue:
         self._first = None
         self._far = vec[Event]()
         self._far_slot = NEVER_PS
-        self._slots = vec[Event | None]([None] * _SLOT_COUNT)
-        self._group_counts = vec[i64]([0] * (_SLOT_COUNT >> 6))
+        self._slots = vec[Event | None]([None] * len(self._slots))
+        self._group_counts = vec[i64]([0] * len(self._group_counts))
         self._on_wheel = 0
         self._slot = self.now_ps >> SLOT_SHIFT
 
@@ -208,9 +211,10 @@ class EventQueue:
         """The first slot after the present one that holds an event; the wheel is not empty."""
         slots = self._slots
         counts = self._group_counts
+        mask: i64 = self._mask
         slot: i64 = self._slot + 1
         while True:
-            at: i64 = slot & _SLOT_MASK
+            at: i64 = slot & mask
             if counts[at >> _GROUP_SHIFT] == 0:
                 slot = ((slot >> _GROUP_SHIFT) + 1) << _GROUP_SHIFT
             elif slots[at] is None:
@@ -234,8 +238,8 @@ class EventQueue:
             if before > self._slot:
                 self._slot = before
             return False
-        if slot - self._slot < SLOTS:
-            self._unchain(slot & _SLOT_MASK)
+        if slot - self._slot <= self._mask:
+            self._unchain(slot & self._mask)
         self._slot = slot
         if far_slot == slot:
             self._come_near(slot)

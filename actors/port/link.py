@@ -32,6 +32,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device
 from actors.kernel.event import ARRIVAL, MESSAGE, NEVER_PS, PAUSE, Message, pack_key
 from actors.kernel.queue import EventQueue
@@ -39,7 +40,7 @@ from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.impairments import AddedDelay
 from actors.port.scheduling import Backlog
-from actors.wire.frame import HEAD_WIRE_BYTES, Frame
+from actors.wire.frame import HEAD_WIRE_BYTES
 from actors.wire.message import MESSAGE_BYTES
 
 PRIORITIES: Final = 8
@@ -47,34 +48,6 @@ KEPT_DOWNS: Final = 16
 """So many of the last times that a link was down are kept for reports."""
 SETTLED: Final[i64] = 1
 """In the place of a port of CONFIGURATION: the changes of this instant are in. Changes themselves have 0."""
-
-
-class Outbox:
-    """What one partition has for another: the frames and messages of a window that cross between them."""
-
-    def __init__(self) -> None:
-        self.frames: vec[Frame] = vec[Frame]()
-        self.messages: vec[Message] = vec[Message]()
-        self.least_ps: i64 = NEVER_PS
-        """The earliest arrival among them; NEVER_PS if there is none."""
-
-    def add_frame(self, frame: Frame) -> None:
-        """A frame whose time and key are those of its arrival."""
-        self.frames = append(self.frames, frame)
-        if frame.time_ps < self.least_ps:
-            self.least_ps = frame.time_ps
-
-    def add_message(self, message: Message) -> None:
-        """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
-        self.messages = append(self.messages, message)
-        if message.time_ps < self.least_ps:
-            self.least_ps = message.time_ps
-
-    def clear(self) -> None:
-        """Empty the outbox after its content was sent."""
-        self.frames = vec[Frame]()
-        self.messages = vec[Message]()
-        self.least_ps = NEVER_PS
 
 
 class Wire:

@@ -12,17 +12,19 @@ What breaks is in the blueprint too: every worker works out the events of all fa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from actors.control.controller import build_controller
 from actors.control.store import Meeting, Store
 from actors.control.traffic_engineering import build_engineer
 from actors.fabric.model import FABRIC, NVLINK, Role, Topology
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device
 from actors.kernel.event import Event
 from actors.kernel.kernel import Kernel
-from actors.kernel.queue import EventQueue
-from actors.port.link import Outbox
+from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
@@ -39,6 +41,25 @@ from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.routing import TrafficEngineering
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The blocks of one worker (`actors.kernel.block`)."""
+
+    block_of: tuple[int, ...]
+    """The block of each device, by number; -1 for those of other workers."""
+    lookahead_ps: tuple[int, ...]
+    """Of each block: the least time from an event in it to its effect on another one."""
+
+    @property
+    def slots(self) -> int:
+        """Slots of a block's wheel: a few windows ahead."""
+        least_ps = min(self.lookahead_ps)
+        slots = int(LEAST_SLOTS)
+        while slots < int(SLOTS) and slots << int(SLOT_SHIFT) < 4 * least_ps:
+            slots *= 2
+        return slots
 
 
 class Blueprint(NamedTuple):
@@ -58,31 +79,40 @@ def draw(scenario: Scenario) -> Blueprint:
 
 
 def build_kernel(
-    blueprint: Blueprint, assignment: Sequence[int], worker: int
+    blueprint: Blueprint, assignment: Sequence[int], worker: int, blocks: Blocks | None = None
 ) -> tuple[Kernel, list[Outbox | None]]:
-    """The kernel of one worker with its devices, and its outbox towards each worker.
+    """The kernel of one worker with its devices, in blocks if so asked, and its outbox towards each worker.
 
     None where no link leads.
     """
     topology = blueprint.topology
     outboxes: list[Outbox | None] = [None] * (max(assignment) + 1)
+    many = 1 if blocks is None else len(blocks.lookahead_ps)
+    kernel = Kernel(len(topology.nodes), many, int(SLOTS) if blocks is None or many == 1 else blocks.slots)
 
-    def outbox_for(node: int) -> Outbox | None:
-        """Where what is sent to a device goes: its worker's outbox, or None where it lives here."""
+    def outbox_for(node: int, block: int) -> Outbox | None:
+        """Where what a block sends to a device goes: to the inbox of its block, the outbox of its worker, or
+        None where it lives in the same block."""
         at = assignment[node]
         if at == worker:
-            return None
+            home = 0 if blocks is None else blocks.block_of[node]
+            return None if home == block else kernel.blocks[home].inbox
         outbox = outboxes[at]
         if outbox is None:
             outbox = outboxes[at] = Outbox()
         return outbox
 
-    kernel = Kernel(len(topology.nodes))
+    if blocks is not None:
+        for block, lookahead_ps in zip(kernel.blocks, blocks.lookahead_ps, strict=True):
+            block.lookahead_ps = lookahead_ps
     for node in topology.nodes:
-        if assignment[node.number] == worker:
-            kernel.add(_build_device(blueprint, node.number, kernel.queue, outbox_for))
+        number = node.number
+        if assignment[number] == worker:
+            home = 0 if blocks is None else blocks.block_of[number]
+            queue = kernel.blocks[home].queue
+            kernel.add(_build_device(blueprint, number, queue, partial(outbox_for, block=home)), home)
     for event in fault_events(blueprint, assignment, worker):
-        kernel.queue.push(event)
+        kernel.push(event)
     return kernel, outboxes
 
 

@@ -24,13 +24,14 @@ from actors.control.traffic_engineering import EngineeringKnobs
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
 from actors.fabric.routing import equal_cost_groups, host_groups, local_ports
 from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.block import Outbox
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.nic.nic import Nic
 from actors.nic.queue_pair.numbers import hash_seed
 from actors.port.credits import Credits
 from actors.port.impairments import RATE_BITS, BitErrors
-from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Outbox, Wire
+from actors.port.link import MANAGEMENT_PORT, PRIORITIES, MessagePort, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.port import ERRORS_PURPOSE, Port
 from actors.port.scheduling import DeficitRoundRobin, Scheduler

@@ -57,17 +57,23 @@ _ON_RAY: Final = (
 _PARTS: Final = click.option(
     "--parts", type=click.IntRange(1, 64), help="In this process: separately built partitions [1]."
 )
+_BLOCK: Final = click.option(
+    "--block",
+    type=click.IntRange(min=1),
+    metavar="NICS",
+    help="NICs whose events run together while their devices are in the cache [128, where that pays].",
+)
 _LOCAL: Final = click.option("--local", is_flag=True, help="In this process, without Ray.")
 
 
 def placed(function: Command) -> Command:
     """Add the options of a command that runs on Ray unless told otherwise; they are given as `where`."""
-    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS), _where)
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK), _where)
 
 
 def placed_here(function: Command) -> Command:
     """Add those of a command that runs in this process, unless `--workers` or `--address` is given."""
-    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS), _where_else)
+    return _placed(function, (*_ON_RAY, _LOCAL, _PARTS, _BLOCK), _where_else)
 
 
 def session_of(where: RunOptions) -> AbstractContextManager[None]:
@@ -82,7 +88,7 @@ def _placed(
 ) -> Command:
     @functools.wraps(function)
     def placed_command(**given: Any) -> Any:
-        names = ("parts", "local", *_RAY, *_CLUSTER)
+        names = ("parts", "block", "local", *_RAY, *_CLUSTER)
         mine = {name: given.pop(name) for name in names if name in given}
         return function(where=read(**mine), **given)
 
@@ -92,30 +98,32 @@ def _placed(
     return command
 
 
-def _where(*, local: bool, parts: int | None, **ray: Any) -> RunOptions:
+def _where(*, local: bool, parts: int | None, block: int | None, **ray: Any) -> RunOptions:
     """The options of a run. Raises UsageError for what cannot be meant."""
     if local and any(ray[name] is not None for name in _RAY):
         raise UsageError("--workers, --placement and --address are for Ray; with --local use --parts")
     if parts is not None and not local:
         raise UsageError("--parts is for --local; on Ray use --workers")
-    return _options(local, parts, **ray)
+    return _options(local, parts, block, **ray)
 
 
-def _where_else(*, local: bool, parts: int | None, **ray: Any) -> RunOptions:
+def _where_else(*, local: bool, parts: int | None, block: int | None, **ray: Any) -> RunOptions:
     if local:
-        return _where(local=True, parts=parts, **ray)
+        return _where(local=True, parts=parts, block=block, **ray)
     local = ray["workers"] is None and ray["address"] is None
     if not local and parts is not None:
         raise UsageError("--workers is for Ray, --parts for this process; accepted: one of them")
     if local and ray["placement"] is not None:
         raise UsageError("--placement is for Ray; accepted with --workers or --address")
-    return _options(local, parts, **ray)
+    return _options(local, parts, block, **ray)
 
 
-def _options(local: bool, parts: int | None, placement: str | None, **ray: Any) -> RunOptions:
+def _options(
+    local: bool, parts: int | None, block: int | None, placement: str | None, **ray: Any
+) -> RunOptions:
     if ray["address"] is None and any(ray[name] for name in _CLUSTER):
         raise UsageError("--pin, --wheel and --unprotected are for a cluster; say which with --address")
-    options = RunOptions(local=local, parts=parts or 1, placement=placement or "packed", **ray)
+    options = RunOptions(local=local, parts=parts or 1, placement=placement or "packed", block=block, **ray)
     check_options(options)
     return options
 

@@ -19,6 +19,7 @@ from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.build.plan import make_plan as plan_jobs
 from emu.build.round_trip import settled
+from emu.runtime.sync.cache_blocks import cut
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
@@ -41,6 +42,8 @@ class RunPlan:
     """See `emu.build.lookahead.close_lookaheads`."""
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
+    block: int | None = None
+    """NICs in a block (`emu.runtime.sync.cache_blocks`); None for what suits the fabric."""
 
     @property
     def scenario(self) -> Scenario:
@@ -74,7 +77,8 @@ class RunPlan:
 
     def partition(self, worker: int) -> Partition:
         """One worker's devices, built."""
-        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker)
+        blocks = cut(self.blueprint, self.assignment, worker, self.block)
+        kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker, blocks)
         ports = [
             len(self.topology.ports(device)) if host == worker else -1
             for device, host in enumerate(self.assignment)
@@ -114,8 +118,9 @@ def spread(
     workers: int,
     placement: Placement = "packed",
     moves: Sequence[tuple[int, int]] = (),
+    block: int | None = None,
 ) -> RunPlan:
-    """Spread a run over workers; `moves` are (device, worker) and come last.
+    """Spread a run over workers; `moves` are (device, worker) and come last. `block` is NICs in a block.
 
     Raises UsageError if there are more workers than devices.
     """
@@ -126,7 +131,7 @@ def spread(
     ways = [*crossings(blueprint, assignment), *_announcements(blueprint, assignment)]
     lookahead = close_lookaheads(workers_of(assignment), ways)
     rows = tuple(tuple(row) for row in lookahead)
-    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves))
+    return RunPlan(blueprint, assignment, tuple(ways), rows, tuple(moves), block)
 
 
 def _announcements(blueprint: Blueprint, assignment: Assignment) -> list[Crossing]:

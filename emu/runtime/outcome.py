@@ -54,6 +54,8 @@ class RunOptions:
     """In this process, without Ray."""
     parts: int = 1
     """With `local`: how many separately built partitions."""
+    block: int | None = None
+    """NICs in a block of devices that run while they are in the cache; None for what suits the fabric."""
     delay_seed: int = 1
     """With `local` and several parts: the seed of the delays between them."""
     workers: int | None = None

@@ -57,6 +57,8 @@ def check_options(options: RunOptions) -> None:
     """Refuse what cannot be meant. Raises UsageError."""
     if options.parts < 1:
         raise UsageError(f"--parts {options.parts}: a run has at least one part")
+    if options.block is not None and options.block < 1:
+        raise UsageError(f"--block {options.block}: a block has at least one NIC")
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers {options.workers}: a run has at least one worker")
     if options.placement not in PLACEMENTS:
@@ -69,7 +71,7 @@ def check_options(options: RunOptions) -> None:
 def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
     """Run every part in this process and thread."""
     begin_s = time.perf_counter()
-    plan = spread(blueprint_of(scenario, topology), options.parts)
+    plan = spread(blueprint_of(scenario, topology), options.parts, block=options.block)
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
     snapshot_coordinator = SnapshotCoordinator(scenario, options, plan.workers, observer)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import emu
+from actors.kernel.block import new_queue
 from actors.kernel.event import NEVER_PS, Event, Message, pack_key
-from actors.kernel.kernel import new_queue
 from actors.kernel.queue import SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import WRITE_ONLY, Frame
 

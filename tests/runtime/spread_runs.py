@@ -27,11 +27,13 @@ ENDINGS = (Ending.FINISHED, Ending.STALLED, Ending.TIME_LIMIT)
 """How a scenario may end when it is made brief."""
 
 
-def plan_of(name: str, parts: int, overrides: Mapping[str, object] | None = None) -> RunPlan:
-    """A scenario of `scenarios/`, made smaller, spread over parts."""
+def plan_of(
+    name: str, parts: int, overrides: Mapping[str, object] | None = None, block: int | None = None
+) -> RunPlan:
+    """A scenario of `scenarios/`, made smaller, spread over parts, each in blocks of so many NICs."""
     changes = smaller(name) | dict(overrides or {})
     scenario = api.load(name, changes).scenario
-    return spread(blueprint_of(scenario, build_topology(scenario)), parts)
+    return spread(blueprint_of(scenario, build_topology(scenario)), parts, block=block)
 
 
 class SpreadRun:

@@ -6,6 +6,7 @@ from functools import cache
 import pytest
 
 from actors.kernel.mixing import Stream
+from emu.runtime.blueprint import RunPlan
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
 
@@ -22,6 +23,11 @@ def answer(name: str) -> str:
     return run.digest()
 
 
+def drawn_plan(name: str, draw: Stream) -> RunPlan:
+    """Spread over a drawn number of parts, each in blocks of a drawn number of NICs."""
+    return plan_of(name, 1 + draw.below(4), BRIEF, 1 + draw.below(3))
+
+
 def breaking_after(slices: int) -> Callable[[], bool]:
     left = [slices]
 
@@ -36,7 +42,7 @@ def breaking_after(slices: int) -> Callable[[], bool]:
 def test_runs_that_break_off_anywhere_and_go_on_spread_otherwise_give_one_answer(seed: int) -> None:
     name = NAMES[seed % len(NAMES)]
     draw = Stream(seed, 1, 3)
-    run = SpreadRun(plan_of(name, 1 + draw.below(4), BRIEF), seed=draw.below(1 << 30))
+    run = SpreadRun(drawn_plan(name, draw), seed=draw.below(1 << 30))
     run.snapshot_at(1 + draw.below(250_000_000))
     run.start()
     ending = run.run(breaking_after(1 + draw.below(400)))
@@ -44,7 +50,7 @@ def test_runs_that_break_off_anywhere_and_go_on_spread_otherwise_give_one_answer
     while ending is None and attempts < 20:
         attempts += 1
         snapshot = run.snapshot
-        run = SpreadRun(plan_of(name, 1 + draw.below(4), BRIEF), seed=draw.below(1 << 30))
+        run = SpreadRun(drawn_plan(name, draw), seed=draw.below(1 << 30))
         run.snapshot_at(1 + draw.below(250_000_000))
         if snapshot is None:
             run.start()

@@ -133,7 +133,7 @@ def replayed(found: Recorded, **options: object) -> api.Result:
 
 @pytest.mark.parametrize("seed", range(1, RUNS + 1))
 def test_a_live_run_with_injected_faults_replays_to_the_same_digest(seed: int, tmp_path: Path) -> None:
-    live = live_run(tmp_path / "live", seed, local=True, parts=1 + seed % 3)
+    live = live_run(tmp_path / "live", seed, local=True, parts=1 + seed % 3, block=1 + seed % 2)
     assert live.outcome.ending == "finished"
     assert live.outcome.digest
     found = recorded(tmp_path / "live")
@@ -222,7 +222,7 @@ def test_a_live_run_whose_workers_are_killed_replays_to_the_same_digest(
     seed: int, tmp_path: Path, kept_workers: None
 ) -> None:
     pace: dict[str, object] = {"pace_ps": PACE_PS, "snapshot_every_s": 0.15}
-    live = live_run(tmp_path / "live", seed, Vandal, workers=2, **pace)
+    live = live_run(tmp_path / "live", seed, Vandal, workers=2, block=1, **pace)
     assert (live.outcome.ending, live.outcome.engine.recoveries) == ("finished", 2)
     found = recorded(tmp_path / "live")
     again = replayed(found, local=True)

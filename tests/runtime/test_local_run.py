@@ -78,20 +78,22 @@ def test_local_run_tells_who_hosts_what_and_samples_in_order(parts: int, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["tiny_flap", "incast"])
-def test_parts_take_samples_that_equal_those_of_one(name: str) -> None:
+def test_parts_and_blocks_take_samples_that_equal_those_of_one(name: str) -> None:
     # In the incast, ports are paused at a sampling point: how long so far is counted up to that point.
-    one, three = Notes(), Notes()
+    one, three, blocks = Notes(), Notes(), Notes()
     run_local(name, one, metrics=False)
     run_local(name, three, parts=3, metrics=False)
+    run_local(name, blocks, block=1, metrics=False)
     assert one.samples
-    assert one.samples == three.samples
-    assert one.digests == three.digests
+    assert one.samples == three.samples == blocks.samples
+    assert one.digests == three.digests == blocks.digests
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"parts": 0}, "--parts 0"),
+        ({"block": 0}, "--block 0: a block has at least one NIC"),
         ({"workers": 0}, "--workers 0"),
         ({"placement": "nearby"}, "placement 'nearby'; accepted: packed, node, device"),
         ({"parts": 1000}, "1000 workers for"),

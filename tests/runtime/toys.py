@@ -8,15 +8,16 @@ keeps count of what has died out, and ends the run.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import ARRIVAL, JOB, MESSAGE, NEVER_PS, RETRANSMIT, WATCHDOG, Message, pack_key
 from actors.kernel.kernel import Kernel
 from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
-from actors.port.link import Outbox
 from actors.wire.batch import BatchReader
 from actors.wire.frame import WRITE_MIDDLE, Frame, wire_size
 from actors.wire.message import COPIED, REPORT
+from emu.build.devices import Blocks
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.measure.digest import run_digest
 from emu.runtime.in_process import InProcess
@@ -202,11 +203,35 @@ def crossings_of(network: ToyNetwork, home: list[int]) -> list[Crossing]:
     return [Crossing(home[a], home[b], delay) for a, b, delay in ends if home[a] != home[b]]
 
 
-def build_part(network: ToyNetwork, home: list[int], part: int) -> Partition:
+def blocks_of(network: ToyNetwork, home: list[int], part: int, blocks: int, seed: int) -> Blocks:
+    """A drawn cut of a part's devices into blocks, not all of which need have one."""
+    stream = Stream(seed, blocks, 6)
+    block_of = [stream.below(blocks) if at == part else -1 for at in home]
+    lookahead_ps = [NEVER_PS] * blocks
+    for one in crossings_of(network, block_of):
+        if one.sender >= 0 and one.receiver >= 0:
+            lookahead_ps[one.sender] = min(lookahead_ps[one.sender], one.least_ps)
+    if block_of[0] >= 0:
+        lookahead_ps[block_of[0]] = min(lookahead_ps[block_of[0]], STOP_DELAY_PS)
+    return Blocks(tuple(block_of), tuple(lookahead_ps))
+
+
+def build_part(network: ToyNetwork, home: list[int], part: int, blocks: Blocks | None = None) -> Partition:
     """One part, built on its own."""
     parts = max(home) + 1
+    if blocks is None:
+        blocks = Blocks(tuple(0 if at == part else -1 for at in home), (NEVER_PS,))
     outboxes: list[Outbox | None] = [None if other == part else Outbox() for other in range(parts)]
-    kernel = Kernel(network.devices)
+    kernel = Kernel(network.devices, len(blocks.lookahead_ps), blocks.slots)
+    for block, lookahead_ps in zip(kernel.blocks, blocks.lookahead_ps, strict=True):
+        block.lookahead_ps = lookahead_ps
+
+    def outbox_for(peer: int, number: int) -> Outbox | None:
+        if home[peer] != part:
+            return outboxes[home[peer]]
+        same = blocks.block_of[peer] == blocks.block_of[number]
+        return None if same else kernel.blocks[blocks.block_of[peer]].inbox
+
     ports = [-1] * network.devices
     wires: list[list[tuple[int, int, int]]] = [[] for _ in range(network.devices)]
     for a, b, delay in network.links:
@@ -215,12 +240,12 @@ def build_part(network: ToyNetwork, home: list[int], part: int) -> Partition:
     for number in range(network.devices):
         if home[number] != part:
             continue
-        toy = Toy(number, kernel.queue, network)
-        toy.wires = [(peer, port, delay, outboxes[home[peer]]) for peer, port, delay in wires[number]]
+        toy = Toy(number, kernel.blocks[blocks.block_of[number]].queue, network)
+        toy.wires = [(peer, port, delay, outbox_for(peer, number)) for peer, port, delay in wires[number]]
         toy.last_ps = [0] * len(toy.wires)
-        toy.report = (outboxes[home[0]],)
+        toy.report = (outbox_for(0, number),)
         ports[number] = len(wires[number])
-        kernel.add(toy)
+        kernel.add(toy, blocks.block_of[number])
     return Partition(part, kernel, outboxes, BatchReader(ports, MANAGEMENT_PORT, 4096))
 
 
@@ -234,6 +259,7 @@ class ToyRun:
         seed: int,
         grid: SyncGrid | None = None,
         slices: int | None = None,
+        blocks: int = 1,
     ) -> None:
         home = part_of(network, parts, seed)
         crossings = crossings_of(network, home)
@@ -245,7 +271,8 @@ class ToyRun:
         self.logical_processes: list[LogicalProcess] = []
         for part in range(parts):
             machine = WindowMachine(part, lookahead, neighbours_of(part, crossings), grid or SyncGrid(0, 0))
-            partition = build_part(network, home, part)
+            cut = blocks_of(network, home, part, blocks, seed)
+            partition = build_part(network, home, part, cut)
             self.logical_processes.append(LogicalProcess(partition, machine, self.acting(part, partition)))
             if slices is not None:
                 self.logical_processes[-1]._budget = slices

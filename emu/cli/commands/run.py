@@ -216,4 +216,5 @@ def _repeat(
         words += ["--workers", str(options.workers)] if options.workers is not None else []
         words += ["--placement", options.placement] if options.placement != "packed" else []
         words += ["--address", options.address] if options.address is not None else []
+    words += ["--block", str(options.block)] if options.block is not None else []
     return words

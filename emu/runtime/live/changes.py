@@ -194,16 +194,16 @@ class Changes:
         self._blueprint = after
         old, new = self._coming(before, now_ps), self._coming(after, now_ps)
         gone = [place for place in old if place not in new]
-        queue = self._partition.kernel.queue
+        kernel = self._partition.kernel
         if gone:
-            pending = queue.pending()
-            queue.clear()
+            pending = kernel.pending()
+            kernel.clear()
             for event in pending:
                 if (int(event.time_ps), int(event.key)) not in gone:
-                    queue.push(event)
+                    kernel.push(event)
         for place, event in new.items():
             if place not in old:
-                queue.push(event)
+                kernel.push(event)
 
     def _coming(self, blueprint: Blueprint, now_ps: int) -> dict[tuple[int, int], Event]:
         """The events of a scenario's faults from now on, by time and key."""

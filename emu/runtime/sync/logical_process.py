@@ -123,8 +123,9 @@ class LogicalProcess:
         return False
 
     def cut_window(self) -> None:
-        """End the window at a slice's end: what is left of it belongs to the next one."""
-        self._until_ps = self.partition.now_ps() + 1
+        """End the window soon after a slice's end, where all blocks can stand at one time: what is left of it
+        belongs to the next one."""
+        self._until_ps = self.partition.cut_ps()
 
     def resume_at(self, sync_ps: int) -> None:
         """Nothing before this sync point is to be executed: its state was loaded."""

@@ -16,6 +16,7 @@ from typing import cast
 
 from mypy_extensions import i64
 
+from actors.kernel.block import Outbox
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import (
     COPY_DONE,
@@ -35,7 +36,6 @@ from actors.kernel.event import (
 from actors.kernel.kernel import Kernel
 from actors.kernel.state import as_int, as_list, load_event, save_event
 from actors.kernel.vectors import vec
-from actors.port.link import Outbox
 from actors.wire.batch import Batch, BatchReader, encode_batch
 from emu.errors import ProtocolError
 
@@ -66,15 +66,19 @@ class Partition:
 
     def next_time_ps(self) -> int:
         """The time of the next pending event; NEVER_PS if there is none."""
-        return self.kernel.queue.next_time_ps()
+        return self.kernel.next_time_ps()
 
     def stop_ps(self) -> int:
         """The end of the run, if a device here has announced it; else NEVER_PS."""
-        return self.kernel.queue.stop_ps
+        return self.kernel.stop_ps()
 
     def now_ps(self) -> int:
         """The time of the last event that was executed."""
-        return self.kernel.queue.now_ps
+        return self.kernel.now_ps()
+
+    def cut_ps(self) -> int:
+        """Up to where the window that is under way must be executed, if it is to end as soon as can be."""
+        return self.kernel.cut_ps()
 
     def reach(self, time_ps: int) -> None:
         """Set the clock to a time before which nothing is pending.
@@ -82,7 +86,7 @@ class Partition:
         What a device tells of itself may be measured up to now (how long a port has been paused so far),
         and the last event that was executed here is not the last one elsewhere.
         """
-        self.kernel.queue.now_ps = time_ps
+        self.kernel.reach(time_ps)
 
     def sent_ps(self) -> list[int]:
         """The earliest arrival in each outbox; NEVER_PS where there is none."""
@@ -101,13 +105,13 @@ class Partition:
 
     def deliver(self, batch: Batch, since_ps: int) -> None:
         """Make the packets of a batch pending; none may be before `since_ps`. Raises ProtocolError."""
-        queue = self.kernel.queue
+        kernel = self.kernel
         events: vec[Event] = self._reader.decode(batch, since_ps)
         for event in events:
             key: i64 = event.key
             if key_kind(key) == MESSAGE:
                 self._admit(cast(Message, event), key)
-            queue.push(event)
+            kernel.push(event)
 
     def _admit(self, message: Message, key: i64) -> None:
         device = self.kernel.device(key_device(key))
@@ -133,7 +137,7 @@ class Partition:
         """
         work: i64 = 0
         promises: i64 = 0
-        for event in self.kernel.queue.pending():
+        for event in self.kernel.pending():
             kind: i64 = key_kind(event.key)
             if kind < FIRST_UPKEEP:
                 work += 1
@@ -144,18 +148,17 @@ class Partition:
     def save(self) -> list[Plain]:
         """The state of this partition at a sync point: [stop, now, [[number, state]...], [event...]]."""
         devices: list[Plain] = [[device.number, device.save()] for device in self.devices]
-        events: list[Plain] = [save_event(event) for event in self.kernel.queue.pending()]
+        events: list[Plain] = [save_event(event) for event in self.kernel.pending()]
         return [self.stop_ps(), self.now_ps(), devices, events]
 
     def load(self, states: list[Plain]) -> None:
         """Take from what all partitions of a run saved at one sync point what is hosted here."""
         hosted: dict[int, Device] = {device.number: device for device in self.devices}
-        queue = self.kernel.queue
+        kernel = self.kernel
         saved = [as_list(state) for state in states]
-        for state in saved:
-            queue.stop_ps = min(queue.stop_ps, as_int(state[0]))
-            queue.now_ps = max(queue.now_ps, as_int(state[1]))
-        queue.clear()
+        kernel.stop_at(min([kernel.stop_ps(), *[as_int(state[0]) for state in saved]]))
+        kernel.reach(max([kernel.now_ps(), *[as_int(state[1]) for state in saved]]))
+        kernel.clear()
         loaded = 0
         for state in saved:
             for entry in as_list(state[2]):
@@ -166,5 +169,5 @@ class Partition:
                     loaded += 1
             for plain in as_list(state[3]):
                 if key_device(as_int(as_list(plain)[2])) in hosted:
-                    queue.push(load_event(plain))
+                    kernel.push(load_event(plain))
         assert loaded == len(hosted), (loaded, len(hosted))

@@ -320,6 +320,7 @@ class _RayRun:
                 metrics=self._options.metrics,
                 incarnation=self._incarnation,
                 moves=self._plan.moves,
+                block=self._options.block,
                 snapshots=str(self._snapshot_coordinator.directory.absolute())
                 if self._is_near(worker)
                 else "",

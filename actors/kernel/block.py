@@ -1,0 +1,101 @@
+"""A block: devices of one process whose events run in turn, while the devices are in the cache.
+
+A hop through a fabric of thousands of devices is a chain of cache misses, one through thirty is not. So a
+process cuts its devices into blocks, each with a queue of its own, and runs them in turn in short windows
+(`actors.kernel.kernel`). Frames and messages between blocks wait by reference in the receiver's inbox until
+its next turn. Between workers they wait in an outbox of the same kind, to be encoded.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from actors.compiled.finder import is_compiled
+from actors.kernel.errors import ProtocolError
+from actors.kernel.event import NEVER_PS, Event, Message, describe_key
+from actors.kernel.queue import SLOTS, EventQueue
+from actors.kernel.vectors import append, vec
+from actors.wire.frame import Frame
+
+
+def new_queue(slots: int = int(SLOTS)) -> EventQueue:
+    """The queue that suits how this process runs; both give one order."""
+    if is_compiled():
+        return EventQueue(slots)
+    from actors.kernel.heap_queue import HeapQueue  # noqa: PLC0415  an interpreted class, which compiled code cannot import
+
+    return HeapQueue()
+
+
+class Outbox:
+    """The frames and messages of a window that leave a block, for another one here or for another worker."""
+
+    def __init__(self) -> None:
+        self.frames: vec[Frame] = vec[Frame]()
+        self.messages: vec[Message] = vec[Message]()
+        self.least_ps: i64 = NEVER_PS
+        """The earliest arrival among them; NEVER_PS if there is none."""
+
+    def add_frame(self, frame: Frame) -> None:
+        """A frame whose time and key are those of its arrival."""
+        self.frames = append(self.frames, frame)
+        if frame.time_ps < self.least_ps:
+            self.least_ps = frame.time_ps
+
+    def add_message(self, message: Message) -> None:
+        """A message (or the content of a PFC frame) whose time and key are those of its arrival."""
+        self.messages = append(self.messages, message)
+        if message.time_ps < self.least_ps:
+            self.least_ps = message.time_ps
+
+    def clear(self) -> None:
+        """Empty the outbox after its content was sent."""
+        self.frames = vec[Frame]()
+        self.messages = vec[Message]()
+        self.least_ps = NEVER_PS
+
+
+class Block:
+    """The queue of some devices, and what other blocks of the process have sent them."""
+
+    def __init__(self, slots: int) -> None:
+        self.queue: EventQueue = new_queue(slots)
+        self.inbox: Outbox = Outbox()
+        """What other blocks have sent; in the queue at a sync point, a cut, a snapshot and the end."""
+        self.lookahead_ps: i64 = NEVER_PS
+        """The least time from an event here to its effect on another block; NEVER_PS where there is none."""
+        self.next_ps: i64 = 0
+        """When the next event in the queue is, as of the end of its last turn."""
+        self.reached_ps: i64 = 0
+        """Events before this time have been executed, and none at or after it."""
+        self.last_time_ps: i64 = -1
+        self.last_key: i64 = -1
+        """Of the last event that was executed."""
+
+    def take_in(self) -> None:
+        """Make what other blocks have sent pending. Raises ProtocolError if the block has passed its time."""
+        inbox = self.inbox
+        if inbox.least_ps == NEVER_PS:
+            return
+        queue = self.queue
+        if inbox.least_ps < self.reached_ps:
+            self._refuse()
+        for frame in inbox.frames:
+            queue.push(frame)
+        for message in inbox.messages:
+            queue.push(message)
+        inbox.clear()
+
+    def _refuse(self) -> None:
+        """Raise ProtocolError for the first event in the inbox that comes too late."""
+        waiting: list[Event] = [*self.inbox.frames, *self.inbox.messages]
+        late = min(waiting, key=time_of)
+        raise ProtocolError(
+            f"{describe_key(late.key)}: sent by another block for {late.time_ps} ps, and everything before "
+            f"{self.reached_ps} ps was executed: the lookahead between blocks is too long"
+        )
+
+
+def time_of(event: Event) -> int:
+    """When an event is due."""
+    return int(event.time_ps)

@@ -1,0 +1,140 @@
+"""Blocks of devices that fit the cache: the cut, the windows between them, and that they do not show."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.kernel.event import MESSAGE, NEVER_PS, Message, pack_key
+from actors.kernel.kernel import Kernel
+from actors.kernel.mixing import Stream
+from emu import api
+from emu.build.devices import Blueprint
+from emu.errors import ProtocolError
+from emu.runtime.blueprint import blueprint_of
+from emu.runtime.outcome import Ending
+from emu.runtime.recovery.snapshots import to_bytes
+from emu.runtime.sync.cache_blocks import ELSEWHERE, cut
+from emu.runtime.sync.placement import assign
+from emu.runtime.sync.sync_points import SyncGrid
+from emu.scenario.resolve import build_topology
+from tests.conftest import SOAK
+from tests.runtime.spread_runs import SpreadRun, plan_of
+from tests.runtime.toys import ToyNetwork, ToyRun, build_part, finished_run, part_of, random_network
+
+SEEDS = 2000 if SOAK else 100
+US = 10**6
+
+
+def blueprint(**topology: object) -> Blueprint:
+    fabric = {"kind": "ai_zone", "racks": 16, "hosts_per_rack": 8, "gpus_per_host": 8, "spines": 8} | topology
+    changes = {"topology": fabric, "jobs[0].workload.size": "4KiB", "switch.latency": "0s"}
+    scenario = api.load("permutation", changes).scenario
+    return blueprint_of(scenario, build_topology(scenario))
+
+
+@pytest.mark.parametrize("tens", range(10))
+def test_a_drawn_cut_into_blocks_gives_the_answer_of_one_over_a_hundred_seeds(tens: int) -> None:
+    for seed in range(tens, SEEDS, 10):
+        network = random_network(seed)
+        grid = SyncGrid(sample_every_ps=1_700_000, stall_after_ps=10**13)
+        draw = Stream(seed, 1, 9)
+        whole = finished_run(network, 1, seed, grid)
+        parts, blocks, slices = 1 + draw.below(3), 2 + draw.below(5), 1 + draw.below(7)
+        run = ToyRun(network, min(parts, network.devices), seed, grid, slices, blocks)
+        run.start()
+        assert run.run() is Ending.FINISHED
+        assert (run.digest(), run.virtual_ps) == (whole.digest(), whole.virtual_ps), (seed, blocks)
+        if parts == 1:
+            assert run.samples == whole.samples, (seed, blocks)
+
+
+@pytest.mark.parametrize("name", ["tiny_flap", "incast_lossy"])
+def test_a_snapshot_is_the_same_to_the_byte_in_one_block_and_in_many(name: str) -> None:
+    saved = []
+    for block in (None, 1, 2):
+        run = SpreadRun(plan_of(name, 1, {"run.max_time": "300us"}, block))
+        run.snapshot_at(60 * US)
+        run.start()
+        run.run()
+        assert run.snapshot is not None
+        saved.append(to_bytes(run.snapshot))
+    assert saved[0] == saved[1] == saved[2]
+
+
+def test_a_window_is_cut_only_where_all_blocks_stand_at_one_time() -> None:
+    network = random_network(11)
+    whole = finished_run(network, 1, 4)
+    run = ToyRun(network, 1, 4, blocks=4)
+    run.start()
+    partition = run.logical_processes[0].partition
+    kernel = partition.kernel
+    within = 0
+    for _ in range(10**4):
+        if kernel.run(NEVER_PS, 5) < 5:
+            break
+        cut_ps = partition.cut_ps()
+        within += cut_ps > partition.now_ps() + 1
+        kernel.run(cut_ps, 10**9)
+        assert all(block.inbox.least_ps == NEVER_PS for block in kernel.blocks)
+        assert partition.now_ps() < cut_ps <= min(partition.next_time_ps(), partition.stop_ps())
+    assert within > 20
+    assert run.digest() == whole.digest()
+
+
+def test_what_comes_after_its_time_has_passed_is_refused_by_name() -> None:
+    network = ToyNetwork(2, ((0, 1, 300_000),), seed=1)
+    partition = build_part(network, part_of(network, 1, 1), 0)
+    kernel: Kernel = partition.kernel
+    (block,) = kernel.blocks
+    block.reached_ps = 5 * US
+    message = Message(7, 0, 0, 0, 0, 0, 0)
+    message.time_ps, message.key = 4 * US, pack_key(1, MESSAGE, 0, 3)
+    block.inbox.add_message(message)
+    with pytest.raises(
+        ProtocolError, match="device 1 message port 0 subject 3: sent by another block for 4000000"
+    ):
+        block.take_in()
+
+
+@given(st.integers(1, 200), st.integers(1, 3), st.data())
+def test_no_server_is_cut_and_every_device_of_a_worker_is_in_a_block(
+    nics: int, workers: int, data: st.DataObject
+) -> None:
+    racks = data.draw(st.integers(2, 5))
+    plan = blueprint(racks=racks, hosts_per_rack=2, gpus_per_host=2)
+    topology = plan.topology
+    assignment = assign(topology, workers)
+    for worker in range(workers):
+        found = cut(plan, assignment, worker, nics)
+        hosted = [block for block, at in zip(found.block_of, assignment, strict=True) if at == worker]
+        assert sorted(set(hosted)) == list(range(len(found.lookahead_ps)))
+        assert all(
+            (block == ELSEWHERE) == (at != worker)
+            for block, at in zip(found.block_of, assignment, strict=True)
+        )
+        for host in range(len(topology.hosts)):
+            here = {found.block_of[node] for node in topology.server(host)} - {ELSEWHERE}
+            assert len(here) <= 1
+
+
+def test_blocks_of_a_large_fabric_are_alike_and_stand_a_link_apart() -> None:
+    plan = blueprint()
+    topology = plan.topology
+    found = cut(plan, assign(topology, 1), 0)
+    nics = [found.block_of[nic] for nic in topology.nics]
+    assert [nics.count(block) for block in range(8)] == [128] * 8
+    # 500 ns of link and 84 B at 400G.
+    assert set(found.lookahead_ps) == {500_000 + 84 * 20}
+    assert int(found.slots) == 4096, "four windows of 980 slots"
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [{"racks": 2}, {"uplink_delay": "200ns"}],
+    ids=["all of it fits a block", "less than four frames of 84 ns in a window"],
+)
+def test_there_is_one_block_where_more_would_not_pay(topology: dict[str, object]) -> None:
+    plan = blueprint(**topology)
+    found = cut(plan, assign(plan.topology, 1), 0)
+    assert set(found.block_of) == {0}
+    assert found.lookahead_ps == (NEVER_PS,)
