@@ -24,7 +24,8 @@ def field_docstrings(model: type[BaseModel]) -> dict[str, str]:
     for owner in reversed(model.__mro__):
         if owner.__module__ in sys.modules and owner not in (object, BaseModel):
             found |= _of_module(owner.__module__).get(owner.__qualname__, {})
-    return {name: found[name] for name in model.model_fields if name in found}
+    described = {name: field.description or found.get(name) for name, field in model.model_fields.items()}
+    return {name: text for name, text in described.items() if text}
 
 
 def describe_fields(schema: dict[str, Any], models: Iterable[type[BaseModel]]) -> None:

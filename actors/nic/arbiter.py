@@ -4,10 +4,9 @@ A port without an arbiter is strict between classes and takes the queue pairs of
 each (`actors.nic.egress_port`). An arbiter is a scheduler (`actors.port.scheduling`) that is asked twice for
 each packet: which class, then which of its queue pairs.
 
-To write one: derive from `Arbiter`, name the model of its knobs in `knobs` (a subclass of
-`emu.scenario.sections.nic.ArbiterSection`), override `choose_class` or `choose_pair`, and `save` and
-`load` if it keeps state. In a scenario it is `nic: {arbiter: {kind: my_module:MyArbiter}}`. An interpreted
-subclass works in a compiled install.
+To write one: derive from `Arbiter`, list its knobs in `knobs`, override `choose_class` or `choose_pair`, and
+`save` and `load` if it keeps state. In a scenario it is `nic: {arbiter: {kind: my_module:MyArbiter}}`. An
+interpreted subclass works in a compiled install.
 
 `WeightedClasses` shares the port by weight (surplus round robin, since a packet is built when its turn comes
 and its size is known only then): when its turn comes a class gets the largest frame times its weight over the
@@ -22,17 +21,20 @@ Not modelled: rate limits per class.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.errors import RuntimeFailure
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.port.link import PRIORITIES, Wire
-from actors.port.scheduling import Scheduler, highest, quanta_bytes
+from actors.port.scheduling import Scheduler, class_mask, highest, quanta_bytes
 from actors.wire.frame import Frame
 
 
@@ -51,10 +53,30 @@ class Arbiter(Scheduler):
 class WeightedClasses(Arbiter):
     """Strict classes first, the others by weight; queue pairs in turn."""
 
-    def __init__(self, largest_frame_bytes: int, strict: int, weights: list[int]) -> None:
-        super().__init__(largest_frame_bytes)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "strict",
+            "priorities",
+            (6,),
+            doc="Priorities that go before all others, the highest number first.",
+        ),
+        Knob(
+            "weights",
+            "weights",
+            (1, 1, 1, 1, 1, 1, 1, 1),
+            1,
+            256,
+            "Share of each priority in what the strict ones leave (surplus round robin).",
+        ),
+    )
+
+    def __init__(self, largest_frame_bytes: int, knobs: Knobs) -> None:
+        super().__init__(largest_frame_bytes, knobs)
+        strict: int = class_mask(knobs.strict)
         self.strict: i64 = strict
-        self.quantum_bytes: vec[i64] = vec[i64](quanta_bytes(largest_frame_bytes, strict, weights))
+        self.quantum_bytes: vec[i64] = vec[i64](
+            quanta_bytes(largest_frame_bytes, strict, list(knobs.weights))
+        )
         self.credit_bytes: vec[i64] = vec[i64]([0] * PRIORITIES)
         self.turn: i64 = 0
 

@@ -5,11 +5,10 @@ than the last. A scheme is asked about the rest: `on_gap` and `on_duplicate` at 
 `on_progress`, `on_nak` and `on_timeout` at the requester. One scheme serves all queue pairs of a NIC;
 what the schemes here remember of one is in the queue pair.
 
-To write one: derive from `Recovery` or from a scheme, name the model of its knobs in `knobs` (a subclass of
-`emu.scenario.sections.nic.RecoverySection`), override hooks, and `save` and `load` if it keeps state of its
-own, by `pair.index`. An interpreted subclass works in a compiled install. One that is to act later sets a
-timer of the queue pair (`Endpoint.set_recovery_timer`, then `on_timer`), and holds back new packets until
-then with `pair.waits |= WAIT_RECOVERY`.
+To write one: derive from `Recovery` or from a scheme, list its knobs in `knobs`, override hooks, and `save`
+and `load` if it keeps state of its own, by `pair.index`. An interpreted subclass works in a compiled install.
+One that is to act later sets a timer of the queue pair (`Endpoint.set_recovery_timer`, then `on_timer`), and
+holds back new packets until then with `pair.waits |= WAIT_RECOVERY`.
 
 Go-back-N, whose rules are the defaults of the hooks, sends everything again from the lost packet on. The
 responder takes packets in order only and answers the first one out of order with a NAK; the requester goes
@@ -40,9 +39,12 @@ Not modelled: IRN's two timeouts (short while few packets are in flight); adapti
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import MTU, Knob, Knobs
 from actors.kernel.vectors import vec
 from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import NO_PSN, HeldPackets, QueuePair, unwrap
@@ -51,7 +53,9 @@ from actors.wire.frame import PSN_MASK, SYNDROME_ACK, SYNDROME_NAK_SEQUENCE, Fra
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Recovery:
-    """Base of the schemes, built from the MTU in bytes and the section of the scheme's knobs."""
+    """Base of the schemes, built from the MTU in bytes and the values of the scheme's knobs."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = ()
 
     def __init__(self, mtu_bytes: int, knobs: object = None) -> None:
         self.mtu_bytes: i64 = mtu_bytes
@@ -65,6 +69,12 @@ class Recovery:
         """Whether it is told of a NAK although a later one overtook it."""
         self.whole_messages: bool = False
         """Whether what came of a message counts for nothing before all of it is there."""
+
+    @staticmethod
+    def out_of_order(knobs: Knobs) -> bool:
+        """Whether packets may overtake each other without being taken for lost."""
+        del knobs
+        return False
 
     def prepare(self, pair: QueuePair) -> None:
         """Set up a queue pair of the NIC, once, before time begins."""
@@ -146,6 +156,42 @@ class Recovery:
 class GoBackN(Recovery):
     """The scheme whose rules are the defaults."""
 
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "placement",
+            ("in_order", "out_of_order"),
+            "in_order",
+            doc="Whether a responder keeps only what is in sequence, or also what overtook within `window`.",
+        ),
+        Knob(
+            "reorder",
+            "number",
+            128,
+            1,
+            65536,
+            "With `out_of_order`: a packet counts as lost, and is asked for, once one that is more than so "
+            "many later has come. A choice: what 8 sprayed paths with 16 packets of difference reorder.",
+        ),
+        Knob(
+            "window",
+            "bytes",
+            "1MB",
+            MTU,
+            doc="With `out_of_order`: what a responder keeps beyond a gap.",
+        ),
+    )
+
+    def __init__(self, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(mtu_bytes, knobs)
+        if knobs.placement == "out_of_order":
+            self.hold_packets = knobs.window_bytes // mtu_bytes
+            self.reorder_packets = knobs.reorder
+
+    @staticmethod
+    def out_of_order(knobs: Knobs) -> bool:
+        found: bool = knobs.placement == "out_of_order"
+        return found
+
 
 NEVER_PACKETS = 1 << 40
 
@@ -196,9 +242,38 @@ class GoBack0(Recovery):
 class SelectiveRepeat(Recovery):
     """Bitmaps at both ends, bounded by a window."""
 
-    def __init__(self, mtu_bytes: int, knobs: object = None) -> None:
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "reorder",
+            "number",
+            0,
+            0,
+            65536,
+            "A packet counts as lost once one that is more than so many later has come; more than 0 where "
+            "paths reorder.",
+        ),
+        Knob(
+            "window",
+            "bytes",
+            "1MB",
+            MTU,
+            doc="At most so much of a queue pair is in flight: the bandwidth-delay product (IRN, SIGCOMM'18)."
+            " 1 MB is 20 us at 400G.",
+        ),
+    )
+
+    def __init__(self, mtu_bytes: int, knobs: Knobs) -> None:
         super().__init__(mtu_bytes, knobs)
+        window_packets: i64 = knobs.window_bytes // mtu_bytes
         self.selective = True
+        self.hold_packets = window_packets
+        self.window_packets = window_packets
+        self.reorder_packets = knobs.reorder
+
+    @staticmethod
+    def out_of_order(knobs: Knobs) -> bool:
+        found: bool = knobs.reorder > 0
+        return found
 
     def prepare(self, pair: QueuePair) -> None:
         super().prepare(pair)

@@ -6,8 +6,9 @@ Three places ask: a switch port of its egress queues, a NIC's port of its queue 
 for the seam. A scheduler sees what waits (`backlog`), what was sent and the time, and nothing else; so a run
 is the same in every placement.
 
-To write one: derive from `Scheduler`, override `choose_class`, `on_sent` if shares depend on what was sent,
-and `save` and `load` if it keeps state. An interpreted subclass works in a compiled install.
+To write one: derive from `Scheduler`, list its knobs in `knobs`, override `choose_class`, `on_sent` if shares
+depend on what was sent, and `save` and `load` if it keeps state. An interpreted subclass works in a compiled
+install.
 
 `DeficitRoundRobin` lets strict classes go first. The others take turns: when its turn comes a class gets its
 quantum on top of what it kept, and sends while the next frame fits. A class with nothing to send, or stopped
@@ -22,12 +23,13 @@ Not modelled: guaranteed or capped rates per class, hierarchies.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
 from actors.kernel.errors import RuntimeFailure
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, load_integers, save_integers
 from actors.kernel.vectors import vec
 
@@ -59,6 +61,8 @@ class Backlog:
 class Scheduler:
     """Base of schedulers: strict, the highest number first. Each backlog has one of its own."""
 
+    knobs: ClassVar[tuple[Knob, ...]] = ()
+
     def __init__(self, largest_frame_bytes: int, knobs: object = None) -> None:
         self.largest_frame_bytes: i64 = largest_frame_bytes
         self.backlog: Backlog = Backlog()
@@ -79,12 +83,32 @@ class Scheduler:
 
 
 class DeficitRoundRobin(Scheduler):
-    """Strict classes (a mask) first, the others by weight."""
+    """Strict classes first, the others by weight."""
 
-    def __init__(self, largest_frame_bytes: int, strict: int, weights: list[int]) -> None:
-        super().__init__(largest_frame_bytes)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "strict",
+            "priorities",
+            (0, 1, 2, 3, 4, 5, 6, 7),
+            doc="Priorities that go before all others, the highest number first. The rest share by weight.",
+        ),
+        Knob(
+            "weights",
+            "weights",
+            (1, 1, 1, 1, 1, 1, 1, 1),
+            1,
+            256,
+            "Share of each priority in what the strict ones leave (deficit round robin).",
+        ),
+    )
+
+    def __init__(self, largest_frame_bytes: int, knobs: Knobs) -> None:
+        super().__init__(largest_frame_bytes, knobs)
+        strict: int = class_mask(knobs.strict)
         self.strict: i64 = strict
-        self.quantum_bytes: vec[i64] = vec[i64](quanta_bytes(largest_frame_bytes, strict, weights))
+        self.quantum_bytes: vec[i64] = vec[i64](
+            quanta_bytes(largest_frame_bytes, strict, list(knobs.weights))
+        )
         self.deficit_bytes: vec[i64] = vec[i64]([0] * CLASSES)
         self.turn: i64 = 0
         """The class whose turn it is."""
@@ -128,6 +152,14 @@ def highest(classes: i64) -> i64:
         priority += 2
         classes >>= 2
     return priority + (classes >> 1)
+
+
+def class_mask(classes: tuple[int, ...]) -> int:
+    """These classes as a mask."""
+    mask: int = 0
+    for priority in classes:
+        mask |= 1 << priority
+    return mask
 
 
 def quanta_bytes(largest_frame_bytes: int, strict: int, weights: list[int]) -> list[int]:

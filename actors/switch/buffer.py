@@ -22,9 +22,8 @@ the buffer.
 How much a group may hold is the seam (`Admission`): a policy gives the threshold of a group, and reserve,
 headroom, XON and the pool's end stay as above. Each pool has a policy of its own: that of a switch, or in a
 modular switch that of a port. A pool without one pays a branch for it. To write one: derive from `Admission`,
-name the model of its knobs in `knobs` (a subclass of `emu.scenario.sections.buffer.AdmissionSection`),
-override `threshold_bytes`, and `save` and `load` if it keeps state. An interpreted subclass works in a
-compiled install.
+list its knobs in `knobs`, override `threshold_bytes`, and `save` and `load` if it keeps state. An interpreted
+subclass works in a compiled install.
 
 What waits is accounted at egress too, per port and queue (`actors.switch.egress`), where lossy queues can
 have limits.
@@ -37,11 +36,12 @@ Not modelled: cells, pools per service class.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain, Tally
+from actors.kernel.knobs import Knob
 from actors.kernel.state import as_list, load_fields, save_fields
 from actors.kernel.vectors import append, vec
 from actors.port.pfc import Pfc
@@ -293,8 +293,10 @@ class Buffer:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Admission:
-    """Base of admission policies, built from a pool and the section of the policy's knobs: the thresholds of
+    """Base of admission policies, built from a pool and the values of the policy's knobs: the thresholds of
     the groups."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = ()
 
     def __init__(self, pool: Buffer, knobs: object = None) -> None:
         self.pool: Buffer = pool

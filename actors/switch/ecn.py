@@ -6,9 +6,8 @@ whether it is dropped. A frame that finds its port free waits in no queue, and n
 switch the queue is the virtual output queue of the frame's ingress. A switch without AQM pays nothing for the
 seam, one that marks or drops nothing of a class a bit test.
 
-To write one: derive from `Aqm`, name the model of its knobs in `knobs` (a subclass of
-`emu.scenario.sections.switch.AqmSection`), override `marks` or `drops`, and `save` and `load` if it keeps
-state. An interpreted subclass works in a compiled install.
+To write one: derive from `Aqm`, list its knobs in `knobs`, override `marks` or `drops`, and `save` and `load`
+if it keeps state. An interpreted subclass works in a compiled install.
 
 RED is random early detection on the egress queue, at dequeue, so that a mark says what the queue is when the
 frame leaves: none up to Kmin, all from Kmax on, and between them with a probability that rises linearly to
@@ -25,11 +24,12 @@ Not modelled: of RED, averaging, marking at enqueue, dropping what is not capabl
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob
 from actors.kernel.mixing import Stream
 
 ONE: Final[i64] = 0x40000000
@@ -52,7 +52,9 @@ class EgressQueue:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Aqm:
-    """Base of AQMs, built from its queue and the section of its knobs: marks and drops nothing."""
+    """Base of AQMs, built from its queue and the values of its knobs: marks and drops nothing."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = ()
 
     def __init__(self, queue: EgressQueue, knobs: object = None) -> None:
         self.queue: EgressQueue = queue

@@ -40,7 +40,6 @@ from emu.build.switches import (
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.routing import TrafficEngineering
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ def _build_device(blueprint: Blueprint, number: int, queue: EventQueue, outbox_f
     controller = build_controller(
         number, topology.hosts, plan.outlines(scenario.run.repeat), delay_ps, queue, outbox_for
     )
-    if isinstance(scenario.routing, TrafficEngineering):
+    if scenario.routing.kind == "traffic_engineering":
         knobs = engineering_knobs(scenario.routing)
         controller.engineer = build_engineer(topology, knobs, delay_ps, queue, outbox_for)
     init = scenario.ncclx.init

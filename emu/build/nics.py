@@ -3,10 +3,6 @@
 One function builds a NIC from the frozen scenario, the topology and the queue pairs that the plan of
 connections gives it, and reads nothing else, so that a NIC is the same in whatever worker it is built.
 
-Three tables stand here: `CONTROLS` of congestion controls, `RECOVERIES` of loss recovery schemes and `MAKERS`
-of queue-pair arbiters. A new one is a class, a line in the table and its knobs in `emu.scenario.sections`
-(`congestion`, `nic`); `module:Class` needs neither.
-
 A warning tells before the run where DCQCN would recover slowly: R_AI is an absolute rate, and the paper's 40
 Mb/s belongs to 40G. How long a flow takes to recover is asked of the control itself: a flow that was cut to
 half of the link, and whose target is no higher, sends at its rate and hears no CNP, until it has nine tenths
@@ -19,116 +15,47 @@ links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.fabric.routing import routes
 from actors.kernel.queue import EventQueue
 from actors.ncclx.transport.wiring import QpPlan
-from actors.nic.arbiter import Arbiter, ArbitratedPort, WeightedClasses
+from actors.nic.arbiter import Arbiter, ArbitratedPort
 from actors.nic.bond import Bond, Reach
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
-from actors.nic.congestion.hpcc import ONE, Hpcc
-from actors.nic.congestion.hybrid import Hybrid
-from actors.nic.congestion.swift import Swift
 from actors.nic.egress_port import NicPort
-from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
+from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch, ReceiveBuffer, ReceiveGroup
 from actors.nic.nic import CreditNic, Nic
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
 from actors.port.link import PRIORITIES, MessagePort
-from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES, WRITE_MIDDLE, wire_size
+from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
 from emu.build.round_trip import settled
 from emu.build.switches import OutboxFor, give_credits, give_errors, give_pfc, has_pfc, wire_of
-from emu.scenario.plugins import load_checked
+from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sections import congestion as control_knobs
-from emu.scenario.sections import nic as knobs_of
 from emu.scenario.sections.congestion import CongestionSection
 from emu.scenario.sections.nic import (
     ArbiterSection,
     ReceiveSection,
-    RecoverySection,
     TransportSection,
-    Weighted,
 )
 from emu.scenario.sections.switch import SELECTED
 from emu.units import format_rate
-
-ControlMaker = Callable[[int, int, CongestionSection], CongestionControl]
-
-
-def _rates(knobs: control_knobs.Dcqcn) -> tuple[int, int, int, int, int, int, int, int]:
-    return (
-        knobs.gain_bits,
-        knobs.alpha_timer_ps,
-        knobs.increase_timer_ps,
-        knobs.byte_counter_bytes,
-        knobs.fast_recovery,
-        knobs.additive_bps,
-        knobs.hyper_bps,
-        knobs.least_bps,
-    )
-
-
-def _dcqcn(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
-    assert isinstance(knobs, control_knobs.Dcqcn), knobs
-    return Dcqcn(line_bps, mtu_bytes, *_rates(knobs))
-
-
-def _swift(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
-    assert isinstance(knobs, control_knobs.Swift), knobs
-    return Swift(
-        line_bps,
-        mtu_bytes,
-        knobs.target_ps,
-        knobs.additive_thousandths,
-        knobs.beta_thousandths,
-        knobs.most_decrease_thousandths,
-        knobs.window_bytes // mtu_bytes,
-    )
-
-
-def _hybrid(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
-    assert isinstance(knobs, control_knobs.Hybrid), knobs
-    delay = (knobs.target_ps, knobs.beta_thousandths, knobs.most_decrease_thousandths)
-    return Hybrid(line_bps, mtu_bytes, *_rates(knobs), *delay)
-
-
-def _hpcc(line_bps: int, mtu_bytes: int, knobs: CongestionSection) -> CongestionControl:
-    assert isinstance(knobs, control_knobs.Hpcc), knobs
-    base_rtt_ps = knobs.base_rtt_ps
-    assert base_rtt_ps is not None, "auto is worked out by who knows the fabric"
-    packet_bytes = int(wire_size(WRITE_MIDDLE, mtu_bytes)) + knobs.int_bytes
-    additive = knobs.additive_bytes
-    if additive is None:
-        spare = (1 - knobs.eta) * line_bps * base_rtt_ps
-        additive = max(spare // (8 * 10**12 * knobs.flows), 1)
-    eta = int(knobs.eta * int(ONE))
-    return Hpcc(
-        line_bps, mtu_bytes, packet_bytes, knobs.int_bytes, base_rtt_ps, eta, knobs.max_stage, additive
-    )
-
-
-CONTROLS: Final[dict[str, ControlMaker]] = {
-    "dcqcn": _dcqcn,
-    "swift": _swift,
-    "hybrid": _hybrid,
-    "hpcc": _hpcc,
-}
 
 
 def control_of(section: CongestionSection, line_bps: int, mtu_bytes: int) -> CongestionControl | None:
     """A control for one queue pair on a port of this rate; None for PFC only."""
     if section.kind == "none":
         return None
-    make: ControlMaker = CONTROLS[section.kind] if section.kind in CONTROLS else load_checked(section.kind)
-    return make(line_bps, mtu_bytes, section)
+    made: CongestionControl = policy_of(section)(line_bps, mtu_bytes, section)
+    return made
 
 
 PAPER_RATIO = 1000
@@ -136,7 +63,7 @@ PAPER_RATIO = 1000
 LONGEST_PS = 10**12
 
 
-def recovery_ps(section: control_knobs.Dcqcn, line_bps: int, mtu_bytes: int) -> int | None:
+def recovery_ps(section: CongestionSection, line_bps: int, mtu_bytes: int) -> int | None:
     """Time from half of the link to nine tenths of it; None if it is more than a second."""
     control = control_of(section, line_bps, mtu_bytes)
     assert isinstance(control, Dcqcn), section.kind
@@ -153,7 +80,7 @@ def recovery_ps(section: control_knobs.Dcqcn, line_bps: int, mtu_bytes: int) -> 
 
 def recovery_warnings(section: CongestionSection, line_bps: int, mtu_bytes: int) -> list[str]:
     """A line if R_AI is small for the rate of the links: how slowly a flow recovers."""
-    if not isinstance(section, control_knobs.Dcqcn) or section.additive_bps * PAPER_RATIO >= line_bps:
+    if not issubclass(section.policy, Dcqcn) or section.additive_bps * PAPER_RATIO >= line_bps:
         return []
     took_ps = recovery_ps(section, line_bps, mtu_bytes)
     took = "more than a second" if took_ps is None else f"{took_ps // 10**9} ms"
@@ -329,59 +256,18 @@ def control_warnings(scenario: Scenario, topology: Topology) -> list[str]:
     return recovery_warnings(transport.congestion_control, max(rates), transport.mtu_bytes)
 
 
-Maker = Callable[[int, ArbiterSection], Arbiter]
-
-
-def _weighted(largest_frame_bytes: int, knobs: ArbiterSection) -> Arbiter:
-    assert isinstance(knobs, Weighted), knobs
-    strict = sum(1 << priority for priority in knobs.strict)
-    return WeightedClasses(largest_frame_bytes, strict, list(knobs.weights))
-
-
-MAKERS: Final[dict[str, Maker]] = {"weighted": _weighted}
-
-
 def arbiter_of(section: ArbiterSection, largest_frame_bytes: int) -> Arbiter | None:
     """An arbiter for one port; None for the port's own round."""
     if section.kind == "round_robin":
         return None
-    make: Maker = MAKERS[section.kind] if section.kind in MAKERS else load_checked(section.kind)
-    return make(largest_frame_bytes, section)
-
-
-RecoveryMaker = Callable[[int, RecoverySection], Recovery]
-
-
-def _go_back_n(mtu_bytes: int, knobs: RecoverySection) -> Recovery:
-    assert isinstance(knobs, knobs_of.GoBackN), knobs
-    made = GoBackN(mtu_bytes)
-    if knobs.placement == "out_of_order":
-        made.hold_packets, made.reorder_packets = knobs.window_bytes // mtu_bytes, knobs.reorder
+    made: Arbiter = policy_of(section)(largest_frame_bytes, section)
     return made
-
-
-def _selective_repeat(mtu_bytes: int, knobs: RecoverySection) -> Recovery:
-    assert isinstance(knobs, knobs_of.SelectiveRepeat), knobs
-    made = SelectiveRepeat(mtu_bytes)
-    made.hold_packets = made.window_packets = knobs.window_bytes // mtu_bytes
-    made.reorder_packets = knobs.reorder
-    return made
-
-
-RECOVERIES: Final[dict[str, RecoveryMaker]] = {
-    "go_back_n": _go_back_n,
-    "go_back_0": GoBack0,
-    "selective_repeat": _selective_repeat,
-}
 
 
 def recovery_of(transport: TransportSection) -> Recovery:
     """The recovery scheme of a NIC."""
-    section = transport.recovery
-    make: RecoveryMaker = (
-        RECOVERIES[section.kind] if section.kind in RECOVERIES else load_checked(section.kind)
-    )
-    return make(transport.mtu_bytes, section)
+    made: Recovery = policy_of(transport.recovery)(transport.mtu_bytes, transport.recovery)
+    return made
 
 
 def first_timeout_ps(transport: TransportSection) -> int:

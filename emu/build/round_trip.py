@@ -28,10 +28,12 @@ from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
 from emu.build.buffer_sizes import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.congestion import CongestionSection, Hpcc
+from emu.scenario.sections.congestion import CongestionSection
 from emu.units import format_time
 
 US_PS: Final = 10**6
+LONGEST_PS: Final = 100 * US_PS
+"""What HPCC can count."""
 
 _KNOWN: Final[WeakKeyDictionary[Topology, tuple[Scenario, int]]] = WeakKeyDictionary()
 """Of a fabric: for whom it was worked out last, and what came out; every NIC asks."""
@@ -67,11 +69,11 @@ def longest_round_trip_ps(scenario: Scenario, topology: Topology) -> int:
 def settled(scenario: Scenario, topology: Topology, nic: int) -> CongestionSection:
     """The section of congestion control of a NIC with what is `auto` worked out. Raises ScenarioError."""
     section = scenario.at(topology, nic).transport.congestion_control
-    if not isinstance(section, Hpcc) or section.base_rtt_ps is not None:
+    if section.kind != "hpcc" or section.base_rtt_ps is not None:
         return section
     found_ps = longest_round_trip_ps(scenario, topology)
     rounded_ps = max(-(-found_ps // US_PS), 1) * US_PS
-    if rounded_ps > Hpcc.LONGEST_RTT_PS:
+    if rounded_ps > LONGEST_PS:
         key = scenario.key_at(topology, nic, "transport.congestion_control.base_rtt")
         reason = f"the longest round trip takes {format_time(found_ps)}, longer than HPCC can count"
         raise ScenarioError([Problem(scenario.name, 0, key, reason, "1us to 100us")])

@@ -16,7 +16,6 @@ needs neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from math import gcd
 from typing import Final
 
@@ -39,19 +38,8 @@ from actors.switch.buffer import Buffer, PolicedBuffer, PriorityGroup
 from actors.switch.deep import DeepBuffer, DeepSwitch
 from actors.switch.ecn import ONE, Aqm, EgressQueue, Red
 from actors.switch.egress import SwitchPort
-from actors.switch.routing.engineered import EngineeredRouting
-from actors.switch.routing.flowlet import Flowlets, LeastLoaded
 from actors.switch.routing.hashing import E_ECMP, FIELDS, FUNCTIONS, POLICIES, FieldHash
-from actors.switch.routing.policy import (
-    VIA_BRANCH,
-    Group,
-    HashedRouting,
-    PathPinning,
-    Routes,
-    RoutingPolicy,
-    SwitchView,
-)
-from actors.switch.routing.spray import RandomSpray, RoundRobinSpray
+from actors.switch.routing.policy import VIA_BRANCH, Group, Routes, SwitchView
 from actors.switch.switch import Classes, CreditBuffer, CreditSwitch, Switch
 from actors.switch.watchdog import PauseWatch
 from actors.wire.frame import PREAMBLE_GAP_BYTES
@@ -66,69 +54,27 @@ from emu.build.buffer_sizes import (
     shared_pool_bytes,
     shares_of,
 )
-from emu.scenario.plugins import load_checked
+from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.buffer import BufferSection, Thresholds
-from emu.scenario.sections.routing import Adaptive, Flowlet, RoutingSection, Spray, TrafficEngineering
+from emu.scenario.sections.buffer import BufferSection
+from emu.scenario.sections.routing import RoutingSection
 from emu.scenario.sections.switch import (
     AqmSection,
     EcnSection,
     SchedulingSection,
     StaticRoute,
     SwitchSection,
-    WeightedScheduling,
 )
 
 ROUTING_PURPOSE: Final = 5
 """Of the random stream of a switch's routing policy."""
 
-RouterMaker = Callable[[SwitchView, RoutingSection], RoutingPolicy]
 
-
-def _flowlets(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
-    assert isinstance(knobs, Flowlet), knobs
-    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=False)
-
-
-def _spray(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
-    assert isinstance(knobs, Spray), knobs
-    return RandomSpray(view, knobs) if knobs.order == "random" else RoundRobinSpray(view, knobs)
-
-
-def _adaptive(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
-    assert isinstance(knobs, Adaptive), knobs
-    if knobs.granularity == "packet":
-        return LeastLoaded(view, knobs)
-    return Flowlets(view, knobs, knobs.gap_ps, knobs.entries, least_loaded=True)
-
-
-def _engineered(view: SwitchView, knobs: RoutingSection) -> RoutingPolicy:
-    assert isinstance(knobs, TrafficEngineering), knobs
-    management = view.management
-    assert management is not None, view.number
-    return EngineeredRouting(view, knobs, management, knobs.entries, knobs.threshold_bps)
-
-
-def engineering_knobs(section: TrafficEngineering) -> EngineeringKnobs:
+def engineering_knobs(section: RoutingSection) -> EngineeringKnobs:
     """What the controller's engineer is told."""
     return EngineeringKnobs(
-        section.interval_ps,
-        section.entries,
-        section.threshold_bps,
-        Fraction(section.fill),
-        Fraction(section.hysteresis),
+        section.interval_ps, section.entries, section.threshold_bps, section.fill, section.hysteresis
     )
-
-
-ROUTERS: Final[dict[str, RouterMaker]] = {
-    "ecmp": HashedRouting,
-    "e_ecmp": HashedRouting,
-    "path_pinning": PathPinning,
-    "flowlet": _flowlets,
-    "spray": _spray,
-    "adaptive": _adaptive,
-    "traffic_engineering": _engineered,
-}
 
 
 def field_hash(knobs: RoutingSection, tier: int, seed: int) -> FieldHash:
@@ -166,8 +112,7 @@ def give_policy(
     view.management = management
     for port in switch.ports:
         view.add_port(port)
-    make: RouterMaker = ROUTERS[knobs.kind] if knobs.kind in ROUTERS else load_checked(knobs.kind)
-    switch.router = make(view, knobs)
+    switch.router = policy_of(knobs)(view, knobs)
 
 
 ECN_PURPOSE = 1 << 20
@@ -313,10 +258,10 @@ def build_switch(
 def pool_of(section: BufferSection, pool_bytes: int, alpha_fixed: int, xon_offset_bytes: int) -> Buffer:
     """A shared pool, with thresholds of its groups' own or by an admission policy."""
     policy = section.admission
-    if isinstance(policy, Thresholds):
+    if policy.kind == "thresholds":
         return Buffer(pool_bytes, alpha_fixed, xon_offset_bytes)
     pool = PolicedBuffer(pool_bytes, alpha_fixed, xon_offset_bytes)
-    pool.admission = load_checked(policy.kind)(pool, policy)
+    pool.admission = policy_of(policy)(pool, policy)
     return pool
 
 
@@ -351,22 +296,13 @@ def _switch_port(
     return port
 
 
-AqmMaker = Callable[[EgressQueue, AqmSection], Aqm]
-
-
-def _red(queue: EgressQueue, knobs: AqmSection) -> Aqm:
-    assert isinstance(knobs, EcnSection), knobs
-    profile = knobs.profiles_of()[queue.priority] or knobs
-    return Red(queue, *knobs.thresholds_at(queue.rate_bps, profile), int(profile.pmax * ONE))
-
-
-AQMS: Final[dict[str, AqmMaker]] = {"red": _red}
-
-
 def aqm_of(section: AqmSection, queue: EgressQueue) -> Aqm:
-    """The AQM of one egress queue."""
-    make: AqmMaker = AQMS[section.kind] if section.kind in AQMS else load_checked(section.kind)
-    return make(queue, section)
+    """The AQM of one egress queue. RED's thresholds are those of the queue's profile, at the port's rate."""
+    if isinstance(section, EcnSection):
+        profile = section.profiles_of()[queue.priority] or section
+        return Red(queue, *section.thresholds_at(queue.rate_bps, profile), int(profile.pmax * ONE))
+    made: Aqm = policy_of(section)(queue, section)
+    return made
 
 
 def _scheduler(scenario: Scenario, section: SwitchSection) -> Scheduler | None:
@@ -375,14 +311,10 @@ def _scheduler(scenario: Scenario, section: SwitchSection) -> Scheduler | None:
 
 def scheduler_of(section: SchedulingSection, largest_frame_bytes: int) -> Scheduler | None:
     """A scheduler for one egress; None where all classes are strict."""
-    largest = largest_frame_bytes + PREAMBLE_GAP_BYTES
-    if not isinstance(section, WeightedScheduling):
-        made: Scheduler = load_checked(section.kind)(largest, section)
-        return made
-    if not section.weighted:
+    if section.policy is DeficitRoundRobin and len(section.strict) == PRIORITIES:
         return None
-    strict = sum(1 << priority for priority in section.strict)
-    return DeficitRoundRobin(largest, strict, list(section.weights))
+    made: Scheduler = policy_of(section)(largest_frame_bytes + PREAMBLE_GAP_BYTES, section)
+    return made
 
 
 def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:

@@ -12,41 +12,29 @@ Not modelled: slow start; a queue pair begins with the largest window, as NICs d
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
-
-from pydantic import Field
-
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
-from emu.scenario.sections.congestion import CongestionSection
-from emu.scenario.yaml.values import PositiveSizeBytes
-from emu.units import parse_size
 
 ONE = 1 << 16
 """1.0 of alpha, and a packet of the window."""
 FIELDS = ("rate_bps", "window_packets", "window", "alpha", "round", "answered", "marked", "spared")
 
 
-class DctcpSection(CongestionSection):
-    """Knobs of `Dctcp`."""
-
-    gain_bits: Annotated[int, Field(ge=1, le=16)] = 4
-    """g is 2^-gain_bits: 4 is 1/16, the paper's."""
-    window_bytes: PositiveSizeBytes = parse_size("1MB")
-    """The largest window, and the first."""
-
-
 class Dctcp(CongestionControl):
     """One queue pair's window."""
 
-    knobs: ClassVar[type[DctcpSection]] = DctcpSection
+    knobs = (
+        Knob("gain_bits", "number", 4, 1, 16, "g is 2^-gain_bits: 4 is 1/16, the paper's."),
+        Knob("window", "bytes", "1MB", "mtu", doc="The largest window, and the first."),
+    )
 
-    def __init__(self, line_bps: int, mtu_bytes: int, knobs: DctcpSection) -> None:
-        super().__init__(line_bps, mtu_bytes)
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
         self.wants_echo = True
         self.gain_bits = knobs.gain_bits
-        self.largest = max(knobs.window_bytes // mtu_bytes, 1) * ONE
+        self.largest = knobs.window_bytes // mtu_bytes * ONE
         self.window = self.largest
         self.alpha = ONE
         self.round = self.largest // ONE

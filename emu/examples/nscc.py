@@ -20,14 +20,10 @@ penalty that a receiver signals, credits.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
-from emu.scenario.sections.congestion import CongestionSection
-from emu.scenario.yaml.values import PositiveTimePs
-from emu.units import parse_time
 
 REFERENCE_RTT_PS = 12_000_000
 REFERENCE_BYTES = 150_000
@@ -37,20 +33,21 @@ FIELDS = (
 )
 
 
-class NsccSection(CongestionSection):
-    """Knobs of `Nscc`."""
-
-    base_rtt_ps: PositiveTimePs = parse_time("12us")
-    """The longest unloaded round trip. A shorter one that is measured takes its place."""
-
-
 class Nscc(CongestionControl):
     """One queue pair's window, in bytes of payload."""
 
-    knobs: ClassVar[type[NsccSection]] = NsccSection
+    knobs = (
+        Knob(
+            "base_rtt",
+            "ps",
+            "12us",
+            "1ps",
+            doc="The longest unloaded round trip. A shorter one that is measured takes its place.",
+        ),
+    )
 
-    def __init__(self, line_bps: int, mtu_bytes: int, knobs: NsccSection) -> None:
-        super().__init__(line_bps, mtu_bytes)
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
         self.wants_echo = True
         product = line_bps * knobs.base_rtt_ps // (8 * 10**12)
         self.step = max(product * mtu_bytes // REFERENCE_BYTES, 1)

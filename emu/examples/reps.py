@@ -13,38 +13,26 @@ Mitigation (2024).
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import mix
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
-from emu.scenario.sections.congestion import CongestionSection
-from emu.scenario.yaml.values import TimePs
-from emu.units import parse_time
 
 FIRST_PORT = 49152
 """Of the dynamic UDP ports, 14 bits."""
 FIELDS = ("good", "recent", "frozen_ps", "now", "turn")
 
 
-class RepsSection(CongestionSection):
-    """Knobs of `Reps`."""
-
-    per_packet = True
-
-    cached: int = 8
-    """Entropies that wait to be used again, at most."""
-    freeze_ps: TimePs = parse_time("100us")
-    """For how long after a loss none is drawn."""
-
-
 class Reps(CongestionControl):
     """One queue pair's entropies."""
 
-    knobs: ClassVar[type[CongestionSection]] = RepsSection
+    knobs = (
+        Knob("cached", "number", 8, 1, 65536, "Entropies that wait to be used again, at most."),
+        Knob("freeze", "ps", "100us", doc="For how long after a loss none is drawn."),
+    )
 
-    def __init__(self, line_bps: int, mtu_bytes: int, knobs: RepsSection) -> None:
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
         super().__init__(line_bps, mtu_bytes, knobs)
         self.wants_echo = self.picks_entropy = True
         self.cached = knobs.cached
@@ -57,6 +45,11 @@ class Reps(CongestionControl):
         """Until when none is drawn."""
         self.now = 0
         self.turn = 0
+
+    @staticmethod
+    def by_packet(knobs: Knobs) -> bool:
+        del knobs
+        return True
 
     def entropy(self, psn: int) -> int:
         if self.good:

@@ -18,13 +18,12 @@ from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Refusal, Section, errors_below, refused
-from emu.scenario.sections.buffer import Thresholds
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
 from emu.scenario.sections.overrides import OverrideSection, with_part
-from emu.scenario.sections.routing import POLICIES, EEcmp, RoutingSection
+from emu.scenario.sections.routing import POLICIES, RoutingSection
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
 from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs
@@ -68,7 +67,7 @@ class Environment(Section):
     """Seed of every random stream: same scenario and seed, same result, bit for bit."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
-    routing: Annotated[RoutingSection, POLICIES] = EEcmp()
+    routing: Annotated[RoutingSection, POLICIES] = POLICIES.section()
     """How switches choose among equal paths."""
     switch: SwitchSection = SwitchSection()
     """The switches."""
@@ -120,7 +119,7 @@ class Environment(Section):
                 yield Refusal(("routing", "kind"), reason, accepted)
 
         control = self.transport.congestion_control
-        if control.per_packet and not self.transport.out_of_order:
+        if control.by_packet and not self.transport.out_of_order:
             reason = f"{control.kind} reorders packets, and {TAKEN_FOR_LOSS}"
             accepted = "a transport.recovery that takes packets out of order"
             yield Refusal(("transport", "congestion_control", "kind"), reason, accepted)
@@ -276,7 +275,7 @@ class Environment(Section):
             reason = f"{buffer} blocks are less than an update and two frames of {largest_bytes} bytes"
             accepted = f"at least {(update + 2 * largest) * 64}B"
             yield Refusal(("link", "credits", "buffer"), reason, accepted)
-        if not isinstance(self.switch.buffer.admission, Thresholds):
+        if self.switch.buffer.admission.kind != "thresholds":
             reason = "links have credits, and so everything is admitted"
             where = ("switch", "buffer", "admission", "kind")
             yield Refusal(where, reason, "thresholds, or link.flow_control: pfc")

@@ -1,12 +1,12 @@
 """Plug-ins: a user's own class, `module:Class`, as a choice of a scenario.
 
 `kind: my_module:MyPolicy` names a class in a module that Python can import: installed, on PYTHONPATH, or
-beside where `emu` was started. The class says in `knobs` which section its knobs are; that section is checked
-like every other. Whatever does not load is refused by name, with Python's own reason.
+beside where `emu` was started. The class lists its knobs in `knobs`, and the section that is made of them is
+checked like every other. Whatever does not load is refused by name, with Python's own reason.
 
 A plug-in that keeps state has `save` and `load`. One that has none and whose attributes change in a run would
 go on from a snapshot as if it were new, and to another digest. So an attribute that is another than after
-`__init__` is refused by name when the first snapshot is taken (`load_checked`). Attributes of the base class
+`__init__` is refused by name when the first snapshot is taken (`policy_of`). Attributes of the base class
 are its own.
 """
 
@@ -16,6 +16,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from actors.kernel.errors import RuntimeFailure
+from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.section import OneOf, RefusedError, Section, refused
 from emu.upgrade.python_modules import moved_hint
 
@@ -54,26 +56,32 @@ def load_plugin(name: str) -> type[Any]:
 class OneOfOrPlugin(OneOf):
     """A table of kinds, and beside it whatever `module:Class` names.
 
-    The class has the model of its section, a subclass of `base`, in `knobs`, and the methods `methods`, and
-    derives from `parent`, which is named as it would be and not imported: it is a device's.
+    The class derives from `parent` and overrides or inherits the methods `methods`; its section is made of
+    its knobs and of `base`, which has what all policies of the seam share.
     """
 
     def __init__(
         self,
-        key: str,
-        table: Mapping[str, type[Section]],
+        table: Mapping[str, type[PolicySection]],
         default: str,
-        base: type[Section],
+        base: type[PolicySection],
+        parent: type[Any],
         methods: tuple[str, ...],
-        parent: str,
         arguments: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:
-        super().__init__(key, table, default)
+        super().__init__("kind", table, default)
         self.base = base
-        self.methods = methods
         self.parent = parent
+        self.methods = methods
         self.arguments = arguments or {}
         """Of methods that took others in an earlier release."""
+
+    def section(self, kind: str = "", **keys: object) -> Any:
+        """The section of a kind, or of the default one, with these keys as a scenario has them."""
+        kind = kind or self.default
+        model = self.model(kind)
+        assert model is not None, kind
+        return model.model_validate({self.key: kind, **keys})
 
     def model(self, kind: str) -> type[Section] | None:
         """The model of a kind; None if there is no such kind, or it does not load."""
@@ -81,20 +89,17 @@ class OneOfOrPlugin(OneOf):
 
     def _plugged(self, kind: str) -> type[Section] | None:
         try:
-            return self._knobs(kind)
+            return self._section(kind)
         except RefusedError:
             return None
 
-    def _knobs(self, kind: str) -> type[Section]:
-        found = load_plugin(kind)
-        model = getattr(found, "knobs", self.base)
-        if not (isinstance(model, type) and issubclass(model, self.base)):
-            reason = f"{kind!r} does not load: its `knobs` is no subclass of {self.base.__name__}"
-            raise RefusedError(reason, f"a model of {self.base.__module__}")
-        for method in self.methods:
-            if not callable(getattr(found, method, None)):
-                reason = f"{kind!r} does not load: it has no method `{method}`"
-                raise RefusedError(reason, f"a subclass of {self.parent}")
+    def _section(self, kind: str) -> type[PolicySection]:
+        found: Any = load_plugin(kind)
+        parent = f"{self.parent.__module__}.{self.parent.__qualname__}"
+        missing = [one for one in self.methods if not callable(getattr(found, one, None))]
+        if missing or not issubclass(found, self.parent):
+            reason = f"has no method `{missing[0]}`" if missing else f"is no subclass of {parent}"
+            raise RefusedError(f"{kind!r} does not load: it {reason}", f"a subclass of {parent}")
         for method, names in self.arguments.items():
             try:
                 inspect.signature(getattr(found, method)).bind(found, *names)
@@ -103,10 +108,10 @@ class OneOfOrPlugin(OneOf):
                 raise RefusedError(reason, f"{method}(self, {', '.join(names)})") from error
             except ValueError:  # compiled: it has the base's own
                 pass
-        if self.parent not in (f"{one.__module__}.{one.__qualname__}" for one in found.__mro__):
-            reason = f"{kind!r} does not load: it is no subclass of {self.parent}"
-            raise RefusedError(reason, f"a subclass of {self.parent}")
-        return model
+        try:
+            return _made(self.base, kind, found)
+        except RefusedError as error:
+            raise RefusedError(f"{kind!r} does not load: {error.reason}", error.accepted) from error
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         table = super().__get_pydantic_core_schema__(source, handler)
@@ -123,7 +128,7 @@ class OneOfOrPlugin(OneOf):
             if SEPARATOR not in kind:
                 return inner(value)
             try:
-                return self._knobs(kind).model_validate(value)
+                return self._section(kind).model_validate(value)
             except RefusedError as error:
                 problem = refused(error.reason, error.accepted)
                 details = InitErrorDetails(type=problem, loc=(self.key,), input=kind)
@@ -149,6 +154,13 @@ class OneOfOrPlugin(OneOf):
         return described
 
 
+@cache
+def _made(base: type[PolicySection], kind: str, policy: type[Any]) -> type[PolicySection]:
+    """The section of a plug-in, one for each class, so that sections of it can be compared."""
+    made: type[PolicySection] = section_of(base, kind, policy, (policy.__doc__ or kind).partition("\n")[0])
+    return made
+
+
 def _under_kind(kind: str, error: ValidationError) -> ValidationError:
     """The same faults, at locations that name the kind."""
     details = []
@@ -168,9 +180,10 @@ _OURS: Final = ("actors.", "emu.")
 _CHECKED: Final[dict[Any, type[Any]]] = {}
 
 
-def load_checked(name: str) -> type[Any]:
-    """The class that `module:Class` names, which refuses to be saved with state that it would forget."""
-    found = load_plugin(name)
+def policy_of(section: PolicySection) -> type[Any]:
+    """The class that makes what a section chooses; one of somebody's own refuses to be saved with state that
+    it would forget."""
+    found = section.policy
     own = [one for one in found.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
     if not hasattr(found, "save") or any("save" in vars(one) for one in own):
         return found

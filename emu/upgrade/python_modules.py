@@ -110,10 +110,22 @@ def upgraded_source(text: str) -> Upgraded:
                     edits.append(done)
                 else:
                     left.append(done)
+        elif isinstance(node, ast.ClassDef):
+            left += [
+                Note(line, "knobs is a list of Knob now: see the page plugins") for line in _sections(node)
+            ]
     for found in _FIELDS.finditer(text):
         new = renames.FIELDS[f"fabric.{found[0]}"].removeprefix("fabric.")
         edits.append(Edit(found.start(), found.end(), new, found[0], new))
     return made(text, edits, left)
+
+
+def _sections(node: ast.ClassDef) -> Iterator[int]:
+    """Where a class names a section as its knobs, as plug-ins did."""
+    for one in node.body:
+        match one:
+            case ast.Assign(targets=[ast.Name(id="knobs")], value=ast.Name()):
+                yield one.lineno
 
 
 def _ours(module: str | None) -> bool:

@@ -14,7 +14,6 @@ from actors.switch.ecn import Aqm
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.faults.table import FAULTS
-from emu.scenario.sections.switch import AqmSection
 
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}
@@ -350,8 +349,6 @@ def test_thresholds_of_red_do_not_drift_where_an_override_gives_a_switch_another
 
 class Unmarked(Aqm):
     """An AQM that marks nothing."""
-
-    knobs = AqmSection
 
 
 ELSEWHERE = {

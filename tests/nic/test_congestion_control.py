@@ -13,7 +13,7 @@ from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.congestion.swift import Swift
 from actors.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.errors import ScenarioError
-from emu.scenario.sections.congestion import CongestionSection
+from emu.scenario.sections.congestion import CONTROLS, CongestionSection
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import scenario, star
 
@@ -24,7 +24,17 @@ ONE = 1 << 20
 
 def paper() -> Dcqcn:
     """The paper's constants at 40G."""
-    return Dcqcn(LINE, 1024, 8, 55 * US, 55 * US, 10_000_000, 5, 40_000_000, 400_000_000, 10_000_000)
+    constants = {
+        "gain_bits": 8,
+        "alpha_timer": "55us",
+        "increase_timer": "55us",
+        "byte_counter": "10MB",
+        "fast_recovery": 5,
+        "additive": "40M",
+        "hyper": "400M",
+        "least": "10M",
+    }
+    return Dcqcn(LINE, 1024, CONTROLS.section("dcqcn", **constants))
 
 
 def test_the_first_cnp_halves_the_rate() -> None:
@@ -110,7 +120,14 @@ def test_clocks_worked_out_late_give_what_clocks_worked_out_in_time_give() -> No
 
 
 def test_swift_opens_by_a_packet_and_closes_in_proportion() -> None:
-    control = Swift(LINE, 1024, 25 * US, 1000, 800, 500, 100)
+    knobs = {
+        "target": "25us",
+        "additive_thousandths": 1000,
+        "beta_thousandths": 800,
+        "most_decrease_thousandths": 500,
+        "window": "102_400B",
+    }
+    control = Swift(LINE, 1024, CONTROLS.section("swift", **knobs))
     assert control.window_packets == 100
     control.on_ack(10, 50 * US, 0, marked=False)  # excess is a half: 0.8 x 0.5 = 0.4
     assert control.window_packets == 60

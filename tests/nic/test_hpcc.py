@@ -12,6 +12,7 @@ from actors.nic.congestion.hpcc import Hpcc
 from actors.wire.frame import ACKNOWLEDGE, CNP, Frame
 from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
 from emu.errors import ScenarioError
+from emu.scenario.sections.congestion import CONTROLS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 
@@ -27,9 +28,10 @@ def controlled(connections: Any, topology: Any = None, **knobs: Any) -> Fabric:
     return Fabric(scenario(topology or star(3), transport=transport), list(connections))
 
 
-def control(**changes: int) -> Hpcc:
+def control() -> Hpcc:
     """T = 10 us at 400G: 500,000 bytes; eta = 0.95, two additive steps of 1,000 bytes."""
-    return Hpcc(LINE, 4096, PACKET, 42, 10 * US, 65536 * 95 // 100, changes.get("max_stage", 2), 1_000)
+    knobs = {"base_rtt": "10us", "eta": "95/100", "max_stage": 2, "additive": "1KB", "int": "42B"}
+    return Hpcc(LINE, 4096, CONTROLS.section("hpcc", **knobs))
 
 
 def hop(now_ps: int, queued_bytes: int, sent_bytes: int) -> bytes:
@@ -166,9 +168,9 @@ def test_a_run_goes_on_from_its_state() -> None:
 @pytest.mark.parametrize(
     ("knobs", "told"),
     [
-        ({"base_rtt": "1ns"}, "no round trip"),
-        ({"eta": 2}, "more than a whole link"),
-        ({"int": "1KiB"}, "more than INT takes"),
+        ({"base_rtt": "1ns"}, "base_rtt: '1ns' is too small; accepted: 1us to 100us"),
+        ({"eta": 2}, "eta: 2 is out of range; accepted: a fraction above 0 and up to 1"),
+        ({"int": "1KiB"}, "int: '1KiB' is too large; accepted: 0B to 512B"),
         ({"kmin": "5KB"}, "unknown key"),
     ],
 )

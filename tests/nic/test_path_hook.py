@@ -16,8 +16,9 @@ import pytest
 from actors.nic.congestion.control import CongestionControl
 from actors.wire.frame import ACKNOWLEDGE, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.errors import ScenarioError
-from emu.examples.nscc import Nscc, NsccSection
+from emu.examples.nscc import Nscc
 from emu.examples.reps import Reps
+from emu.scenario.sections.congestion import CONTROLS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.fabric.test_snapshots import through_msgpack
@@ -299,7 +300,7 @@ def test_nscc_grows_below_its_target_and_falls_beyond_by_the_excess() -> None:
         (True, 2 * US, 0),
         (True, 12 * US, -1),
     ):
-        one = Nscc(400 * 10**9, MTU, NsccSection.model_validate({"kind": "nscc", "base_rtt": "6us"}))
+        one = Nscc(400 * 10**9, MTU, CONTROLS.section("emu.examples.nscc:Nscc", base_rtt="6us"))
         one.base_ps, one.mean_ps, one.cut_ps = 4 * US, delay_ps, -target
         one.set_window(50 * MTU)
         one.added_ps = 10**12  # no step by time

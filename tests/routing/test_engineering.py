@@ -14,7 +14,7 @@ from actors.wire.message import TE_INSTALL
 from emu import api
 from emu.build.switches import engineering_knobs
 from emu.scenario.resolve import build_topology
-from emu.scenario.sections.routing import TrafficEngineering
+from emu.scenario.sections.routing import POLICIES
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
 
@@ -38,7 +38,8 @@ def placed(
     """(ingress, port) of every change, and the rest."""
     one = topology()
     links = frozenset(link for name in down for link in one.links_named(name))
-    answer = Placement(PathFinder(one, links), engineering_knobs(TrafficEngineering(**knobs)))
+    section = POLICIES.section("traffic_engineering", **knobs)
+    answer = Placement(PathFinder(one, links), engineering_knobs(section))
     answer.place(demands)
     return [(change.ingress, change.port) for change in answer.changes], answer
 

@@ -186,7 +186,11 @@ SCHEDULER, RECOVERY = "switch.scheduling.kind", "transport.recovery.kind"
         (ADMISSION, "NoPool", "cannot be made: TypeError: "),
         (AQM, "Stranger", "does not load: it is no subclass of actors.switch.ecn.Aqm"),
         (AQM, "NoQueue", "cannot be made: TypeError: "),
-        (ARBITER, "NoKnobs", "does not load: its `knobs` is no subclass of ArbiterSection"),
+        (
+            ARBITER,
+            "NoKnobs",
+            "does not load: `knobs` of NoKnobs is no list of Knob; accepted: a list of ",
+        ),
         (POLICY, "Raises", "cannot be made: ValueError: of two lines; accepted: a class whose"),
         (CONTROL, "TwoArguments", "cannot be made: TypeError: "),
     ],

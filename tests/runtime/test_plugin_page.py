@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from actors.kernel.knobs import Knob, Knobs
 from actors.switch.ecn import Aqm, EgressQueue
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED
 from emu import api
 from emu.errors import ScenarioError
-from emu.scenario.sections.switch import AqmSection
-from emu.scenario.yaml.values import PositiveSizeBytes
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.runtime.test_own_classes import FLOWS
@@ -144,19 +143,12 @@ def test_what_an_aqm_keeps_is_in_a_snapshot(own: Callable[[str], str]) -> None:
     assert second.switches[0].ports[2].aqms[3].save() == [9 * FULL_PS - 9]
 
 
-class SlopeSection(AqmSection):
-    """Knobs of `Slope`."""
-
-    full_bytes: PositiveSizeBytes = 1_000_000
-    """From here on everything is dropped."""
-
-
 class Slope(Aqm):
     """Drops with a probability that rises with the queue, from 0 to 1."""
 
-    knobs = SlopeSection
+    knobs = (Knob("full", "bytes", "1MB", "1B", doc="From here on everything is dropped."),)
 
-    def __init__(self, queue: EgressQueue, knobs: SlopeSection) -> None:
+    def __init__(self, queue: EgressQueue, knobs: Knobs) -> None:
         super().__init__(queue, knobs)
         self.full_bytes = knobs.full_bytes
         self.drops_frames = True

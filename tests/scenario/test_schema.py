@@ -11,7 +11,7 @@ from emu.scenario.section import Section, yaml_name
 from emu.scenario.sections.buffer import BufferSection
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
-from emu.scenario.sections.routing import POLICIES, EEcmp
+from emu.scenario.sections.routing import POLICIES
 from emu.scenario.sections.switch import PfcSection
 from emu.scenario.yaml.problems import fields, shape_at
 from tests.scenario.scenarios import SMALL, scenario
@@ -24,7 +24,7 @@ def test_defaults_are_those_of_the_sources() -> None:
     assert (transport.mtu_bytes, transport.timeout, transport.retry_count) == (4096, 14, 7)
     assert (buffer.pool_bytes, buffer.alpha, buffer.reserve_bytes) == (64_000_000, Fraction(1, 8), 4096)
     assert (PfcSection().quanta, PfcSection().priorities) == (65_535, (3, 6))
-    assert scenario().routing == EEcmp()
+    assert scenario().routing == POLICIES.section("e_ecmp")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,9 @@ def test_every_section_is_reached_and_documented() -> None:
     bases = {
         "Section",
         "TopologySection",
+        "PolicySection",
         "RoutingSection",
+        "FiveTupleSection",
         "FlowsWorkload",
         "FaultSection",
         "_OfSummary",
@@ -116,8 +118,8 @@ def test_every_section_is_reached_and_documented() -> None:
 
 def test_kinds_are_looked_up_in_tables() -> None:
     assert POLICIES.chosen({}) == "e_ecmp"
-    assert POLICIES.model("e_ecmp") is EEcmp
+    assert POLICIES.model("e_ecmp") is POLICIES.table["e_ecmp"]
     assert POLICIES.model("sprayed") is None
-    assert shape_at(Scenario, ("routing", "<e_ecmp>")) is EEcmp
+    assert shape_at(Scenario, ("routing", "<e_ecmp>")) is POLICIES.table["e_ecmp"]
     assert shape_at(Scenario, ("routing", "<sprayed>")) is None
     assert shape_at(Scenario, ("nowhere", 3)) is None

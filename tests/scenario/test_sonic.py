@@ -16,7 +16,7 @@ from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load, load_text
-from emu.scenario.sections.switch import EcnSection, SwitchSection, WeightedScheduling
+from emu.scenario.sections.switch import EcnSection, SwitchSection
 from tests.fabric.rig import Fabric
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +131,7 @@ def test_wred_schedulers_and_the_watchdog(tmp_path: Path) -> None:
         4000,
         0.05,
     )
-    assert isinstance(made.scheduling, WeightedScheduling)
+    assert made.scheduling.kind == "weighted"
     assert made.scheduling.strict == (0, 1, 2, 5, 6, 7)
     assert made.scheduling.weights == (1, 1, 1, 20, 20, 1, 1, 1)
     dog = made.pfc.watchdog

@@ -8,6 +8,7 @@ import pytest
 
 from actors.port.scheduling import DeficitRoundRobin, Scheduler
 from actors.wire.frame import Frame
+from emu.scenario.sections.switch import SCHEDULERS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 from tests.switch.frames import FULL_PS, frame_arrives, pause_arrives
@@ -103,7 +104,8 @@ def test_a_class_sends_its_weight_in_frames_of_its_quantum_in_each_turn() -> Non
     one = fabric(strict=[], weights=[1, 1, 2, 3, 1, 1, 1, 1])
     port = one.switch("switch").ports[2]
     frames = backlog(one, [2, 3], 12)
-    port.set_scheduler(DeficitRoundRobin(frames[0].wire_bytes, 0, [1, 1, 2, 3, 1, 1, 1, 1]))
+    knobs = SCHEDULERS.section("weighted", strict=(), weights=(1, 1, 2, 3, 1, 1, 1, 1))
+    port.set_scheduler(DeficitRoundRobin(frames[0].wire_bytes, knobs))
     one.run()
     order = [frame.priority for frame in sorted(frames, key=lambda frame: frame.sent_ps)]
     assert order[:15] == [2, 2, 3, 3, 3] * 3

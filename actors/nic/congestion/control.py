@@ -13,20 +13,25 @@ trip and the path of each; no CNPs are sent. With `picks_entropy` the control ch
 so the path, of each packet.
 
 A control of one's own is a subclass, in one file, built from the line rate in bit/s, the MTU in bytes and
-the section of its knobs, a subclass of `emu.scenario.sections.congestion.CongestionSection` that the class
-names in `knobs`.
+the values of the knobs that the class lists in `knobs` (`actors.kernel.knobs`). `docs/congestion_control.md`
+has a worked example.
 """
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class CongestionControl:
     """Base of all controls: sends at line rate, whatever happens."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = ()
 
     def __init__(self, line_bps: int, mtu_bytes: int, knobs: object = None) -> None:
         self.line_bps: i64 = line_bps
@@ -46,6 +51,19 @@ class CongestionControl:
         """What INT adds to its packets, and to their acknowledgements, on the wire."""
         self.timer_ps: i64 = 0
         """When `on_timer` is to be called; 0 for not at all. Set it in any hook."""
+
+    @staticmethod
+    def by_packet(knobs: Knobs) -> bool:
+        """Whether packets of a queue pair go by different ways. With `picks_entropy` they do."""
+        del knobs
+        return False
+
+    @staticmethod
+    def telemetry_on_wire(knobs: Knobs) -> int | None:
+        """What INT adds to packets and acknowledgements, in bytes; None where packets collect none. With
+        `wants_telemetry` it is a number."""
+        del knobs
+        return None
 
     def on_send(self, wire_bytes: i64, now: i64) -> None:
         """A packet, new or sent again, leaves now."""

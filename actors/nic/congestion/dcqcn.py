@@ -8,7 +8,7 @@ target:
 and both counters of increases and their clocks begin anew. Every `alpha_timer` without a CNP alpha = (1 -
 g) alpha. A period of `increase_timer`, or `byte_counter` bytes sent, is a step: RC = (RT + RC) / 2, and
 before that, once either counter has passed `fast_recovery`, RT += R_AI, once both have, RT += R_HAI.
-Flows begin at line rate.
+Flows begin at line rate. The constants are the paper's at 40G, but for `hyper` and `least`.
 
 Rates are integers, and a mean is rounded up, so that a rate reaches its target; alpha has 20 binary
 places. No clock costs an event: what is due is worked out when the next packet leaves or the next CNP
@@ -21,11 +21,12 @@ Not modelled: mlx5's clamps of the target rate (`rpg_clamp_tgt_rate`) beyond wha
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
 
@@ -47,30 +48,41 @@ _FIELDS: Final = (
 
 
 class Dcqcn(CongestionControl):
-    """The reaction point of one queue pair. `gain` is g's reciprocal's binary logarithm: 8 is 1/256."""
+    """The reaction point of one queue pair."""
 
-    def __init__(
-        self,
-        line_bps: int,
-        mtu_bytes: int,
-        gain_bits: int,
-        alpha_timer_ps: int,
-        increase_timer_ps: int,
-        byte_counter_bytes: int,
-        fast_recovery: int,
-        additive_bps: int,
-        hyper_bps: int,
-        least_bps: int,
-    ) -> None:
-        super().__init__(line_bps, mtu_bytes)
-        self.gain_bits: i64 = gain_bits
-        self.alpha_timer_ps: i64 = alpha_timer_ps
-        self.increase_timer_ps: i64 = increase_timer_ps
-        self.byte_counter_bytes: i64 = byte_counter_bytes
-        self.fast_recovery: i64 = fast_recovery
-        self.additive_bps: i64 = additive_bps
-        self.hyper_bps: i64 = hyper_bps
-        self.least_bps: i64 = least_bps
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob("gain_bits", "number", 8, 1, 16, "g is 2^-gain_bits: 8 is 1/256."),
+        Knob("alpha_timer", "ps", "55us", "1ps", None, "Without a CNP for so long, alpha falls."),
+        Knob("increase_timer", "ps", "55us", "1ps", None, "Distance of the steps up by time."),
+        Knob("byte_counter", "bytes", "10MB", "1B", None, "Distance of the steps up by bytes sent."),
+        Knob("fast_recovery", "number", 5, 0, 1000, "Steps that only halve the distance to the target rate."),
+        Knob(
+            "additive",
+            "bps",
+            "40M",
+            doc="R_AI: what a step adds to the target rate after that. The paper's value, at 40G; at 400G it "
+            "recovers very slowly.",
+        ),
+        Knob(
+            "hyper",
+            "bps",
+            "400M",
+            doc="R_HAI: what a step adds once both counters have passed `fast_recovery`. A choice: ten times "
+            "R_AI.",
+        ),
+        Knob("least", "bps", "10M", doc="The least rate. A choice."),
+    )
+
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
+        self.gain_bits: i64 = knobs.gain_bits
+        self.alpha_timer_ps: i64 = knobs.alpha_timer_ps
+        self.increase_timer_ps: i64 = knobs.increase_timer_ps
+        self.byte_counter_bytes: i64 = knobs.byte_counter_bytes
+        self.fast_recovery: i64 = knobs.fast_recovery
+        self.additive_bps: i64 = knobs.additive_bps
+        self.hyper_bps: i64 = knobs.hyper_bps
+        self.least_bps: i64 = knobs.least_bps
         self.rate_bps = line_bps
         self.target_bps: i64 = line_bps
         self.alpha: i64 = ALPHA_ONE

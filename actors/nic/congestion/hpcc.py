@@ -25,13 +25,15 @@ Not modelled: the table that replaces divisions in the NIC.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import AUTO, Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
+from actors.wire.frame import WRITE_MIDDLE, wire_size
 from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of
 
 ONE: Final[i64] = 65536
@@ -55,26 +57,58 @@ _FIELDS: Final = (
 class Hpcc(CongestionControl):
     """One queue pair's window, in bytes on the wire."""
 
-    def __init__(
-        self,
-        line_bps: int,
-        mtu_bytes: int,
-        packet_bytes: int,
-        telemetry_bytes: int,
-        base_rtt_ps: int,
-        eta_fixed: int,
-        max_stage: int,
-        additive_bytes: int,
-    ) -> None:
-        super().__init__(line_bps, mtu_bytes)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "base_rtt",
+            "ps",
+            AUTO,
+            "1us",
+            "100us",
+            "T: a little more than the longest unloaded round trip, 1 us to 100 us. The paper has 13 us at "
+            "100G. `auto`: that of the fabric, worked out from its links and latencies and rounded up to a "
+            "whole microsecond.",
+        ),
+        Knob("eta", "fraction", "19/20", None, 1, "The utilisation to aim at (0.95)."),
+        Knob(
+            "max_stage",
+            "number",
+            5,
+            0,
+            1000,
+            "Additive steps, of a round trip each, before the next one that follows the measurement.",
+        ),
+        Knob(
+            "flows",
+            "number",
+            100,
+            1,
+            1_000_000,
+            "How many flows are to fit into what `eta` leaves: W_AI is (1 - eta) x rate x T / flows.",
+        ),
+        Knob("additive", "bytes", AUTO, "1B", None, "W_AI. `auto`: by `flows`."),
+        Knob(
+            "int",
+            "bytes",
+            "42B",
+            None,
+            "512B",
+            "What INT adds to a packet and its acknowledgement on the wire: 2 B and 8 B for each of five "
+            "hops. 0: as if it took no room.",
+        ),
+    )
+
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
+        telemetry_bytes: int = knobs.int_bytes
+        base_rtt_ps: int = knobs.base_rtt_ps
         self.wants_telemetry = True
         self.telemetry_bytes = telemetry_bytes
         self.ecn_capable = False
-        self.packet_bytes: i64 = packet_bytes
+        self.packet_bytes: i64 = wire_size(WRITE_MIDDLE, mtu_bytes) + telemetry_bytes
         self.base_rtt_ps: i64 = base_rtt_ps
-        self.eta: i64 = eta_fixed
-        self.max_stage: i64 = max_stage
-        self.additive_bytes: i64 = additive_bytes
+        self.eta: i64 = int(knobs.eta * 65536)
+        self.max_stage: i64 = knobs.max_stage
+        self.additive_bytes: i64 = _additive_bytes(line_bps, knobs)
         self.largest_bytes: i64 = line_bps * base_rtt_ps // (8 * 10**12)
         self.window_bytes: i64 = self.largest_bytes
         self.reference_bytes: i64 = self.largest_bytes
@@ -85,6 +119,11 @@ class Hpcc(CongestionControl):
         self.last: bytes = b""
         """What the acknowledgement before said."""
         self._set(self.largest_bytes)
+
+    @staticmethod
+    def telemetry_on_wire(knobs: Knobs) -> int | None:
+        found: int = knobs.int_bytes
+        return found
 
     def on_telemetry(self, hops: bytes, acknowledged: i64, following: i64, now: i64) -> None:
         last = self.last
@@ -161,6 +200,14 @@ class Hpcc(CongestionControl):
 
     def load(self, state: list[Plain]) -> None:
         load_fields(self, _FIELDS, state)
+
+
+def _additive_bytes(line_bps: int, knobs: Knobs) -> int:
+    """W_AI: as configured, or what `eta` leaves of rate x T, for so many flows."""
+    configured: int | None = knobs.additive_bytes
+    if configured is not None:
+        return configured
+    return max(int((1 - knobs.eta) * line_bps * knobs.base_rtt_ps // (8 * 10**12 * knobs.flows)), 1)
 
 
 def _share(size_bytes: i64, time_ps: i64, rate_mbps: i64) -> i64:

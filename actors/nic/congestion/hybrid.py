@@ -10,8 +10,11 @@ fast response of DCQCN to ECN") and no formula; these are ours.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64
 
+from actors.kernel.knobs import Knob, Knobs
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.congestion.swift import THOUSANDTHS
 
@@ -19,38 +22,32 @@ from actors.nic.congestion.swift import THOUSANDTHS
 class Hybrid(Dcqcn):
     """DCQCN with a target for the round trip."""
 
-    def __init__(
-        self,
-        line_bps: int,
-        mtu_bytes: int,
-        gain_bits: int,
-        alpha_timer_ps: int,
-        increase_timer_ps: int,
-        byte_counter_bytes: int,
-        fast_recovery: int,
-        additive_bps: int,
-        hyper_bps: int,
-        least_bps: int,
-        target_ps: int,
-        beta_thousandths: int,
-        most_decrease_thousandths: int,
-    ) -> None:
-        super().__init__(
-            line_bps,
-            mtu_bytes,
-            gain_bits,
-            alpha_timer_ps,
-            increase_timer_ps,
-            byte_counter_bytes,
-            fast_recovery,
-            additive_bps,
-            hyper_bps,
-            least_bps,
-        )
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob("target", "ps", "25us", "1ps", None, "A longer round trip lowers the rate and holds steps up."),
+        Knob(
+            "beta_thousandths",
+            "number",
+            800,
+            1,
+            1000,
+            "How much of the excess lowers the rate, in thousandths.",
+        ),
+        Knob(
+            "most_decrease_thousandths",
+            "number",
+            500,
+            1,
+            999,
+            "The most by which a round trip lowers the rate, in thousandths.",
+        ),
+    )
+
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
         self.wants_rtt = True
-        self.target_ps: i64 = target_ps
-        self.beta: i64 = beta_thousandths
-        self.most_decrease: i64 = most_decrease_thousandths
+        self.target_ps: i64 = knobs.target_ps
+        self.beta: i64 = knobs.beta_thousandths
+        self.most_decrease: i64 = knobs.most_decrease_thousandths
 
     def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
         if rtt_ps <= 0:

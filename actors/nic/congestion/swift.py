@@ -14,11 +14,12 @@ Not modelled: scaling of the target with hops and flows, the separate window for
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import MTU, Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
 from actors.nic.congestion.control import CongestionControl
 
@@ -32,23 +33,51 @@ _FIELDS: Final = ("rate_bps", "window_packets", "window")
 class Swift(CongestionControl):
     """One queue pair's window, in packets with 16 binary places."""
 
-    def __init__(
-        self,
-        line_bps: int,
-        mtu_bytes: int,
-        target_ps: int,
-        additive_thousandths: int,
-        beta_thousandths: int,
-        most_decrease_thousandths: int,
-        largest_packets: int,
-    ) -> None:
-        super().__init__(line_bps, mtu_bytes)
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "target",
+            "ps",
+            "25us",
+            "1ps",
+            doc="The round trip to aim at. A choice; deep-buffer spines alone take 22 us.",
+        ),
+        Knob(
+            "additive_thousandths",
+            "number",
+            1000,
+            1,
+            1_000_000,
+            "Packets by which a short round trip opens the window, in thousandths.",
+        ),
+        Knob(
+            "beta_thousandths",
+            "number",
+            800,
+            1,
+            1000,
+            "How much of the excess closes the window, in thousandths.",
+        ),
+        Knob(
+            "most_decrease_thousandths",
+            "number",
+            500,
+            1,
+            999,
+            "The most by which a round trip closes the window, in thousandths.",
+        ),
+        Knob("window", "bytes", "1MB", MTU, None, "The largest window, and the first: 20 us at 400G."),
+    )
+
+    def __init__(self, line_bps: int, mtu_bytes: int, knobs: Knobs) -> None:
+        super().__init__(line_bps, mtu_bytes, knobs)
+        largest_packets: i64 = knobs.window_bytes // mtu_bytes
+        additive_thousandths: i64 = knobs.additive_thousandths
         self.wants_rtt = True
         self.ecn_capable = False
-        self.target_ps: i64 = target_ps
+        self.target_ps: i64 = knobs.target_ps
         self.additive: i64 = additive_thousandths * ONE_PACKET // THOUSANDTHS
-        self.beta: i64 = beta_thousandths
-        self.most_decrease: i64 = most_decrease_thousandths
+        self.beta: i64 = knobs.beta_thousandths
+        self.most_decrease: i64 = knobs.most_decrease_thousandths
         self.largest: i64 = largest_packets * ONE_PACKET
         self.window: i64 = self.largest
         self.window_packets = largest_packets

@@ -19,10 +19,13 @@ Not modelled: the time that the chip takes to program an entry, entries on switc
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain, Series
 from actors.kernel.event import Message
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.port.link import MessagePort
@@ -36,13 +39,34 @@ LEAF_TIER = 1
 class EngineeredRouting(RoutingPolicy):
     """Entries by (ingress port, prefix), and the hash for what has none."""
 
-    def __init__(
-        self, switch: SwitchView, knobs: object, management: MessagePort, size: int, threshold_bps: int
-    ) -> None:
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "interval",
+            "ps",
+            "500us",
+            "1ps",
+            doc="From one collection of counters to the next. Meta: 30 s, for jobs that run for weeks.",
+        ),
+        Knob("entries", "number", 1024, 0, 65536, "Size of a leaf's table of entries. A choice."),
+        Knob("threshold", "bps", "10G", doc="Least rate that is worth an entry. A choice."),
+        Knob("fill", "fraction", 1, None, 1, "Share of a link's rate up to which entries are placed on it."),
+        Knob(
+            "hysteresis",
+            "fraction",
+            "1/20",
+            doc="How much fuller, as a share of a link, the way of an entry may be than the best before it "
+            "moves.",
+        ),
+    )
+    controlled: ClassVar[bool] = True
+
+    def __init__(self, switch: SwitchView, knobs: Knobs) -> None:
         super().__init__(switch, knobs)
+        management = switch.management
+        assert management is not None, switch.number
         self.management: MessagePort = management
-        self.size: i64 = size
-        self.threshold_bps: int = threshold_bps
+        self.size: i64 = knobs.entries
+        self.threshold_bps: int = knobs.threshold_bps
         self.leaf: bool = switch.tier == LEAF_TIER
         self.prefixes: i64 = 0
         self.groups: vec[Group] = vec[Group]()

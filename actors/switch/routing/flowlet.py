@@ -21,9 +21,12 @@ Not modelled: load of links beyond the next hop.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from mypy_extensions import i64
 
 from actors.kernel.device import Plain
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, as_list, load_integers, save_integers
 from actors.kernel.vectors import vec
 from actors.switch.routing.policy import Group, RoutingPolicy, SwitchView
@@ -76,11 +79,11 @@ class LeastLoaded(RoutingPolicy):
         self._turn = as_int(state[1])
 
 
-class Flowlets(LeastLoaded):
-    """A path for each flowlet; `gap_ps`, `entries` and whether the least loaded member is taken."""
+class FlowletTable(LeastLoaded):
+    """A path for each flowlet: a random member, or the least loaded one."""
 
     def __init__(
-        self, switch: SwitchView, knobs: object, gap_ps: int, entries: int, least_loaded: bool
+        self, switch: SwitchView, knobs: Knobs, gap_ps: int, entries: int, least_loaded: bool
     ) -> None:
         super().__init__(switch, knobs)
         self._gap_ps: i64 = gap_ps
@@ -109,3 +112,64 @@ class Flowlets(LeastLoaded):
         super().load(as_list(state[0]))
         self._paths = load_integers(state[1])
         self._seen_ps = load_integers(state[2])
+
+
+class Flowlet(FlowletTable):
+    """A random path for each flowlet."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "gap",
+            "ps",
+            "128us",
+            "1ps",
+            doc="Silence after which a flow takes a new path. Meta tried 128 to 512 us.",
+        ),
+        Knob(
+            "entries",
+            "number",
+            4096,
+            1,
+            2**20,
+            "Size of the flowlet table; flows that share an entry share their path. A choice.",
+        ),
+    )
+
+    def __init__(self, switch: SwitchView, knobs: Knobs) -> None:
+        super().__init__(switch, knobs, knobs.gap_ps, knobs.entries, least_loaded=False)
+
+
+class Adaptive(FlowletTable):
+    """The member with the least waiting, for each packet or each flowlet."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = (
+        Knob(
+            "granularity",
+            ("packet", "flowlet"),
+            "flowlet",
+            doc="Whether every packet chooses, or every flowlet.",
+        ),
+        Knob("gap", "ps", "128us", "1ps", doc="Silence after which a flow takes a new path; for flowlets."),
+        Knob("entries", "number", 4096, 1, 2**20, "Size of the flowlet table."),
+        Knob(
+            "allow_reordering",
+            "flag",
+            default=False,
+            doc="Run it although the transport takes every overtaking for a loss, to see the collapse.",
+        ),
+    )
+
+    def __init__(self, switch: SwitchView, knobs: Knobs) -> None:
+        packets: bool = knobs.granularity == "packet"
+        super().__init__(switch, knobs, knobs.gap_ps, 1 if packets else knobs.entries, least_loaded=True)
+        self._packets: bool = packets
+
+    @staticmethod
+    def by_packet(knobs: Knobs) -> bool:
+        found: bool = knobs.granularity == "packet"
+        return found
+
+    def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
+        if self._packets:
+            return self.least(group, now)
+        return super().choose(frame, group, ingress, now)

@@ -12,7 +12,7 @@ in every placement.
 `ecmp` and `e_ecmp` with the hash `mix` are not policies: the switch has them written out, and pays one test
 for the others.
 
-To write one: derive from `RoutingPolicy`, name the model of its knobs in `knobs`, override `choose`, and
+To write one: derive from `RoutingPolicy`, list its knobs in `knobs`, override `choose`, and
 `save` and `load` if it keeps state. In a scenario it is `kind: my_module:MyPolicy`. An interpreted subclass
 works in a compiled install. `docs/routing.md` has a worked example.
 
@@ -27,12 +27,13 @@ Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM 20
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Plain, Series
 from actors.kernel.event import Message
+from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import Stream
 from actors.kernel.vectors import append, vec
 from actors.port.link import MessagePort
@@ -114,10 +115,20 @@ class SwitchView:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RoutingPolicy:
-    """Base of routing policies. `knobs` of `__init__` is the scenario's section `routing`."""
+    """Base of routing policies. `knobs` of `__init__` has the values of the scenario's section `routing`."""
+
+    knobs: ClassVar[tuple[Knob, ...]] = ()
+    controlled: ClassVar[bool] = False
+    """Whether switches are on the management network."""
 
     def __init__(self, switch: SwitchView, knobs: object) -> None:
         self.switch: SwitchView = switch
+
+    @staticmethod
+    def by_packet(knobs: Knobs) -> bool:
+        """Whether packets of one flow may overtake each other on a fabric where nothing changes."""
+        del knobs
+        return False
 
     def choose(self, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         """The port by which the frame leaves: one of `group.ports`, of which there are two or more.

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
+from actors.switch.buffer import Admission
+from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import (
@@ -85,27 +87,23 @@ class GroupProfile(BufferProfile):
     """Which groups."""
 
 
-class AdmissionSection(Section):
+class AdmissionSection(PolicySection):
     """What every admission policy shares."""
 
     kind: str
     """Which policy."""
 
 
-class Thresholds(AdmissionSection):
-    """Dynamic and static thresholds, by priority group."""
-
-    kind: Literal["thresholds"] = "thresholds"
-    """`alpha` or `xoff` of the group."""
-
-
 ADMISSIONS: Final = OneOfOrPlugin(
-    "kind",
-    {"thresholds": Thresholds},
+    {
+        "thresholds": section_of(
+            AdmissionSection, "thresholds", Admission, "Dynamic and static thresholds, by priority group."
+        )
+    },
     default="thresholds",
     base=AdmissionSection,
+    parent=Admission,
     methods=("threshold_bytes",),
-    parent="actors.switch.buffer.Admission",
 )
 
 
@@ -118,7 +116,7 @@ class BufferSection(BufferProfile):
     """Headroom that all priority groups of a switch share, each up to its own `headroom`; less than their sum
     is oversubscribed. SONiC: the `xoff` of BUFFER_POOL. `auto`: every group has its own. Not for modular
     switches."""
-    admission: Annotated[AdmissionSection, ADMISSIONS] = Thresholds()
+    admission: Annotated[AdmissionSection, ADMISSIONS] = ADMISSIONS.section()
     """How much of the shared pool a priority group may hold."""
     profiles: Annotated[tuple[GroupProfile, ...], Field(max_length=1024)] = ()
     """Groups with other thresholds, reserve and headroom; the first that names a group counts."""

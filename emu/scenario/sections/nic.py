@@ -6,8 +6,8 @@ MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since
 queue pairs of a pair.
 
 The arbiter says whose turn it is at a NIC's port, loss recovery what is sent again. Each is one line in its
-table, `ARBITERS` or `RECOVERIES`: its name and the model of its knobs. One of your own is `module:Class`, and
-brings its model with it.
+table, `ARBITERS` or `RECOVERIES`: its name, its class, which lists its knobs, and what it is. One of your own
+is `module:Class`.
 
 Its source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
 """
@@ -19,9 +19,12 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from actors.nic.arbiter import Arbiter, WeightedClasses
+from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
+from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.sections.congestion import CONTROLS, CongestionSection, NoControl, misfits
+from emu.scenario.sections.congestion import CONTROLS, CongestionSection
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
 from emu.scenario.yaml.values import (
     AutoSizeBytes,
@@ -35,46 +38,33 @@ from emu.scenario.yaml.values import (
 )
 from emu.units import format_time, parse_rate, parse_size, parse_time
 
-Weight = Annotated[int, Field(ge=1, le=256)]
 
-
-class ArbiterSection(Section):
+class ArbiterSection(PolicySection):
     """What every arbiter shares."""
 
     kind: str
     """Which arbiter."""
 
 
-class RoundRobin(ArbiterSection):
-    """Strict between classes; queue pairs of a class in turn, one packet each."""
-
-    kind: Literal["round_robin"] = "round_robin"
-    """Queue pairs in turn."""
-
-
-class Weighted(ArbiterSection):
-    """Classes share the port by weight; queue pairs of a class in turn."""
-
-    kind: Literal["weighted"] = "weighted"
-    """Classes by weight."""
-    strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (6,)
-    """Priorities that go before all others, the highest number first."""
-    weights: Annotated[tuple[Weight, ...], Field(min_length=8, max_length=8)] = (1, 1, 1, 1, 1, 1, 1, 1)
-    """Share of each priority in what the strict ones leave (surplus round robin)."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse a priority listed twice."""
-        if len(dict.fromkeys(self.strict)) != len(self.strict):
-            yield Refusal(("strict",), "a priority is listed twice", "each priority once")
-
-
 ARBITERS: Final = OneOfOrPlugin(
-    "kind",
-    {"round_robin": RoundRobin, "weighted": Weighted},
+    {
+        "round_robin": section_of(
+            ArbiterSection,
+            "round_robin",
+            Arbiter,
+            "Strict between classes; queue pairs of a class in turn, one packet each.",
+        ),
+        "weighted": section_of(
+            ArbiterSection,
+            "weighted",
+            WeightedClasses,
+            "Classes share the port by weight; queue pairs of a class in turn.",
+        ),
+    },
     default="round_robin",
     base=ArbiterSection,
+    parent=Arbiter,
     methods=("choose_class", "choose_pair", "on_sent"),
-    parent="actors.nic.arbiter.Arbiter",
 )
 
 
@@ -118,7 +108,7 @@ class NicSection(Section):
 
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
-    arbiter: Annotated[ArbiterSection, ARBITERS] = RoundRobin()
+    arbiter: Annotated[ArbiterSection, ARBITERS] = ARBITERS.section()
     """Whose turn it is at a port."""
     receive: ReceiveSection = ReceiveSection()
     """A slow way from the NIC to memory."""
@@ -132,7 +122,7 @@ class NicSection(Section):
         return pause_response_ps(self.pfc_response_ps, rate_bps)
 
 
-class RecoverySection(Section):
+class RecoverySection(PolicySection):
     """What a queue pair does about packets that are lost or out of order."""
 
     kind: str
@@ -141,62 +131,31 @@ class RecoverySection(Section):
     @property
     def out_of_order(self) -> bool:
         """Whether packets may overtake each other without being taken for lost."""
-        return False
-
-
-class GoBackN(RecoverySection):
-    """After a loss, everything from the lost packet on is sent again."""
-
-    kind: Literal["go_back_n"] = "go_back_n"
-    """Go back to the packet that is missing."""
-    placement: Literal["in_order", "out_of_order"] = "in_order"
-    """Whether a responder keeps only what is in sequence, or also what overtook within `window`."""
-    reorder: Annotated[int, Field(ge=1, le=65536)] = 128
-    """With `out_of_order`: a packet counts as lost, and is asked for, once one that is more than so many
-    later has come. A choice: what 8 sprayed paths with 16 packets of difference reorder.
-    """
-    window_bytes: PositiveSizeBytes = parse_size("1MB")
-    """With `out_of_order`: what a responder keeps beyond a gap."""
-
-    @property
-    def out_of_order(self) -> bool:
-        """As configured."""
-        return self.placement == "out_of_order"
-
-
-class GoBack0(RecoverySection):
-    """After a loss, the whole message is sent again."""
-
-    kind: Literal["go_back_0"] = "go_back_0"
-    """Go back to the first packet of the message."""
-
-
-class SelectiveRepeat(RecoverySection):
-    """After a loss, only what was lost is sent again."""
-
-    kind: Literal["selective_repeat"] = "selective_repeat"
-    """Repeat what is missing."""
-    reorder: Annotated[int, Field(ge=0, le=65536)] = 0
-    """A packet counts as lost once one that is more than so many later has come; more than 0 where paths
-    reorder."""
-    window_bytes: PositiveSizeBytes = parse_size("1MB")
-    """At most so much of a queue pair is in flight: the bandwidth-delay product (IRN, SIGCOMM'18). 1 MB
-    is 20 us at 400G.
-    """
-
-    @property
-    def out_of_order(self) -> bool:
-        """Where it waits for what was overtaken."""
-        return self.reorder > 0
+        return bool(self.policy.out_of_order(self))
 
 
 RECOVERIES: Final = OneOfOrPlugin(
-    "kind",
-    {"go_back_n": GoBackN, "go_back_0": GoBack0, "selective_repeat": SelectiveRepeat},
+    {
+        "go_back_n": section_of(
+            RecoverySection,
+            "go_back_n",
+            GoBackN,
+            "After a loss, everything from the lost packet on is sent again.",
+        ),
+        "go_back_0": section_of(
+            RecoverySection, "go_back_0", GoBack0, "After a loss, the whole message is sent again."
+        ),
+        "selective_repeat": section_of(
+            RecoverySection,
+            "selective_repeat",
+            SelectiveRepeat,
+            "After a loss, only what was lost is sent again.",
+        ),
+    },
     default="go_back_n",
     base=RecoverySection,
+    parent=Recovery,
     methods=("on_gap", "on_nak", "on_timeout"),
-    parent="actors.nic.loss_recovery.Recovery",
 )
 
 
@@ -228,9 +187,9 @@ class TransportSection(Section):
     """Local ACK timeout 4.096 us x 2^timeout; 0 waits for ever."""
     retry_count: Annotated[int, Field(ge=0, le=7)] = 7
     """Retries before the queue pair goes into error."""
-    recovery: Annotated[RecoverySection, RECOVERIES] = GoBackN()
+    recovery: Annotated[RecoverySection, RECOVERIES] = RECOVERIES.section()
     """What is done about loss and reordering."""
-    congestion_control: Annotated[CongestionSection, CONTROLS] = NoControl()
+    congestion_control: Annotated[CongestionSection, CONTROLS] = CONTROLS.section()
     """What sets the pace of a queue pair."""
     adaptive_retransmission: AdaptiveSection = AdaptiveSection()
     """Adaptive retransmission, as NICs offer it against short flaps (MegaScale, NSDI'24)."""
@@ -258,11 +217,9 @@ class TransportSection(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a window without a packet, and a first timeout beyond the last."""
-        recovery = self.recovery
-        if isinstance(recovery, (GoBackN, SelectiveRepeat)) and recovery.window_bytes < self.mtu_bytes:
-            reason = f"the window of {recovery.window_bytes} bytes holds no packet of {self.mtu_bytes}"
-            yield Refusal(("recovery", "window"), reason, "at least `mtu`")
-        yield from misfits(self.congestion_control, self.mtu_bytes)
+        for key, section in (("recovery", self.recovery), ("congestion_control", self.congestion_control)):
+            for refusal in section.misfits(self.mtu_bytes):
+                yield refusal._replace(location=(key, *refusal.location))
         adaptive = self.adaptive_retransmission
         if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
             reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"

@@ -1,7 +1,7 @@
 """Section `routing`: how a switch chooses among equal paths.
 
-A policy is one line in `POLICIES`: its name and the model of its knobs, which are written beside the common
-ones. A policy of one's own is `module:Class`, and brings its model with it.
+A policy is one line in `POLICIES`: its name, its class, which lists its knobs, and what it is. Knobs are
+written beside the common keys. A policy of one's own is `module:Class`.
 
 Sources: Meta (SIGCOMM'24): static ECMP hashes the 5-tuple; E-ECMP adds the destination queue pair of the BTH
 through a user-defined field, and is what their LLM training runs on; path pinning by destination slice, and
@@ -11,15 +11,19 @@ flowlets of 128 to 512 us, were tried there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from actors.switch.routing.engineered import EngineeredRouting
+from actors.switch.routing.flowlet import Adaptive, Flowlet
+from actors.switch.routing.policy import HashedRouting, PathPinning, RoutingPolicy
+from actors.switch.routing.spray import Spray
+from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveFraction, PositiveTimePs, RateBps, TimePs
-from emu.units import parse_rate, parse_time
+from emu.scenario.yaml.values import AutoTimePs, LinkName, TimePs
+from emu.units import parse_time
 
 HashField = Literal[
     "src",
@@ -50,13 +54,8 @@ class LinkWeight(Section):
     """Its share, relative to the other members; those not named have 1."""
 
 
-class RoutingSection(Section):
+class RoutingSection(PolicySection):
     """What every policy shares."""
-
-    per_packet: ClassVar[bool] = False
-    """Whether packets of one flow may overtake each other on a fabric where nothing changes."""
-    controlled: ClassVar[bool] = False
-    """Whether switches are on the management network."""
 
     kind: str
     """Which policy."""
@@ -97,6 +96,7 @@ class RoutingSection(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what the hash does not have."""
+        yield from super().check()
         bits = HASH_BITS[self.hash]
         if self.polynomial and not self.hash.startswith("crc"):
             yield Refusal(("polynomial",), f"{self.hash} has no polynomial", "none, or hash: crc16 or crc32")
@@ -113,6 +113,11 @@ class RoutingSection(Section):
             yield Refusal(("fields",), "a field is named twice", "each field once")
 
     @property
+    def controlled(self) -> bool:
+        """Whether switches are on the management network."""
+        return bool(self.policy.controlled)
+
+    @property
     def packet_fields(self) -> list[str]:
         """What is hashed although packets of one flow differ in it."""
         return [field for field in self.fields if field in PACKET_FIELDS]
@@ -120,7 +125,7 @@ class RoutingSection(Section):
     @property
     def by_packet(self) -> bool:
         """Whether packets of one flow go by different ways at once."""
-        return self.per_packet or bool(self.packet_fields)
+        return bool(self.policy.by_packet(self) or self.packet_fields)
 
     @property
     def reorders(self) -> bool:
@@ -128,109 +133,42 @@ class RoutingSection(Section):
         return self.by_packet and not getattr(self, "allow_reordering", False)
 
 
-class Ecmp(RoutingSection):
-    """Static hash on the 5-tuple."""
+class FiveTupleSection(RoutingSection):
+    """The same, over other fields."""
 
-    kind: Literal["ecmp"] = "ecmp"
-    """Hash on addresses, protocol and UDP ports."""
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = FIVE_TUPLE
     """What is hashed, in this order. With `psn` or `opcode` packets of one flow take different ways."""
 
 
-class EEcmp(RoutingSection):
-    """Static hash on the 5-tuple and the destination queue pair."""
-
-    kind: Literal["e_ecmp"] = "e_ecmp"
-    """Hash on addresses, protocol, UDP ports and the destination queue pair of the BTH."""
-
-
-class PathPinning(RoutingSection):
-    """By destination slice: the downlink of the destination's leaf chooses the path."""
-
-    kind: Literal["path_pinning"] = "path_pinning"
-    """Pin each destination to a path; hash where that path is down."""
-
-
-class Flowlet(RoutingSection):
-    """A flow may take another path after a gap."""
-
-    kind: Literal["flowlet"] = "flowlet"
-    """A random path for each flowlet."""
-    gap_ps: PositiveTimePs = parse_time("128us")
-    """Silence after which a flow takes a new path. Meta tried 128 to 512 us."""
-    entries: Annotated[int, Field(ge=1, le=2**20)] = 4096
-    """Size of the flowlet table; flows that share an entry share their path. A choice."""
-
-
-class Spray(RoutingSection):
-    """Every packet its own way."""
-
-    per_packet: ClassVar[bool] = True
-    kind: Literal["spray"] = "spray"
-    """Each packet takes another member."""
-    order: Literal["round_robin", "random"] = "round_robin"
-    """In turn for each destination prefix, or at random."""
-    allow_reordering: bool = False
-    """Run it although the transport takes every overtaking for a loss, to see the collapse."""
-
-
-class Adaptive(RoutingSection):
-    """The member with the least waiting."""
-
-    kind: Literal["adaptive"] = "adaptive"
-    """By least load of the egress ports."""
-    granularity: Literal["packet", "flowlet"] = "flowlet"
-    """Whether every packet chooses, or every flowlet."""
-    gap_ps: PositiveTimePs = parse_time("128us")
-    """Silence after which a flow takes a new path; for flowlets."""
-    entries: Annotated[int, Field(ge=1, le=2**20)] = 4096
-    """Size of the flowlet table."""
-    allow_reordering: bool = False
-    """Run it although the transport takes every overtaking for a loss, to see the collapse."""
-
-    @property
-    def by_packet(self) -> bool:
-        """Whether packets of one flow go by different ways at once."""
-        return self.granularity == "packet" or super().by_packet
-
-
-class TrafficEngineering(RoutingSection):
-    """A controller gives flows paths of their own, and the rest is hashed."""
-
-    controlled: ClassVar[bool] = True
-    kind: Literal["traffic_engineering"] = "traffic_engineering"
-    """Entries by source port and destination prefix from a controller; E-ECMP for what has none."""
-    interval_ps: PositiveTimePs = parse_time("500us")
-    """From one collection of counters to the next. Meta: 30 s, for jobs that run for weeks."""
-    entries: Annotated[int, Field(ge=0, le=65536)] = 1024
-    """Size of a leaf's table of entries. A choice."""
-    threshold_bps: RateBps = parse_rate("10G")
-    """Least rate that is worth an entry. A choice."""
-    fill: PositiveFraction = Fraction(1)
-    """Share of a link's rate up to which entries are placed on it."""
-    hysteresis: PositiveFraction = Fraction(1, 20)
-    """How much fuller, as a share of a link, the way of an entry may be than the best before it moves."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse links filled beyond their rate."""
-        yield from super().check()
-        if self.fill > 1:
-            yield Refusal(("fill",), "is more than a whole link", "a fraction above 0 and up to 1")
-
-
 POLICIES: Final = OneOfOrPlugin(
-    "kind",
     {
-        "ecmp": Ecmp,
-        "e_ecmp": EEcmp,
-        "path_pinning": PathPinning,
-        "flowlet": Flowlet,
-        "spray": Spray,
-        "adaptive": Adaptive,
-        "traffic_engineering": TrafficEngineering,
+        "ecmp": section_of(FiveTupleSection, "ecmp", HashedRouting, "Static hash on the 5-tuple."),
+        "e_ecmp": section_of(
+            RoutingSection,
+            "e_ecmp",
+            HashedRouting,
+            "Static hash on the 5-tuple and the destination queue pair.",
+        ),
+        "path_pinning": section_of(
+            RoutingSection,
+            "path_pinning",
+            PathPinning,
+            "By destination slice: the downlink of the destination's leaf chooses the path.",
+        ),
+        "flowlet": section_of(
+            RoutingSection, "flowlet", Flowlet, "A flow may take another path after a gap."
+        ),
+        "spray": section_of(RoutingSection, "spray", Spray, "Every packet its own way."),
+        "adaptive": section_of(RoutingSection, "adaptive", Adaptive, "The member with the least waiting."),
+        "traffic_engineering": section_of(
+            RoutingSection,
+            "traffic_engineering",
+            EngineeredRouting,
+            "A controller gives flows paths of their own, and the rest is hashed.",
+        ),
     },
     default="e_ecmp",
     base=RoutingSection,
+    parent=RoutingPolicy,
     methods=("choose",),
-    parent="actors.switch.routing.policy.RoutingPolicy",
 )

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from actors.kernel.units import serialisation_ps
+from actors.port.scheduling import DeficitRoundRobin, Scheduler
+from actors.switch.ecn import Aqm, Red
+from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.readers.config_db import ConfigFile
 from emu.scenario.section import Refusal, RefusedError, Section
@@ -216,7 +219,7 @@ class QueueMarking(MarkingProfile):
     """Which queues."""
 
 
-class AqmSection(Section):
+class AqmSection(PolicySection):
     """What every AQM shares."""
 
     kind: str
@@ -234,6 +237,7 @@ class AqmSection(Section):
 class EcnSection(AqmSection, MarkingProfile):
     """Explicit congestion notification: RED on egress queues, at dequeue."""
 
+    policy: ClassVar[type[Any]] = Red
     kind: Literal["red"] = "red"
     """Random early detection on the depth of the queue, which marks and never drops."""
     enabled: bool = False
@@ -275,59 +279,30 @@ class EcnSection(AqmSection, MarkingProfile):
 
 
 AQMS: Final = OneOfOrPlugin(
-    "kind",
-    {"red": EcnSection},
-    default="red",
-    base=AqmSection,
-    methods=("marks", "drops"),
-    parent="actors.switch.ecn.Aqm",
+    {"red": EcnSection}, default="red", base=AqmSection, parent=Aqm, methods=("marks", "drops")
 )
 
 
-class SchedulingSection(Section):
+class SchedulingSection(PolicySection):
     """What every scheduler shares."""
 
     kind: str
     """Which scheduler."""
 
 
-class WeightedScheduling(SchedulingSection):
-    """Strict priorities first, the rest by weight."""
-
-    kind: Literal["weighted"] = "weighted"
-    """Strict priorities first, the rest by weight."""
-    strict: Annotated[tuple[Priority, ...], Field(max_length=8)] = (0, 1, 2, 3, 4, 5, 6, 7)
-    """Priorities that go before all others, the highest number first. The rest share by weight."""
-    weights: Annotated[tuple[Annotated[int, Field(ge=1, le=256)], ...], Field(min_length=8, max_length=8)] = (
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-    )
-    """Share of each priority in what the strict ones leave (deficit round robin)."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse a priority listed twice."""
-        if len(dict.fromkeys(self.strict)) != len(self.strict):
-            yield Refusal(("strict",), "a priority is listed twice", "each priority once")
-
-    @property
-    def weighted(self) -> bool:
-        """Whether any priority shares by weight."""
-        return len(self.strict) < 8
-
-
 SCHEDULERS: Final = OneOfOrPlugin(
-    "kind",
-    {"weighted": WeightedScheduling},
+    {
+        "weighted": section_of(
+            SchedulingSection,
+            "weighted",
+            DeficitRoundRobin,
+            "Strict priorities first, the rest by weight.",
+        )
+    },
     default="weighted",
     base=SchedulingSection,
+    parent=Scheduler,
     methods=("choose_class", "on_sent"),
-    parent="actors.port.scheduling.Scheduler",
 )
 
 
@@ -401,7 +376,7 @@ class SwitchSection(Section):
     """Which priorities are lossless, and how they are paused."""
     ecn: Annotated[AqmSection, AQMS] = EcnSection()
     """Which frames are marked, or dropped early."""
-    scheduling: Annotated[SchedulingSection, SCHEDULERS] = WeightedScheduling()
+    scheduling: Annotated[SchedulingSection, SCHEDULERS] = SCHEDULERS.section()
     """Which priority goes next."""
     qos: QosSection = QosSection()
     """Which queue and priority group a DSCP gets."""

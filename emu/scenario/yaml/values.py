@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from fractions import Fraction
+from functools import cache
 from typing import Annotated, Any, Final
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -59,17 +60,26 @@ class Reading:
         return dict(self.schema)
 
 
-def _at_least(read: Callable[[object], int], minimum: int, least: str) -> Callable[[object], int]:
+def _between(
+    read: Callable[[object], int], minimum: int, maximum: int | None, show: Callable[[int], str]
+) -> Callable[[object], int]:
+    accepted = f"at least {show(minimum)}" if maximum is None else f"{show(minimum)} to {show(maximum)}"
+
     def checked(value: object) -> int:
         result = read(value)
         if result < minimum:
-            raise RefusedError(f"{shown(value)} is too small", f"at least {least}")
+            raise RefusedError(f"{shown(value)} is too small", accepted)
+        if maximum is not None and result > maximum:
+            raise RefusedError(f"{shown(value)} is too large", accepted)
         return result
 
     return checked
 
 
-def _or_auto(reading: Reading) -> Reading:
+@cache
+def or_auto(reading: Reading) -> Reading:
+    """The same, or `auto`, which reads as None."""
+
     def read(value: object) -> object:
         return None if value == AUTO else reading.read(value)
 
@@ -95,25 +105,38 @@ def _without_zero(accepted: str, minimum: int) -> str:
     return accepted.removesuffix(", or 0") if minimum else accepted
 
 
-def _time(minimum_ps: int) -> Reading:
-    read = _at_least(units.parse_time, minimum_ps, units.format_time(minimum_ps))
+def _noun(noun: str, minimum: int, maximum: int | None, show: Callable[[int], str]) -> str:
+    return noun if maximum is None else f"{noun}, {show(minimum)} to {show(maximum)}"
+
+
+@cache
+def time_between(minimum_ps: int, maximum_ps: int | None = None) -> Reading:
+    """A time in ps."""
+    read = _between(units.parse_time, minimum_ps, maximum_ps, units.format_time)
     schema = _quantity_schema(list(units.TIME_PS), "500ns", zero=minimum_ps == 0)
     accepted = _without_zero(units.TIME_ACCEPTED, minimum_ps)
-    return Reading(read, units.format_time, accepted, schema, "time")
+    noun = _noun("time", minimum_ps, maximum_ps, units.format_time)
+    return Reading(read, units.format_time, accepted, schema, noun)
 
 
-def _size(minimum_bytes: int) -> Reading:
-    read = _at_least(units.parse_size, minimum_bytes, units.format_size(minimum_bytes))
+@cache
+def size_between(minimum_bytes: int, maximum_bytes: int | None = None) -> Reading:
+    """A size in bytes."""
+    read = _between(units.parse_size, minimum_bytes, maximum_bytes, units.format_size)
     schema = _quantity_schema(list(units.SIZE_BYTES), "4KiB", zero=minimum_bytes == 0)
     accepted = _without_zero(units.SIZE_ACCEPTED, minimum_bytes)
-    return Reading(read, units.format_size, accepted, schema, "size")
+    noun = _noun("size", minimum_bytes, maximum_bytes, units.format_size)
+    return Reading(read, units.format_size, accepted, schema, noun)
 
 
-def _rate() -> Reading:
-    read = _at_least(units.parse_rate, 1, "1bps")
+@cache
+def rate_between(minimum_bps: int = 1, maximum_bps: int | None = None) -> Reading:
+    """A rate in bit/s."""
+    read = _between(units.parse_rate, minimum_bps, maximum_bps, units.format_rate)
     schema = _quantity_schema(list(units.RATE_BPS), "400G", zero=False)
     accepted = _without_zero(units.RATE_ACCEPTED, 1)
-    return Reading(read, units.format_rate, accepted, schema, "rate")
+    noun = _noun("rate", minimum_bps, maximum_bps, units.format_rate)
+    return Reading(read, units.format_rate, accepted, schema, noun)
 
 
 def show_fraction(value: Fraction) -> object:
@@ -121,16 +144,32 @@ def show_fraction(value: Fraction) -> object:
     return value.numerator if value.denominator == 1 else f"{value.numerator}/{value.denominator}"
 
 
-def _read_positive_fraction(value: object) -> Fraction:
-    result = units.parse_fraction(value)
-    if not 0 < result <= 1024 or result.denominator > 2**20:
-        raise RefusedError(f"{shown(value)} is out of range", "a fraction above 0 and up to 1024")
-    return result
+MOST_FRACTION: Final = Fraction(1024)
 
 
-def _read_share(value: object) -> Fraction:
+@cache
+def fraction_up_to(most: Fraction = MOST_FRACTION) -> Reading:
+    """A fraction above 0 and up to `most`."""
+
+    def read(value: object) -> Fraction:
+        result = units.parse_fraction(value)
+        if not 0 < result <= most or result.denominator > 2**20:
+            raise RefusedError(
+                f"{shown(value)} is out of range", f"a fraction above 0 and up to {show_fraction(most)}"
+            )
+        return result
+
+    schema = {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]}
+    noun = "fraction" if most == MOST_FRACTION else f"fraction up to {show_fraction(most)}"
+    return Reading(read, show_fraction, units.FRACTION_ACCEPTED, schema, noun)
+
+
+_POSITIVE_FRACTION: Final = fraction_up_to()
+
+
+def _read_share(value: object) -> object:
     zero = isinstance(value, int) and not isinstance(value, bool) and value == 0
-    return Fraction(0) if zero else _read_positive_fraction(value)
+    return Fraction(0) if zero else _POSITIVE_FRACTION.read(value)
 
 
 def _read_mtu(value: object) -> int:
@@ -176,29 +215,20 @@ def names(patterns: Sequence[str], name: str) -> bool:
 WILD: Final = re.compile(r"[*?\[]")
 LEAST_DELAY_PS: Final = units.parse_time("1ns")
 
-TimePs = Annotated[int, _time(0)]
-PositiveTimePs = Annotated[int, _time(1)]
-DelayPs = Annotated[int, _time(LEAST_DELAY_PS)]
+TimePs = Annotated[int, time_between(0)]
+PositiveTimePs = Annotated[int, time_between(1)]
+DelayPs = Annotated[int, time_between(LEAST_DELAY_PS)]
 """Delay of a link: at least 1 ns, since two devices may sit on different workers."""
-AutoDelayPs = Annotated[int | None, _or_auto(_time(LEAST_DELAY_PS))]
-AutoTimePs = Annotated[int | None, _or_auto(_time(0))]
-AutoPositiveTimePs = Annotated[int | None, _or_auto(_time(1))]
-SizeBytes = Annotated[int, _size(0)]
-PositiveSizeBytes = Annotated[int, _size(1)]
-AutoSizeBytes = Annotated[int | None, _or_auto(_size(0))]
-AutoPositiveSizeBytes = Annotated[int | None, _or_auto(_size(1))]
-RateBps = Annotated[int, _rate()]
-AutoRateBps = Annotated[int | None, _or_auto(_rate())]
-PositiveFraction = Annotated[
-    Fraction,
-    Reading(
-        _read_positive_fraction,
-        show_fraction,
-        units.FRACTION_ACCEPTED,
-        {"anyOf": [{"type": "string", "pattern": r"^[0-9]+\s*/\s*[0-9]+$"}, {"type": "number"}]},
-        "fraction",
-    ),
-]
+AutoDelayPs = Annotated[int | None, or_auto(time_between(LEAST_DELAY_PS))]
+AutoTimePs = Annotated[int | None, or_auto(time_between(0))]
+AutoPositiveTimePs = Annotated[int | None, or_auto(time_between(1))]
+SizeBytes = Annotated[int, size_between(0)]
+PositiveSizeBytes = Annotated[int, size_between(1)]
+AutoSizeBytes = Annotated[int | None, or_auto(size_between(0))]
+AutoPositiveSizeBytes = Annotated[int | None, or_auto(size_between(1))]
+RateBps = Annotated[int, rate_between()]
+AutoRateBps = Annotated[int | None, or_auto(rate_between())]
+PositiveFraction = Annotated[Fraction, _POSITIVE_FRACTION]
 Share = Annotated[
     Fraction,
     Reading(
@@ -221,7 +251,7 @@ _PRIORITY: Final = Reading(
 Priority = Annotated[int, _PRIORITY]
 AutoPriority = Annotated[
     int | None,
-    _or_auto(
+    or_auto(
         Reading(
             _read_priority,
             int,

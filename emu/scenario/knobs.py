@@ -1,0 +1,144 @@
+"""Sections of policies, made from the knobs that the policies list.
+
+A policy says in its own file which knobs it has (`actors.kernel.knobs`). `section_of` makes the model of a
+section from them: the keys that all policies of a seam share, written out in the seam's base, and one key for
+each knob, with its type, range, default and meaning. Built-in policies and `module:Class` go this one way.
+Who builds devices hands the section to the policy, as the values of its knobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field, ValidationError, create_model
+
+from actors.kernel.knobs import AUTO, MTU, UNITS, Knob, Knobs, knobs_of
+from emu import units
+from emu.errors import QuantityError
+from emu.scenario.section import Refusal, RefusedError, Section
+from emu.scenario.yaml.values import (
+    MOST_FRACTION,
+    Priority,
+    Reading,
+    fraction_up_to,
+    or_auto,
+    rate_between,
+    size_between,
+    time_between,
+)
+from emu.spelling import listed
+
+CLASSES: Final = 8
+ACCEPTED: Final = "Knob(name, unit, default, least, most, doc) of actors.kernel.knobs"
+
+
+class PolicySection(Section, Knobs):
+    """Base of the sections that choose a policy: its kind, what all policies of the seam share, its knobs."""
+
+    policy: ClassVar[type[Any]]
+    """The class that the kind names."""
+    knobs: ClassVar[Mapping[str, Knob]] = {}
+    """What the policy lists, by name."""
+
+    kind: str
+    """Which policy."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a priority listed twice."""
+        yield from super().check()
+        for name, knob in self.knobs.items():
+            value = getattr(self, knob.attribute)
+            if knob.unit == "priorities" and len(dict.fromkeys(value)) != len(value):
+                yield Refusal((name,), "a priority is listed twice", "each priority once")
+
+    def misfits(self, mtu_bytes: int) -> Iterator[Refusal]:
+        """What of the knobs does not go with packets of this payload."""
+        for name, knob in self.knobs.items():
+            if knob.least == MTU and getattr(self, knob.attribute) < mtu_bytes:
+                reason = f"the {name} of {getattr(self, knob.attribute)} bytes holds no packet of {mtu_bytes}"
+                yield Refusal((name,), reason, "at least `mtu`")
+
+
+def section_of(base: type[PolicySection], kind: str, policy: type[Any], doc: str) -> type[Any]:
+    """The model of a kind: what the base has, and the policy's knobs. `doc` says what it is.
+
+    RefusedError where a class, which may be somebody's own, lists knobs that are none.
+    """
+    try:
+        knobs = knobs_of(policy)
+    except TypeError as error:
+        raise RefusedError(str(error), f"a list of {ACCEPTED}") from error
+    taken = [field.alias or name for name, field in base.model_fields.items()]
+    for name in knobs:
+        if name in taken or not name.isidentifier() or name.startswith("_"):
+            reason = "is a key of its section already" if name in taken else "is no name"
+            raise RefusedError(f"knob {name!r} {reason}", f"a name other than {listed(taken)}")
+    root = next(one for one in base.__mro__ if PolicySection in one.__bases__)
+    words, plugged = kind.rpartition(":")[2].split("_"), ":" in kind
+    title = "".join(word[:1].upper() + word[1:] for word in words) + root.__name__.removesuffix("Section")
+    fields: dict[str, Any] = {knob.attribute: _field(knob) for knob in knobs.values()}
+    fields["kind"] = (str if plugged else Literal[(kind,)], Field(kind, description=doc))
+    owner = policy if plugged else base
+    made = create_model(title, __base__=base, __module__=owner.__module__, __doc__=doc, **fields)
+    made.policy, made.knobs = policy, knobs
+    if plugged:
+        _check_defaults(made)
+    return made
+
+
+def _field(knob: Knob) -> tuple[Any, Any]:
+    """The type and the default of a knob, as pydantic takes them."""
+    try:
+        kind = _type_of(knob)
+        default = kind.read(knob.default) if isinstance(kind, Reading) else knob.default
+    except (QuantityError, RefusedError) as error:
+        raise RefusedError(f"knob {knob.name!r}: {error.reason}", error.accepted or ACCEPTED) from error
+    except TypeError as error:
+        raise RefusedError(f"knob {knob.name!r} has bounds of another unit", ACCEPTED) from error
+    return Annotated[Any, kind] if isinstance(kind, Reading) else kind, Field(default, description=knob.doc)
+
+
+def _type_of(knob: Knob) -> Any:
+    """A `Reading` for what is written with a unit, else the type of the plain value."""
+    least, most = knob.least, knob.most
+    number = Field(ge=least or 0, le=units.MAX_QUANTITY if most is None else most)
+    match knob.unit:
+        case tuple(words):
+            return Literal[words]
+        case "ps":
+            reading = time_between(*_range(knob, units.parse_time, 0))
+        case "bytes":
+            reading = size_between(*_range(knob, units.parse_size, 0))
+        case "bps":
+            reading = rate_between(*_range(knob, units.parse_rate, 1))
+        case "fraction":
+            reading = fraction_up_to(MOST_FRACTION if most is None else units.parse_fraction(most))
+        case "number":
+            return Annotated[int, number]
+        case "flag":
+            return bool
+        case "priorities":
+            return Annotated[tuple[Priority, ...], Field(max_length=CLASSES)]
+        case "weights":
+            of_one = Annotated[int, number]
+            return Annotated[tuple[of_one, ...], Field(min_length=CLASSES, max_length=CLASSES)]
+        case _:
+            raise RefusedError(f"there is no unit {knob.unit!r}", f"{listed(UNITS)}, or a tuple of words")
+    return or_auto(reading) if knob.default == AUTO else reading
+
+
+def _range(knob: Knob, parse: Callable[[object], int], usual: int) -> tuple[int, int | None]:
+    """The bounds of a quantity, in its unit."""
+    least = usual if knob.least is None else 1 if knob.least == MTU else parse(knob.least)
+    return least, None if knob.most is None else parse(knob.most)
+
+
+def _check_defaults(model: type[PolicySection]) -> None:
+    """Refuse defaults that could not be written."""
+    plain = {name: knob.default for name, knob in model.knobs.items()}
+    try:
+        model.model_validate({"kind": model.model_fields["kind"].default, **plain})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RefusedError(f"the default of knob {first['loc'][0]!r} is out of range", ACCEPTED) from error
