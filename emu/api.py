@@ -24,7 +24,6 @@ from typing import Any, Final
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
-from emu.diagnose import diagnosed
 from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import Sample
@@ -37,6 +36,7 @@ from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
 from emu.measure.tables.report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
+from emu.run_diagnosis import diagnosed
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord

@@ -74,7 +74,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.transport.clear_to_send",
     "actors.ncclx.transport.channel",
     "actors.ncclx.sm_share",
-    "actors.ncclx.program",
+    "actors.ncclx.rank_program",
     "actors.control.store",
     "actors.control.controller",
     "emu.runtime.sync.partition",

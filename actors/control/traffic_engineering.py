@@ -34,7 +34,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
-from actors.fabric.routing import equal_cost_groups
+from actors.fabric.routes import equal_cost_groups
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.block import Outbox
 from actors.kernel.device import Plain

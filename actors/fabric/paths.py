@@ -23,7 +23,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
-from actors.fabric.routing import NOTHING_DOWN, Routes, routes
+from actors.fabric.routes import NOTHING_DOWN, Routes, routes
 from actors.kernel.units import serialisation_ps
 from actors.wire.frame import HEAD_WIRE_BYTES, WRITE_ONLY_IMM, wire_size
 from actors.wire.message import MESSAGE_BYTES

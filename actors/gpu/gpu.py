@@ -28,7 +28,8 @@ memory (`actors.gpu.memory`) when it is asked for: copies are done in this order
 there. A fault turns over a bit of that memory.
 
 Not modelled: sharing of HBM among concurrent copies in equal parts (they take turns instead), compute
-that competes for memory. SMs that channels take from computing are the program's (`actors.ncclx.program`).
+that competes for memory. SMs that channels take from computing are the program's
+(`actors.ncclx.rank_program`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from actors.ncclx.flight_records import Recorder
 from actors.ncclx.gpu_orders import GroupOrders, Orders
 from actors.ncclx.operations import Announcement
 from actors.ncclx.payload import group_orders
-from actors.ncclx.program import ScriptProgram
+from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.schedule import Schedule, is_ring, operations_of
 from actors.ncclx.script import LINE, GroupCall
 from actors.ncclx.sm_share import GpuSms, Share

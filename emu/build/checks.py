@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from actors.fabric.model import FABRIC, Topology, prefix_of
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from actors.gpu.memory import ELEMENT_BYTES
 from actors.kernel.event import MAX_PORTS
 from actors.kernel.mixing import Stream

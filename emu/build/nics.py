@@ -10,7 +10,7 @@ of the link.
 
 `GraphReach` says which ports of a NIC lead to a peer, in the graph as routing knows it. A port leads there if
 its leaf has a route to the peer's address, or the peer hangs on that leaf. What the search finds for a set of
-links is kept and shared (`actors.fabric.routing`), so NICs of one worker ask once.
+links is kept and shared (`actors.fabric.routes`), so NICs of one worker ask once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from actors.fabric.model import FABRIC, Role, Topology
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from actors.kernel.queue import EventQueue
 from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.arbiter import Arbiter, ArbitratedPort

@@ -7,7 +7,7 @@ credit of modular ones. What hosts do, and acknowledgements that wait for others
 HPCC has it as its T where `base_rtt` is `auto`: rounded up to a whole microsecond, since T is "a little
 greater than" it, and within what HPCC can count.
 
-Longest way. Packets take ways of fewest switches (`actors.fabric.routing`); of those between any two NICs the
+Longest way. Packets take ways of fewest switches (`actors.fabric.routes`); of those between any two NICs the
 dearest counts, by costs that the caller gives to links and switches. One search from the leaves of a prefix
 gives it for all others, level by level: a switch costs what the dearest of its neighbours on the level before
 does, and the link to it.

@@ -21,7 +21,7 @@ from typing import Final
 
 from actors.control.traffic_engineering import EngineeringKnobs
 from actors.fabric.model import INDEX_BITS, INDEX_MASK, Attachment, Role, Topology
-from actors.fabric.routing import equal_cost_groups, host_groups, local_ports
+from actors.fabric.routes import equal_cost_groups, host_groups, local_ports
 from actors.host.host import MANAGEMENT_RATE_BPS
 from actors.kernel.block import Outbox
 from actors.kernel.mixing import Stream

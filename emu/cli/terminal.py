@@ -21,7 +21,7 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from emu.measure.collected import JobPlan, Sample
-from emu.measure.summary.jobs import planned_bytes
+from emu.measure.summary.jobs_and_bandwidth import planned_bytes
 from emu.measure.summary.summary import Summary
 from emu.measure.tables.nccl_table import NcclTable
 from emu.measure.tables.report import closing_lines

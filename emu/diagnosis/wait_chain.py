@@ -36,13 +36,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Role
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from actors.kernel.units import serialisation_ps
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
-from emu.measure.summary.jobs import SUCCESS, status_name
+from emu.measure.summary.jobs_and_bandwidth import SUCCESS, status_name
 from emu.units import shown_time
 
 TIME_LIMIT: Final = "time_limit"

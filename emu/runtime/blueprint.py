@@ -24,8 +24,8 @@ from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
+from emu.scenario.fault_schedule import aimed
 from emu.scenario.resolve import resolve
-from emu.scenario.schedule import aimed
 from emu.scenario.schema import Scenario
 from emu.scenario.spans import bounds_ps
 

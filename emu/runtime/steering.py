@@ -21,10 +21,10 @@ from typing import Final
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.errors import ScenarioError, UsageError
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import spans_of
 from emu.scenario.live_changes import Change, changed, check_clear, check_fault, end_of, one_line
 from emu.scenario.resolve import resolve
-from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
 
 MOST_WAITING: Final = 64

@@ -23,7 +23,7 @@ from actors.fabric.model import Topology
 from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.program import ScriptProgram
+from actors.ncclx.rank_program import ScriptProgram
 from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.switch.deep import DeepSwitch

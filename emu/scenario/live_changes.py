@@ -21,7 +21,7 @@ from actors.kernel.event import NEVER_PS
 from emu.errors import Problem, ScenarioError, UsageError
 from emu.scenario.dump import to_mapping
 from emu.scenario.faults.base import RecurringFault
-from emu.scenario.faults.table import FaultSection
+from emu.scenario.faults.kinds import FaultSection
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario

@@ -26,9 +26,9 @@ from actors.ncclx.operations import BLOCKWISE, BY_SERVER, benchmark
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_changes
 from emu.scenario.faults.link_faults import Miscabling
-from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.sections.flows import (

@@ -15,7 +15,7 @@ from emu.measure.metrics import DROP_REASONS
 from emu.measure.summary.verdict import Flaw, bound_flaw, place_flaw
 from emu.scenario.environment import Environment
 from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps
-from emu.scenario.faults.table import FAULTS, FaultSection
+from emu.scenario.faults.kinds import FAULTS, FaultSection
 from emu.scenario.section import Location, Refusal
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection

@@ -30,7 +30,7 @@ from typing import Final
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.fabric.paths import count_paths
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from emu.topology.blocks import Block, blocks, plane_word, planes, word
 from emu.units import RATE_BPS, counted, format_rate, format_time
 

@@ -167,6 +167,7 @@ actors.ncclx.orders actors.ncclx.gpu_orders
 actors.ncclx.pairs actors.ncclx.transport.wiring
 actors.ncclx.plan emu.build.plan
 actors.ncclx.posting actors.ncclx.transport.posting
+actors.ncclx.program actors.ncclx.rank_program
 actors.ncclx.program_payload actors.ncclx.payload
 actors.ncclx.recorder actors.ncclx.flight_records
 actors.ncclx.ring actors.ncclx.algorithms.ring
@@ -297,7 +298,7 @@ actors.switch.voq actors.switch.deep
 actors.tap actors.port.port
 emu._finder actors.compiled.finder
 emu.compiling actors.compiled.build
-emu.diagnosing emu.diagnose
+emu.diagnosing emu.run_diagnosis
 emu.diagnosis.cabling emu.diagnosis.bad_links
 emu.diagnosis.chain emu.diagnosis.wait_chain
 emu.diagnosis.drift emu.diagnosis.configuration
@@ -329,7 +330,7 @@ emu.measure.fabric emu.measure.summary.fabric
 emu.measure.flight_recorder emu.measure.run_directory.flight_recorder
 emu.measure.gpu_metrics emu.measure.metrics
 emu.measure.group_labels emu.measure.summary.series
-emu.measure.jobs emu.measure.summary.jobs
+emu.measure.jobs emu.measure.summary.jobs_and_bandwidth
 emu.measure.journal emu.cli.commands.replay
 emu.measure.junit emu.measure.tables.report
 emu.measure.lines emu.measure.prometheus.lines
@@ -375,8 +376,8 @@ emu.scenario.fault_devices emu.scenario.faults.device_faults
 emu.scenario.fault_draws emu.scenario.faults.draws
 emu.scenario.fault_drift emu.scenario.faults.drift
 emu.scenario.fault_links emu.scenario.faults.link_faults
-emu.scenario.fault_plan emu.scenario.schedule
-emu.scenario.faults emu.scenario.faults.table
+emu.scenario.fault_plan emu.scenario.fault_schedule
+emu.scenario.faults emu.scenario.faults.kinds
 emu.scenario.flow_files emu.scenario.readers.workload_files
 emu.scenario.flows emu.scenario.sections.flows
 emu.scenario.graph emu.scenario.sections.graph
@@ -435,7 +436,7 @@ emu.topology.model actors.fabric.model
 emu.topology.paths actors.fabric.paths
 emu.topology.rail_only emu.topology.generators.textbook
 emu.topology.render emu.topology.outline
-emu.topology.routing actors.fabric.routing
+emu.topology.routing actors.fabric.routes
 emu.topology.star emu.topology.generators.textbook
 emu.vectors actors.kernel.vectors
 emu.wire.batch actors.wire.batch

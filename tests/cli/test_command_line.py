@@ -13,7 +13,7 @@ import yaml
 import emu
 from emu.cli.commands import doctor as doctor_command
 from emu.cli.main import COMMANDS, main
-from emu.scenario.faults.table import FAULTS
+from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from emu.diagnose import diagnose_directory
 from emu.diagnosis.impact import harms
 from emu.measure.summary.summary import Reference
+from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, named, run_of, said_of
 
 LINK = "rtsw-0:ctsw-0"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from emu import diagnose as diagnosing
+from emu import run_diagnosis as diagnosing
 from emu.cli.main import main
-from emu.diagnose import diagnose_directory
 from emu.measure.tables.report import closing_lines
+from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 
 AGAIN: dict[str, Any] = {

@@ -14,8 +14,8 @@ from typing import Any
 from actors.fabric.model import Topology
 from emu.build.buffer_sizes import shared_pool_bytes
 from emu.errors import ScenarioError
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.resolve import build_topology
-from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star, zone

@@ -37,9 +37,9 @@ from actors.wire.frame import Frame
 from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH_IMMEDIATE
 from emu.build.nics import build_nic
 from emu.build.switches import build_switch
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import build_topology
-from emu.scenario.schedule import scripted
 from emu.scenario.schema import Scenario
 from tests.fabric.invariants import broken, pairs_disagree, queued
 

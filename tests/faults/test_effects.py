@@ -13,7 +13,7 @@ import pytest
 from actors.switch.ecn import Aqm
 from emu import api
 from emu.errors import ScenarioError
-from emu.scenario.faults.table import FAULTS
+from emu.scenario.faults.kinds import FAULTS
 
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}

@@ -19,7 +19,7 @@ from actors.switch.deep import DeepSwitch
 from actors.switch.switch import Switch
 from actors.wire.message import STATUS_GPU_LOST, STATUS_HOST_LOST
 from emu import api
-from emu.scenario.faults.table import FAULTS
+from emu.scenario.faults.kinds import FAULTS
 from tests.faults.watched import FLOWS, RING, US, Broken
 
 

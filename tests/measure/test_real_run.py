@@ -25,7 +25,7 @@ from emu.measure.metrics import METRIC_OF, Kind
 from emu.measure.prometheus.exposition import Exposition
 from emu.measure.run_directory.comparison import load_run, parting
 from emu.measure.run_directory.samples import SampleReader
-from emu.measure.summary.jobs import planned_bytes
+from emu.measure.summary.jobs_and_bandwidth import planned_bytes
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_mapping

@@ -13,7 +13,7 @@ from emu.measure.summary.series import State
 from emu.measure.summary.summary import Collective, Job
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect import SeriesExpectation
-from emu.scenario.schedule import scripted
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.spans import FaultTimes, bounds_ps, fault_times
 from tests.measure.handmade import fabric, scenario
 

@@ -10,8 +10,8 @@ from emu.build.job_plans import job_plans
 from emu.measure.summary.series import Record, State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect import SeriesExpectation
+from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import spans_of
-from emu.scenario.schedule import scripted
 from tests.measure.test_state_series import states
 
 US = 10**6

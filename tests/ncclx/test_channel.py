@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RECEIVES, RingCursor
-from actors.ncclx.program import ScriptProgram
+from actors.ncclx.rank_program import ScriptProgram
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side
 from actors.wire.message import STATUS_RETRY_EXCEEDED

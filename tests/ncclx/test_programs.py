@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actors.gpu.gpu import Gpu
-from actors.ncclx.program import ScriptProgram
+from actors.ncclx.rank_program import ScriptProgram
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping

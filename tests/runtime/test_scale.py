@@ -5,7 +5,7 @@ The switches number 80. Whatever grew with pairs of GPUs would have a million en
 
 import pytest
 
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from actors.switch.switch import Switch
 from emu.api import prepare
 from emu.api import run as run_scenario

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from emu.scenario.dump import to_mapping
-from emu.scenario.faults.table import FAULTS
+from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
 from emu.scenario.reference import json_schema, markdown_tables
 from emu.scenario.yaml.document import read_document

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from emu.scenario.faults.table import FAULTS
+from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf

@@ -95,7 +95,7 @@ def test_a_command_that_runs_nothing_loads_nothing_of_a_run(
 
 def test_breaking_a_run_needs_no_scenario(tmp_path: Path) -> None:
     modules = modules_of(tmp_path, "fault", "inject", str(tmp_path), "link_down", "a:b", status=2)
-    assert modules & (FOREIGN | RUNNING | {"emu.scenario.schema", "emu.scenario.faults.table"}) == set()
+    assert modules & (FOREIGN | RUNNING | {"emu.scenario.schema", "emu.scenario.faults.kinds"}) == set()
 
 
 def test_a_run_that_nobody_watches_loads_no_client_of_prometheus(tmp_path: Path) -> None:

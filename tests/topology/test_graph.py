@@ -3,7 +3,7 @@
 import pytest
 
 from actors.fabric.model import TopologyError
-from actors.fabric.routing import equal_cost_groups
+from actors.fabric.routes import equal_cost_groups
 from emu.topology.fabrics import GENERATORS, build
 from tests.topology.fabrics import G, PlannedLink, PlannedNode, drawn, dual_tor, server, switches, zone
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from actors.fabric.model import FABRIC, Role, Topology, prefix_of
 from actors.fabric.paths import count_paths, first_paths, path_set, path_text
-from actors.fabric.routing import Routes, equal_cost_groups, host_groups, local_ports
+from actors.fabric.routes import Routes, equal_cost_groups, host_groups, local_ports
 from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
 
 

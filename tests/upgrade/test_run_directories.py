@@ -11,10 +11,10 @@ from click.testing import CliRunner, Result
 
 from emu.cli.commands.replay import recorded
 from emu.cli.main import cli
-from emu.diagnose import diagnose_directory
 from emu.errors import UsageError
 from emu.measure.metrics import METRIC_OF
 from emu.measure.run_directory.samples import SampleReader
+from emu.run_diagnosis import diagnose_directory
 
 RUN = Path(__file__).parent / "golden/run-0.1.0"
 

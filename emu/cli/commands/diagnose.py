@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from emu.diagnose import diagnose_directory
 from emu.errors import UsageError
 from emu.measure.tables.report import diagnosis_lines, uncompared_lines
+from emu.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (
     "no effect found: no job failed or became slower, and nothing was alarmed that a cause explains"

@@ -25,7 +25,7 @@ def command() -> None:
 @click.argument("kind", required=False)
 def kinds(kind: str | None) -> None:
     """List the kinds of fault and what to expect of each; of one KIND, the keys that it takes."""
-    from emu.scenario.faults.table import FAULTS  # noqa: PLC0415 - whoever breaks a run need not know them
+    from emu.scenario.faults.kinds import FAULTS  # noqa: PLC0415 - whoever breaks a run need not know them
 
     known: dict[str, Any] = dict(FAULTS.table)
     if kind is None:

@@ -25,7 +25,7 @@ from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.jobs import status_name
+from emu.measure.summary.jobs_and_bandwidth import status_name
 from emu.measure.tables.perf_table import (
     WIDE,
     PerfConfig,

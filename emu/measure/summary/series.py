@@ -30,7 +30,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from actors.fabric.model import Role, Topology
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
@@ -47,7 +47,7 @@ from emu.measure.metrics import (
     labels_of,
     size_range,
 )
-from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
+from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job
 from emu.scenario.expect import SeriesExpectation

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.summary.jobs import bandwidth_bps, bus_factor, status_name
+from emu.measure.summary.jobs_and_bandwidth import bandwidth_bps, bus_factor, status_name
 from emu.measure.summary.summary import Job
 from emu.units import TIME_PS
 

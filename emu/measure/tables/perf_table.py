@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from actors.ncclx.operations import REDUCING
-from emu.measure.summary.jobs import bus_factor
+from emu.measure.summary.jobs_and_bandwidth import bus_factor
 from emu.workload.perf_scan import ROOTED, ScanSize
 
 JSON_VERSION: Final = 2

@@ -45,11 +45,11 @@ from emu.runtime.steering import Steering
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
 from emu.runtime.sync.window import WindowMachine
+from emu.scenario.fault_schedule import Aimed, aimed, candidates_of, scripted
 from emu.scenario.faults.events import Fault
 from emu.scenario.faults.targets import Candidate
 from emu.scenario.live_changes import Change, changed
 from emu.scenario.resolve import resolve
-from emu.scenario.schedule import Aimed, aimed, candidates_of, scripted
 
 ORDER_BITS: Final = 20
 MOST_BYTES: Final = (1 << 41) - 1

@@ -19,7 +19,7 @@ from emu.build.job_plans import job_plans
 from emu.build.switches import fabric_ports
 from emu.measure.collected import CollectivePlan
 from emu.measure.metrics import algorithm_name, collective_name, size_range
-from emu.measure.summary.jobs import bandwidth_bps, bus_factor
+from emu.measure.summary.jobs_and_bandwidth import bandwidth_bps, bus_factor
 from emu.measure.summary.series import members_of
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.runtime.blueprint import RunPlan

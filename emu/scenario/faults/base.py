@@ -1,10 +1,10 @@
 """The base of all kinds of fault: times, target, and the changes that kinds are put together from.
 
 A kind says what its target is (`aim`), what it changes there (`strike`), and what it does not fit
-(`objections`). `emu.scenario.schedule` makes occurrences of it.
+(`objections`). `emu.scenario.fault_schedule` makes occurrences of it.
 
 The functions below the sections go from a spot of the fabric to changes of devices; the kinds in
-`emu.scenario.faults.table` are put together from them.
+`emu.scenario.faults.kinds` are put together from them.
 """
 
 from __future__ import annotations

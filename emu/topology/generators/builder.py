@@ -49,7 +49,7 @@ from actors.fabric.model import (
     Topology,
     TopologyError,
 )
-from actors.fabric.routing import routes
+from actors.fabric.routes import routes
 from emu.units import MAX_QUANTITY
 
 
