@@ -34,7 +34,7 @@ from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
-from emu.measure.tables.report import summary_html
+from emu.measure.summary_report import summary_html
 from emu.preparing import Prepared, ScenarioSource, load, prepare
 from emu.run_diagnosis import diagnosed
 from emu.runtime.blueprint import blueprint_of, spread

@@ -2,7 +2,7 @@
 
 On a terminal: a bar in virtual time with the time left, and above it the rows of nccl-tests as they finish.
 Into a pipe or a file: the same lines without the bar, and nothing else, so that logs stay readable. Text
-comes from `emu.measure.tables.report` and `emu.measure.tables.nccl_table`; here it only gets its colour.
+comes from `emu.measure.summary_report` and `emu.measure.nccl_table`; here it only gets its colour.
 
 Progress is the payload delivered over the payload planned, because virtual time has no end that is known
 beforehand; the time left is what the rate so far makes of the rest.
@@ -21,10 +21,10 @@ from rich.progress import Progress as Bar
 from rich.text import Text
 
 from emu.measure.collected import JobPlan, Sample
+from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs_and_bandwidth import planned_bytes
 from emu.measure.summary.summary import Summary
-from emu.measure.tables.nccl_table import NcclTable
-from emu.measure.tables.report import closing_lines
+from emu.measure.summary_report import closing_lines
 from emu.runtime.outcome import Observer, Progress, WorkerRecord
 from emu.units import about_time
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
 from emu.measure.summary.summary import GroupLoad, Link, Summary
-from emu.measure.tables.report import closing_lines, diagnosis_lines, expectation_line, fault_lines
+from emu.measure.summary_report import closing_lines, diagnosis_lines, expectation_line, fault_lines
 from emu.report.recording import MEASURES, Recording
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line

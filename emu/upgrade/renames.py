@@ -332,15 +332,14 @@ emu.measure.gpu_metrics emu.measure.metrics
 emu.measure.group_labels emu.measure.summary.series
 emu.measure.jobs emu.measure.summary.jobs_and_bandwidth
 emu.measure.journal emu.cli.commands.replay
-emu.measure.junit emu.measure.tables.report
+emu.measure.junit emu.measure.summary_report
 emu.measure.lines emu.measure.prometheus.lines
 emu.measure.metric emu.measure.metrics
-emu.measure.nccl_table emu.measure.tables.nccl_table
 emu.measure.nic_metrics emu.measure.metrics
 emu.measure.openmetrics emu.measure.prometheus.exposition
 emu.measure.parting emu.measure.run_directory.comparison
-emu.measure.perf_table emu.measure.tables.perf_table
-emu.measure.report emu.measure.tables.report
+emu.measure.perf_table emu.measure.nccl_table
+emu.measure.report emu.measure.summary_report
 emu.measure.results emu.measure.summary.results
 emu.measure.run_directory emu.measure.run_directory.run_directory
 emu.measure.samples emu.measure.run_directory.samples
@@ -354,7 +353,7 @@ emu.measure.summary emu.measure.summary.summary
 emu.measure.summary_diagnosis emu.measure.summary.summary
 emu.measure.summary_init emu.measure.summary.summary
 emu.measure.summary_training emu.measure.summary.summary
-emu.measure.sweep_table emu.measure.tables.sweep_table
+emu.measure.sweep_table emu.cli.commands.sweep
 emu.measure.tables emu.measure.run_directory.run_directory
 emu.measure.training emu.measure.summary.steps
 emu.measure.unfired emu.measure.summary.unfired

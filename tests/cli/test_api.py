@@ -13,7 +13,7 @@ import emu
 from emu import api
 from emu.errors import ScenarioError, UsageError
 from emu.measure.collected import Sample
-from emu.measure.tables.report import summary_html
+from emu.measure.summary_report import summary_html
 from emu.scenario.set_options import override_with, parse_override
 from emu.scenario.yaml.document import read_document
 from tests.scenario.scenarios import ROOT, SMALL

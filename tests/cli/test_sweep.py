@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from emu.measure.tables.sweep_table import Row, SweepTable, shown_value
+from emu.cli.commands.sweep import Row, SweepTable, shown_value
 from tests.cli import telling
 from tests.cli.telling import Captured
 

@@ -9,7 +9,7 @@ import pytest
 
 from emu import run_diagnosis as diagnosing
 from emu.cli.main import main
-from emu.measure.tables.report import closing_lines
+from emu.measure.summary_report import closing_lines
 from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.tables.nccl_table import NcclTable
+from emu.measure.nccl_table import NcclTable
 from tests.measure.handmade import all_reduce_plan
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from emu.measure.tables.perf_table import (
+from emu.measure.nccl_table import (
     PerfConfig,
     PerfDevice,
     PerfRow,

@@ -3,7 +3,7 @@
 import pytest
 
 from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
-from emu.measure.tables.report import (
+from emu.measure.summary_report import (
     balance_lines,
     busiest_links,
     closing_lines,

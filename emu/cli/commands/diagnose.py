@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from emu.errors import UsageError
-from emu.measure.tables.report import diagnosis_lines, uncompared_lines
+from emu.measure.summary_report import diagnosis_lines, uncompared_lines
 from emu.run_diagnosis import diagnose_directory
 
 NOTHING_FOUND = (

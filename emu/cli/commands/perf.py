@@ -24,9 +24,7 @@ from emu.cli.bench.cases import QUICKSTART
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
 from emu.errors import UsageError
-from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.jobs_and_bandwidth import status_name
-from emu.measure.tables.perf_table import (
+from emu.measure.nccl_table import (
     WIDE,
     PerfConfig,
     PerfDevice,
@@ -36,6 +34,8 @@ from emu.measure.tables.perf_table import (
     json_value,
     line,
 )
+from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.summary.jobs_and_bandwidth import status_name
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override

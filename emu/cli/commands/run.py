@@ -20,7 +20,7 @@ from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.tables.report import junit_text
+from emu.measure.summary_report import junit_text
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.draws import accelerations

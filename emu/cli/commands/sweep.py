@@ -1,12 +1,23 @@
-"""`emu sweep`: run a scenario with every combination of some values, and show one table."""
+"""`emu sweep`: run a scenario with every combination of some values, and show one table.
+
+The table. It has a row for each run, in the order of the sweep: the values of its axes, its seed where there
+are several, how it ended, and what was asked to be shown. Or, with `mean`, a row for each combination, with
+the mean over its seeds of every number; a run without a value is left out of it, and the status is the worst.
+
+For reading, numbers have the unit that their path's last word names. CSV and JSON have them as in
+`summary.json`.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -16,10 +27,9 @@ from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
-from emu.measure.summary.verdict import place_flaw, value_at
-from emu.measure.tables.sweep_table import STATUS_NAMES, Row, SweepTable, busiest_uplink
+from emu.measure.summary.verdict import place_flaw, unit_at, value_at
 from emu.runtime.outcome import RunOptions
-from emu.scenario.expect import path_steps
+from emu.scenario.expect import Bound, path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import (
@@ -33,6 +43,185 @@ from emu.scenario.set_options import (
 )
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_named
+from emu.units import about_rate, about_size, about_time, aligned
+
+STATUS_NAMES: Final = {
+    0: "ok",
+    1: "expectation failed",
+    2: "bad input",
+    3: "stalled",
+    4: "failed",
+    130: "interrupted",
+}
+NOTHING: Final = "-"
+"""Shown where a path leads nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run of a sweep."""
+
+    settings: tuple[str, ...]
+    """The value of each axis, as written."""
+    seed: int | None
+    """None where the scenario could not be read."""
+    exit_status: int
+    """As the command's `emu run` would have been."""
+    digest: str = ""
+    values: Mapping[str, Bound | None] = field(default_factory=dict)
+    """By path; None where it leads nowhere."""
+    message: str = ""
+    """Why the status is not 0."""
+    uplink: float | None = None
+    """Share of the time in which jobs ran that the busiest uplink sent; None without uplinks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepTable:
+    """All rows of a sweep. `keys` are the axes, `paths` what is shown of every run."""
+
+    keys: tuple[str, ...]
+    paths: tuple[str, ...]
+    rows: tuple[Row, ...]
+    seeds: int = 1
+
+    def exit_status(self) -> int:
+        """The worst of the runs."""
+        return max((row.exit_status for row in self.rows), default=0)
+
+    def mean(self) -> SweepTable:
+        """A row for each combination: its seeds' mean."""
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.settings, []).append(row)
+        return SweepTable(
+            self.keys, self.paths, tuple(_mean_row(self.paths, rows) for rows in groups.values())
+        )
+
+    def text(self) -> list[str]:
+        """Lines for reading."""
+        varying = [at for at in range(len(self.keys)) if len({row.settings[at] for row in self.rows}) > 1]
+        head = [
+            *short_names([self.keys[at] for at in varying]),
+            *(["seed"] if self.seeds > 1 else []),
+            *short_names(self.paths),
+            "status",
+        ]
+        table = [head]
+        for row in self.rows:
+            seed = [NOTHING if row.seed is None else str(row.seed)] if self.seeds > 1 else []
+            table.append(
+                [
+                    *(row.settings[at] for at in varying),
+                    *seed,
+                    *(shown_value(path, row.values.get(path)) for path in self.paths),
+                    STATUS_NAMES.get(row.exit_status, str(row.exit_status)),
+                ]
+            )
+        fixed = [
+            f"{key}={self.rows[0].settings[at]}" for at, key in enumerate(self.keys) if at not in varying
+        ]
+        return [*([f"with {', '.join(fixed)}"] if fixed and self.rows else []), *aligned(table, indent="")]
+
+    def unchanged(self) -> list[str]:
+        """The axes of several values that changed nothing shown in any run, each in words, with how busy the
+        busiest uplink was: what nothing runs through cannot matter."""
+        lines = []
+        for at, key in enumerate(self.keys):
+            groups: dict[tuple[object, ...], list[Row]] = {}
+            for row in self.rows:
+                groups.setdefault((*row.settings[:at], *row.settings[at + 1 :], row.seed), []).append(row)
+            alike = [rows for rows in groups.values() if len({row.settings[at] for row in rows}) > 1]
+            if not alike or not all(_shown_alike(rows) for rows in alike):
+                continue
+            loads = [row.uplink for row in self.rows if row.uplink is not None]
+            load = f"; no uplink was busy for more than {max(loads):.1%} of a run" if loads else ""
+            same = all(len({row.digest for row in rows}) == 1 for rows in alike)
+            what = (
+                "the runs are the same to the last packet" if same else "the runs differ in what is not shown"
+            )
+            lines.append(f"{key} changed nothing that is shown: {what}{load}")
+        return lines
+
+    def csv_text(self) -> str:
+        """The table with every value as in `summary.json`."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([*self.keys, "seed", *self.paths, "exit_status", "digest", "message"])
+        for row in self.rows:
+            values = [_csv_cell(row.values.get(path)) for path in self.paths]
+            seed = "" if row.seed is None else row.seed
+            writer.writerow([*row.settings, seed, *values, row.exit_status, row.digest, row.message])
+        return out.getvalue()
+
+    def json_text(self) -> str:
+        """A list of runs."""
+        rows: list[dict[str, Any]] = [
+            {
+                "set": dict(zip(self.keys, row.settings, strict=True)),
+                "seed": row.seed,
+                "values": {path: row.values.get(path) for path in self.paths},
+                "exit_status": row.exit_status,
+                "digest": row.digest,
+                "message": row.message,
+            }
+            for row in self.rows
+        ]
+        return json.dumps(rows, indent=2)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The last two words of each path, or all of it where that is not one path's alone."""
+    short = [".".join(name.split(".")[-2:]) for name in names]
+    return [one if short.count(one) == 1 else name for one, name in zip(short, names, strict=True)]
+
+
+def shown_value(path: str, value: Bound | None) -> str:
+    """A value for reading, in the unit that its path's last word names."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, (bool, str)):
+        return str(value).lower() if isinstance(value, bool) else value
+    show = {"time": about_time, "size": about_size, "rate": about_rate}.get(unit_at(path))
+    if show is not None and value >= 0:
+        return show(round(value))
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
+
+
+def _csv_cell(value: Bound | None) -> Bound:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def _shown_alike(rows: Sequence[Row]) -> bool:
+    """Whether runs that ended well show the same."""
+    first = rows[0]
+    return all(row.exit_status == 0 and row.values == first.values for row in rows)
+
+
+def busiest_uplink(summary: Summary) -> float | None:
+    """Share of the time in which jobs ran that the busiest uplink sent; None without uplinks."""
+    ups = {(row.switch, other) for row in summary.fabric.uplinks for other in row.towards}
+    found = [one.utilisation for one in summary.fabric.links if (one.source, one.destination) in ups]
+    return max(found, default=None)
+
+
+def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
+    values: dict[str, Bound | None] = {}
+    for path in paths:
+        found = [value for value in (row.values.get(path) for row in rows) if value is not None]
+        numbers = [
+            value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
+        if numbers and len(numbers) == len(found):
+            mean = sum(numbers) / len(numbers)
+            values[path] = numbers[0] if len(set(numbers)) == 1 else round(mean, 6)
+        else:
+            values[path] = found[0] if len(set(found)) == 1 else None
+    worst = max(rows, key=lambda row: row.exit_status)
+    return Row(rows[0].settings, rows[0].seed, worst.exit_status, "", values, worst.message)
+
 
 INTERRUPTED = 130
 

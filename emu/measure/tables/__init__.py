@@ -1,1 +1,0 @@
-"""What a run says on the terminal and in tables."""
