@@ -39,6 +39,7 @@ from actors.kernel.event import (
     SERVE,
     Message,
 )
+from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.kernel.vectors import vec
@@ -140,6 +141,9 @@ class Nic(Responder):
         """Data packets that came, the corrupt ones included."""
         self.rx_icrc_encapsulated: i64 = 0
         self.posted_bytes: i64 = 0
+        self.jitter_ps: i64 = 0
+        self.dice: Stream | None = None
+        """For the delays, up to `jitter_ps`, with which queue pairs begin; None for no delay."""
         self.unknown_qpn: i64 = 0
         self.bond: Bond | None = None
         """Of several ports; None where there is one."""
@@ -201,6 +205,8 @@ class Nic(Responder):
                 self.complete(pair, message.b, message.c, status)
                 return
             self.posted_bytes += message.c
+            if self.dice is not None and pair.head is None:
+                self._begin_later(pair, now)
             pair.post(message.b, message.c, message.d, message.e).data = message.data
             self.activate(pair, now)
         elif message.op == POST_RECEIVES:
@@ -212,6 +218,15 @@ class Nic(Responder):
             assert message.op == MODIFY, message.op
             went: i64 = self.modify(pair, message.b, message.c, now)
             self.host.send(Message(MODIFIED, pair.index, pair.state, 0, 0, went, 0), now)
+
+    def _begin_later(self, pair: QueuePair, now: i64) -> None:
+        """A queue pair that had nothing to send begins after a delay that is drawn."""
+        dice = self.dice
+        assert dice is not None, self.number
+        delay_ps: i64 = dice.below(self.jitter_ps + 1)
+        if delay_ps > 0 and not pair.active and not pair.paced:
+            pair.paced = True
+            self.push_timer(now + delay_ps, SERVE, pair.port, pair.index + 1)
 
     def modify(self, pair: QueuePair, state: i64, psn: i64, now: i64) -> i64:
         """Bring a queue pair into a state, and return how that went: STATUS_SUCCESS or STATUS_INVALID."""
@@ -475,10 +490,12 @@ class Nic(Responder):
         fields = save_fields(self, _STATE)
         bond: list[Plain] = [] if self.bond is None else self.bond.save()
         recovery: list[Plain] = self.recovery.save()
-        return [super().save(), fields, pairs, ports, deliveries, self.host.free_ps, receive, bond, recovery]
+        drawn: Plain = 0 if self.dice is None else self.dice.counter
+        free: i64 = self.host.free_ps
+        return [super().save(), fields, pairs, ports, deliveries, free, receive, bond, recovery, drawn]
 
     def load(self, state: list[Plain]) -> None:
-        base, counters, pairs, ports, deliveries, host_free, receive, bond, recovery = state
+        base, counters, pairs, ports, deliveries, host_free, receive, bond, recovery, drawn = state
         super().load(as_list(base))
         load_fields(self, _STATE, counters)
         for pair, saved in zip(self.pairs, as_list(pairs), strict=True):
@@ -490,6 +507,8 @@ class Nic(Responder):
         if self.bond is not None:
             self.bond.load(as_list(bond))
         self.recovery.load(as_list(recovery))
+        if self.dice is not None:
+            self.dice.counter = as_int(drawn)
         maker = self.make_receive
         if receive is not None and self.receive is None and maker is not None:
             self.receive = maker()

@@ -20,6 +20,7 @@ from typing import Final
 
 from actors.fabric.model import FABRIC, Role, Topology
 from actors.fabric.routes import routes
+from actors.kernel.mixing import Stream
 from actors.kernel.queue import EventQueue
 from actors.ncclx.transport.wiring import QpPlan
 from actors.nic.arbiter import Arbiter, ArbitratedPort
@@ -96,6 +97,8 @@ def recovery_warnings(section: CongestionSection, line_bps: int, mtu_bytes: int)
 MOST_DELIVERIES = 1 << 16
 """Of messages of flows that a NIC remembers where jobs begin again and again; half are forgotten then."""
 EVERY_DELIVERY = 1 << 40
+START_PURPOSE: Final = 6
+"""Of the random stream of `nic.jitter`."""
 TIMED_PACKETS = 1024
 """In flight, at most, for which a control with echo hears of a round trip: 4 MB, 80 us at 400G."""
 
@@ -153,6 +156,8 @@ def build_nic(
             give_credits(scenario, port)
         give_errors(port, scenario, topology, end)
         ports.append(port)
+    if section.jitter_ps:
+        nic.jitter_ps, nic.dice = section.jitter_ps, Stream(scenario.seed, number, START_PURPOSE)
     nic.set_ports(ports)
     if len(ports) > 1:
         nic.bond = Bond(nic, ports, GraphReach(topology, number))

@@ -187,6 +187,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "pfc_response": ("50ns", {}),
         "bond": ("first", TWO_PORTS),
         "corrupt_every": (7, {"transport.timeout": 3}),
+        "jitter": ("1us", {}),
         "ttl": (2, {}),
         "dscp": ({3: 48}, {}),
     },
@@ -221,7 +222,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "kind": ("", {}),
         "placement": ("in_order", {}),
         "reorder": (1, {}),
-        "window": ("1KiB", {}),
+        "window": ("1KiB", {"transport.recovery.reorder": 1}),
     },
     "transport.recovery (kind: go_back_0)": {"kind": ("", {})},
     "transport.recovery (kind: selective_repeat)": {

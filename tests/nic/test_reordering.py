@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from actors.kernel.state import load_frame, save_event
 from actors.wire.frame import Frame
 from actors.wire.message import COMPLETED_RECEIVE, COMPLETED_SEND, POST_READ, POST_SEND, POST_WITH_IMMEDIATE
+from emu.errors import ScenarioError
 from tests.fabric.rig import Fabric, Tap
-from tests.fabric.sections import graph, scenario
+from tests.fabric.sections import graph, scenario, star
 from tests.nic.test_verbs import SCHEMES
 
 SEND, READ, WITH_IMM = int(POST_SEND), int(POST_READ), int(POST_WITH_IMMEDIATE)
@@ -126,3 +127,15 @@ def test_a_packet_counts_as_lost_when_more_overtook_it_than_reordering_allows(
         fabric.run()
         assert fabric.total("nic_delivered_bytes") == 40 * 1024
         assert (fabric.total("nic_retransmitted_frames") > 0) == (overtaken_by > reorder)
+
+
+OUT_OF_ORDER: dict[str, Any] = {"kind": "go_back_n", "placement": "out_of_order"}
+
+
+@pytest.mark.parametrize("scheme", [OUT_OF_ORDER, {"kind": "selective_repeat"}])
+def test_a_packet_cannot_be_later_than_what_a_responder_keeps(scheme: dict[str, Any]) -> None:
+    recovery = {**scheme, "window": "64KiB", "reorder": 64}
+    assert scenario(star(2), transport={"mtu": 1024, "recovery": recovery}).transport.out_of_order
+    recovery["reorder"] = 65
+    with pytest.raises(ScenarioError, match=r"keeps 64 packets.*none can be 65 late; accepted: at most 64"):
+        scenario(star(2), transport={"mtu": 1024, "recovery": recovery})

@@ -116,6 +116,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "pfc_response": "auto",
         "bond": "per_qp",
         "corrupt_every": 0,
+        "jitter": "0ps",
         "ttl": 64,
         "arbiter": {"kind": "round_robin"},
         "receive": {

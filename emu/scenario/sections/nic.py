@@ -38,6 +38,8 @@ from emu.scenario.yaml.values import (
 )
 from emu.units import format_time, parse_rate, parse_size, parse_time
 
+LONGEST_JITTER_PS = parse_time("2ms")
+
 
 class ArbiterSection(PolicySection):
     """What every arbiter shares."""
@@ -106,6 +108,9 @@ class NicSection(Section):
     """Every so many-th data packet that comes in has a wrong ICRC and is lost; 0 for none. A loss that is the
     same in every run, to try `transport.recovery` on."""
 
+    jitter_ps: TimePs = 0
+    """A queue pair that had nothing to send begins after a drawn delay of up to so much, at most 2 ms; 0 for
+    none. Ends lock-step between equal senders (phase effects)."""
     ttl: Annotated[int, Field(ge=1, le=255)] = 64
     """IPv4's time to live as a packet leaves a NIC; every switch takes one. 64 is the usual first value."""
     arbiter: Annotated[ArbiterSection, ARBITERS] = ARBITERS.section()
@@ -116,6 +121,11 @@ class NicSection(Section):
     dscp: PriorityToDscp = SELECTED
     """DSCP of packets by the priority that their queue pair has; the traffic class of the verbs is four times
     the DSCP. Default: the class selector, 8 x priority. RoCE is often given 26, CNPs 48."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse a delay of another order than the packets that it is to mix."""
+        if self.jitter_ps > LONGEST_JITTER_PS:
+            yield Refusal(("jitter",), "is longer than what mixes packets", "at most 2ms")
 
     def response_at(self, rate_bps: int) -> int:
         """Time in ps that a NIC's port of `rate_bps` takes to obey a pause."""
@@ -220,6 +230,11 @@ class TransportSection(Section):
         for key, section in (("recovery", self.recovery), ("congestion_control", self.congestion_control)):
             for refusal in section.misfits(self.mtu_bytes):
                 yield refusal._replace(location=(key, *refusal.location))
+        kept = getattr(self.recovery, "window_bytes", 0) // self.mtu_bytes
+        reorder = getattr(self.recovery, "reorder", 0)
+        if self.out_of_order and 0 < kept < reorder:
+            reason = f"a responder keeps {kept} packets (`window`), so none can be {reorder} late"
+            yield Refusal(("recovery", "reorder"), reason, f"at most {kept}, or a larger `window`")
         adaptive = self.adaptive_retransmission
         if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
             reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
