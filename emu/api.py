@@ -29,6 +29,7 @@ from emu.errors import EmuError, Problem, ScenarioError, UsageError
 from emu.measure.collected import Sample
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
+from emu.measure.run_directory.pcapng import capture_files
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.summary.results import summarise
@@ -259,7 +260,9 @@ def _run_recorded(
         )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
-        directory.write_results(summary, topology, outcome.devices, flights)
+        now = scenario if steering is None else steering.scenario
+        captures = capture_files(now, topology, outcome.devices)
+        directory.write_results(summary, topology, outcome.devices, flights, captures)
     return Result(summary, outcome, directory.path if directory is not None else None)
 
 

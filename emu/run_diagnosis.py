@@ -128,7 +128,8 @@ def reference_in(path: Path) -> Reference:
 
 def as_intended(scenario: Scenario) -> Scenario:
     """The scenario without what is scripted to go wrong, and what is expected of that."""
-    return scenario.model_copy(update={"faults": (), "expect": ()})
+    limits = scenario.run.model_copy(update={"capture": ()})
+    return scenario.model_copy(update={"faults": (), "expect": (), "run": limits})
 
 
 def diagnose_directory(

@@ -31,6 +31,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.port.impairments",
     "actors.port.scheduling",
     "actors.port.link",
+    "actors.port.tap",
     "actors.port.pfc",
     "actors.port.credits",
     "actors.port.port",

@@ -36,6 +36,7 @@ from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.link import PRIORITIES
 from actors.port.port import Port
+from actors.port.tap import RECEIVE_OVERRUN
 from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 OVERRUN_DROP: Final[i64] = 9
@@ -55,6 +56,13 @@ class ReceiveGroup:
         self.peak_bytes: i64 = 0
         self.stopped: bool = False
         self.dropped: i64 = 0
+
+
+def show_refused(port: Port, frame: Frame, reason: i64, now: i64) -> None:
+    """A NIC refuses a frame that arrived now: show it to the port's taps."""
+    if port.taps:
+        at_ps: i64 = port.received_ps(frame.wire_bytes, now, head=False)
+        port.show_drop(frame, reason, at_ps, arrived=True)
 
 
 class ReceiveBuffer:
@@ -80,6 +88,7 @@ class ReceiveBuffer:
         held: i64 = group.held_bytes + frame.wire_bytes - PREAMBLE_GAP_BYTES
         if held > group.size_bytes:
             group.dropped += 1
+            show_refused(self._ports[port_number], frame, RECEIVE_OVERRUN, now)
             self.nic.mix_drop(port_number, OVERRUN_DROP, frame)
             return
         group.held_bytes = held

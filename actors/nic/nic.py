@@ -46,7 +46,7 @@ from actors.kernel.vectors import vec
 from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
-from actors.nic.memory_path import ReceiveBuffer
+from actors.nic.memory_path import ReceiveBuffer, show_refused
 from actors.nic.queue_pair.endpoint import RECOVERY_PORT
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
@@ -63,6 +63,7 @@ from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import Responder
 from actors.port.link import PRIORITIES, MessagePort
 from actors.port.port import afflict_port, count_port, port_is_steady, port_series
+from actors.port.tap import BAD_ICRC, UNKNOWN_PAIR
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
 from actors.wire.frame import ACKNOWLEDGE, CNP, ECN_CONGESTED, READ_REQUEST, Frame
@@ -279,6 +280,7 @@ class Nic(Responder):
         if self.data_packets % self.corrupt_every != 0:
             return False
         self.rx_icrc_encapsulated += 1
+        show_refused(self._ports[port_number], frame, BAD_ICRC, self.queue.now_ps)
         self.mix_drop(port_number, ICRC_DROP, frame)
         return True
 
@@ -287,6 +289,7 @@ class Nic(Responder):
         pair = self._table[frame.qpn & self._mask]
         if pair is None or pair.qpn != frame.qpn:
             self.unknown_qpn += 1
+            show_refused(self._ports[port_number], frame, UNKNOWN_PAIR, now)
             self.mix_drop(port_number, UNKNOWN_PAIR_DROP, frame)
             return
         opcode: i64 = frame.opcode
@@ -304,9 +307,13 @@ class Nic(Responder):
                 self.responded(pair, frame, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
-        pfc = self._ports[port].pfc
+        end = self._ports[port]
+        now: i64 = self.queue.now_ps
+        if end.taps:
+            end.show_heard(message, now)
+        pfc = end.pfc
         if pfc is not None:
-            pfc.hear(message, self.queue.now_ps)
+            pfc.hear(message, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
@@ -533,6 +540,10 @@ class CreditNic(Nic):
             lanes.arrived(lane, size, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
-        lanes = self._ports[port].credits
+        end = self._ports[port]
+        now: i64 = self.queue.now_ps
+        if end.taps:
+            end.show_heard(message, now)
+        lanes = end.credits
         assert lanes is not None, (self.number, port)
-        lanes.hear(message, self.queue.now_ps)
+        lanes.hear(message, now)

@@ -107,8 +107,8 @@ class LinkEnd(Backlog):
         self.control_pending: bool = False
         """Flow control has a frame of its own to send, ahead of everything."""
         self.measuring: bool = False
-        """Whether the port is told of each frame that leaves: for telemetry (INT), credits, or a TTL or DSCP
-        of the NIC's own."""
+        """Whether the port is told of each frame that leaves: for telemetry (INT), credits, a TTL or DSCP of
+        the NIC's own, or a tap."""
         self.shares: bool = False
         """Whether a scheduler chooses the next class, and not the highest goes first."""
         self.serve_pending: bool = False
@@ -165,6 +165,13 @@ class LinkEnd(Backlog):
         if self.ps_per_byte > 0:
             return wire_bytes * self.ps_per_byte
         return serialisation_ps(wire_bytes, self.rate_bps)
+
+    def received_ps(self, wire_bytes: i64, now: i64, head: bool) -> i64:
+        """When the last bit of a frame came in that is acted on now: whole, or by its head."""
+        last_ps: i64 = now - self.own_ingress_latency_ps
+        if head:
+            last_ps += self.serialisation(wire_bytes) - serialisation_ps(HEAD_WIRE_BYTES, self.rate_bps)
+        return last_ps
 
     def kick(self, now: i64) -> None:
         """Something may be sendable: serve now if the wire is free, or when it becomes so."""

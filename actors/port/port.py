@@ -21,6 +21,9 @@ while a class is stopped (`count_port`).
 Its faults (`afflict_port`): its rate (the next frame takes the new one), bits and frames that are spoilt on
 the way to it, delay and jitter of what it sends, and its share of priority flow control: it storms, it does
 not hear, it has none.
+
+Taps (`actors.port.tap`) see what enters and leaves a port. A port without one pays nothing: arrivals are
+shown behind `suspect` and departures behind `measuring`, which are asked anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
-from actors.kernel.event import SERVE, Event, pack_key
+from actors.kernel.event import SERVE, Event, Message, pack_key
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits, credit_counters, credit_series
@@ -38,6 +41,7 @@ from actors.port.impairments import BitErrors
 from actors.port.link import PRIORITIES, LinkEnd, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.scheduling import Scheduler, highest, next_class
+from actors.port.tap import CORRUPT, LINK_DOWN, Capture, Tap
 from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 from actors.wire.frame import Frame
 
@@ -67,19 +71,6 @@ _FIELDS: Final = (
 )
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Tap:
-    """Sees the frames that arrive at a port, as a port mirror does; `Port.set_tap` puts it there.
-
-    Subclass it for captures and checks. A frame is only lent: it goes on, and changes. What a tap keeps is no
-    part of a snapshot and never of the answer.
-    """
-
-    def saw(self, frame: Frame, now: i64) -> None:
-        """A frame arrived whole at `now`, before the device does anything with it."""
-        raise NotImplementedError
-
-
 @mypyc_attr(allow_interpreted_subclasses=False)
 class Port(LinkEnd):
     """One end of a fabric link with the frames that wait there.
@@ -100,7 +91,9 @@ class Port(LinkEnd):
         self.errors: BitErrors | None = None
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
-        self.tap: Tap | None = None
+        self.taps: list[Tap] = []
+        self._captured: list[Plain] = []
+        """What captures had at the time of a snapshot, for those that are set up later."""
         self.scheduler: Scheduler | None = None
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
@@ -138,6 +131,8 @@ class Port(LinkEnd):
         """Send a frame now; the port is free and the class is not blocked."""
         if self.measuring:
             self.tell(frame, now)
+            for tap in self.taps:
+                tap.sent(frame, now)
         size: i64 = frame.wire_bytes
         done: i64 = now + (size * self.ps_per_byte if self.ps_per_byte > 0 else self.serialisation(size))
         self.free_ps = done
@@ -235,22 +230,42 @@ class Port(LinkEnd):
         """Whether a frame that arrived here, at a port that is suspect, is lost: the link was down at any
         moment of its flight, or bits of it are wrong."""
         if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lose(frame)
+            self._lose_arrived(frame, now, self.cuts)
             return True
         errors = self.errors
         if errors is not None and errors.spoils(frame.wire_bytes):
             frame.corrupt = 1
         if frame.corrupt != 0 and not self.cuts:  # the FCS comes last: who cuts through knows too late
-            self._reject(frame)
+            self._reject(frame, now)
             return True
-        if self.tap is not None:
-            self.tap.saw(frame, now)
+        for tap in self.taps:
+            tap.saw(frame, now)
         return False
 
     def set_tap(self, tap: Tap) -> None:
-        """Show a tap every frame that arrives here whole; without one a port pays nothing."""
-        self.tap = tap
+        """Show a tap what enters and leaves; without one a port pays nothing."""
+        self.taps.append(tap)
         self.suspect = True
+        self.measuring = True
+        if isinstance(tap, Capture):
+            for state in self._captured:
+                tap.load(state)
+
+    def show_drop(self, frame: Frame, reason: i64, at_ps: i64, arrived: bool) -> None:
+        """A frame is dropped that arrived here at `at_ps`, or that was to leave: show it to the taps."""
+        for tap in self.taps:
+            tap.dropped(frame, reason, at_ps, arrived=arrived)
+
+    def show_heard(self, message: Message, now: i64) -> None:
+        """A PFC frame or an update of credits takes effect here now: show it to the taps."""
+        lost: bool = self.ever_down and self.was_down(message.f, now)
+        for tap in self.taps:
+            tap.controlled(message, now, arrived=True, lost=lost)
+
+    def transmit_pause(self, message: Message, wire_bytes: i64, now: i64) -> None:
+        for tap in self.taps:
+            tap.controlled(message, now, arrived=False, lost=False)
+        super().transmit_pause(message, wire_bytes, now)
 
     def set_errors(self, errors: BitErrors) -> None:
         """Frames that arrive here come over a link with bit errors."""
@@ -264,21 +279,30 @@ class Port(LinkEnd):
     def tail_spoilt(self, frame: Frame, now: i64) -> bool:
         """Whether a frame whose head was accepted is lost after all, now that its tail is here."""
         if self.ever_down and self.was_down(frame.sent_ps, now - self.own_ingress_latency_ps):
-            self.lose(frame)
+            self._lose_arrived(frame, now, head=False)
             return True
         if frame.corrupt != 0:
-            self._reject(frame)
+            self._reject(frame, now)
             return True
         return False
 
     def lose(self, frame: Frame) -> None:
-        """A frame is lost because the link is down, or was during its flight."""
+        """A frame that was to leave is lost because the link is down."""
         self.lost_link_down += 1
+        self.show_drop(frame, LINK_DOWN, self.queue.now_ps, arrived=False)
         self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
 
-    def _reject(self, frame: Frame) -> None:
+    def _lose_arrived(self, frame: Frame, now: i64, head: bool) -> None:
+        """A frame is lost because the link was down during its flight."""
+        self.lost_link_down += 1
+        self.show_drop(frame, LINK_DOWN, self.received_ps(frame.wire_bytes, now, head), arrived=True)
+        self.owner.mix_drop(self.number, LINK_DOWN_DROP, frame)
+
+    def _reject(self, frame: Frame, now: i64) -> None:
         """A frame is lost because its FCS is wrong."""
         self.corrupted += 1
+        at_ps: i64 = self.received_ps(frame.wire_bytes, now, head=False)
+        self.show_drop(frame, CORRUPT, at_ps, arrived=True)
         self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
 
     def set_link(self, up: bool, now: i64) -> None:
@@ -321,12 +345,21 @@ class Port(LinkEnd):
             None if self.credits is None else self.credits.save(),
             None if self.added_delay is None else self.added_delay.save(),
             None if self.scheduler is None else self.scheduler.save(),
+            self._save_captures(),
         ]
+
+    def _save_captures(self) -> list[Plain]:
+        return [tap.save() for tap in self.taps if isinstance(tap, Capture)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
-        fields, starts, ends, pfc, drawn, lanes, added_delay, scheduler = as_list(state)
+        fields, starts, ends, pfc, drawn, lanes, added_delay, scheduler, captured = as_list(state)
         load_fields(self, _FIELDS, fields)
+        taps = self.taps
+        self.taps = []
+        self._captured = as_list(captured)
+        for tap in taps:
+            self.set_tap(tap)
         self.set_rate(self.rate_bps)
         self.down_starts = load_integers(starts)
         self.down_ends = load_integers(ends)

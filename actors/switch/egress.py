@@ -20,7 +20,9 @@ from actors.switch.ecn import Aqm
 from actors.wire.frame import ECN_CAPABLE, ECN_CONGESTED, PREAMBLE_GAP_BYTES, Frame
 from actors.wire.telemetry import with_hop
 
+NO_ROUTE: Final[i64] = 3
 WATCHDOG_DROP: Final[i64] = 5
+TTL_EXPIRED: Final[i64] = 6
 AQM_DROP: Final[i64] = 7
 DROP_COUNTERS: Final = 8
 
@@ -167,7 +169,22 @@ class SwitchPort(Port):
     def drop(self, frame: Frame, reason: i64) -> None:
         """A frame that was to leave here, or had entered here, is lost; see `actors.switch.switch`."""
         self.dropped[reason] += 1
+        if self.taps:
+            self._show(frame, reason)
         self.owner.mix_drop(self.number, reason, frame)
+
+    def _show(self, frame: Frame, reason: i64) -> None:
+        """Show the taps a frame that is dropped now: by the watchdog as it waits to leave, or as it arrives.
+
+        Where the switch cuts through, the head decides on the route, and the tail on everything else.
+        """
+        now: i64 = self.queue.now_ps
+        head: bool = self.cuts and (reason == NO_ROUTE or reason == TTL_EXPIRED)
+        if reason == WATCHDOG_DROP:
+            self.show_drop(frame, reason, now, arrived=False)
+        else:
+            at_ps: i64 = self.received_ps(frame.wire_bytes, now, head)
+            self.show_drop(frame, reason, at_ps, arrived=True)
 
     def head_bytes(self, priority: i64) -> i64:
         frame = self._heads[priority]

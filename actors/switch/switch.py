@@ -64,7 +64,7 @@ from actors.port.link import PRIORITIES, SETTLED, learn
 from actors.port.port import afflict_port, count_port, port_is_steady, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
-from actors.switch.egress import AQM_DROP, WATCHDOG_DROP, SwitchPort
+from actors.switch.egress import AQM_DROP, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
 from actors.switch.routing.hashing import choose, flow_hash
 from actors.switch.routing.policy import INDEX_MASK, PREFIX_SHIFT, VIA_BRANCH, Group, Routes, RoutingPolicy
 from actors.switch.watchdog import PauseWatch
@@ -126,9 +126,7 @@ def class_selectors() -> Classes:
     return Classes([dscp >> 3 for dscp in range(64)], identity, identity, identity)
 
 
-NO_ROUTE: Final[i64] = 3
 EGRESS_LIMIT: Final[i64] = 4
-TTL_EXPIRED: Final[i64] = 6
 PLACE_BITS: Final[i64] = 14
 """Port and priority group of a frame that waits for its tail."""
 PLACE_BITS_MASK: Final[i64] = 0x3FFF
@@ -327,10 +325,13 @@ class Switch(Device):
             self._hold(frame, port, out, place, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
-        pfc = self.ports[port].pfc
+        end = self.ports[port]
+        now: i64 = self.queue.now_ps
+        if end.taps:
+            end.show_heard(message, now)
+        pfc = end.pfc
         if pfc is None:
             return
-        now: i64 = self.queue.now_ps
         classes = self.classes
         if classes is not None:
             message.a = classes.queues(message.a)
@@ -597,6 +598,10 @@ class CreditSwitch(Switch):
             lanes.arrived(lane, size, now)
 
     def on_pause(self, message: Message, port: i64) -> None:
-        lanes = self.ports[port].credits
+        end = self.ports[port]
+        now: i64 = self.queue.now_ps
+        if end.taps:
+            end.show_heard(message, now)
+        lanes = end.credits
         assert lanes is not None, (self.number, port)
-        lanes.hear(message, self.queue.now_ps)
+        lanes.hear(message, now)

@@ -27,6 +27,7 @@ from actors.kernel.kernel import Kernel
 from actors.kernel.queue import LEAST_SLOTS, SLOT_SHIFT, SLOTS, EventQueue
 from actors.wire.frame import CREDIT_WIRE_BYTES, PAUSE_WIRE_BYTES
 from emu.build.buffer_sizes import ingress_latency_ps, pause_response_ps
+from emu.build.captures import give_captures
 from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
@@ -110,6 +111,7 @@ def build_kernel(
             home = 0 if blocks is None else blocks.block_of[number]
             queue = kernel.blocks[home].queue
             kernel.add(_build_device(blueprint, number, queue, partial(outbox_for, block=home)), home)
+    give_captures(blueprint.scenario, topology, kernel.hosted())
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
     return kernel, outboxes

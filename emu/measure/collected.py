@@ -30,6 +30,15 @@ Rows = Mapping[str, Sequence[Sequence[int]]]
 """`Device.results()`: rows of integers under the name of their table."""
 
 
+class CapturedRows(NamedTuple):
+    """What one capture has of one port: rows of `actors.port.tap`, and how many frames it had no room for."""
+
+    capture: int
+    port: int
+    missed: int
+    rows: Sequence[bytes]
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceRecord:
     """What one device counted and reported. `counters` are the values of `series`, in the same order."""
@@ -46,6 +55,8 @@ class DeviceRecord:
     results: Rows = field(default_factory=dict)
     shown: Rows = field(default_factory=dict)
     """What the device shows to an operator who asks at the end (`emu.runtime.device_inspection`)."""
+    captured: Sequence[CapturedRows] = ()
+    """No part of the digest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from actors.fabric.model import Role, Topology
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Refusal, Section, errors_below, refused
+from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
@@ -28,7 +29,7 @@ from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
 from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs
 from emu.spelling import listed
-from emu.units import parse_time
+from emu.units import format_time, parse_time
 
 LEAST_AUTO_STALL_PS = parse_time("10ms")
 LONGEST_AUTO_STALL_PS = parse_time("100s")
@@ -54,6 +55,15 @@ class RunSection(Section):
     """A run that is still going then ends as if it had stalled; with `repeat`, this is its end."""
     repeat: bool = False
     """Whether each job begins again when it is done, until `max_time`. A job that failed stays ended."""
+    capture: Annotated[tuple[CaptureSection, ...], Field(max_length=MOST_CAPTURES)] = ()
+    """Ports whose frames are written into files for Wireshark."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse captures of a time that no run reaches."""
+        for place, one in enumerate(self.capture):
+            if one.at_ps >= self.max_time_ps:
+                reason = f"the run ends at {format_time(self.max_time_ps)} (run.max_time)"
+                yield Refusal(("capture", place, "at"), reason, "an earlier time")
 
 
 class Environment(Section):

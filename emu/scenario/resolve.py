@@ -31,6 +31,7 @@ from emu.scenario.faults.events import Fault, LinkChange, LinkFault, link_change
 from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal, Section
+from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
     FlowList,
@@ -61,8 +62,27 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
     for index, half in enumerate(scenario.switch.pfc.one_way):
         yield from _wrong_half(scenario, topology, index, half)
     yield from _unmatched(scenario, topology)
+    yield from _uncaptured(scenario, topology)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
+
+
+def _uncaptured(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Names and patterns of captures that stand for no port, or no NIC."""
+    for place, one in enumerate(scenario.run.capture):
+        here: Location = ("run", "capture", place)
+        for at, pattern in enumerate(one.ports):
+            if not any(ports_named(topology, (pattern,))):
+                spot = (*here, "ports") if len(one.ports) == 1 else (*here, "ports", at)
+                yield problem_at(scenario, spot, f"{pattern!r} is no fabric port", PORTS_ACCEPTED)
+        for at, pattern in enumerate(one.filter.nics or ()):
+            if not nics_named(topology, (pattern,)):
+                spot = (
+                    (*here, "filter", "nics", at)
+                    if len(one.filter.nics or ()) > 1
+                    else (*here, "filter", "nics")
+                )
+                yield from _nobody(scenario, spot, pattern, topology.node_named, "NIC")
 
 
 def _unmatched(scenario: Scenario, topology: Topology) -> Iterator[Problem]:

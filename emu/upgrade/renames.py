@@ -295,7 +295,7 @@ actors.switch.policy actors.switch.routing.policy
 actors.switch.scheduling actors.port.scheduling
 actors.switch.spray actors.switch.routing.spray
 actors.switch.voq actors.switch.deep
-actors.tap actors.port.port
+actors.tap actors.port.tap
 emu._finder actors.compiled.finder
 emu.compiling actors.compiled.build
 emu.diagnosing emu.run_diagnosis

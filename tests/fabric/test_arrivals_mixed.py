@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.port.port import Tap
-from actors.switch.switch import TTL_EXPIRED
+from actors.port.tap import Tap
+from actors.switch.egress import TTL_EXPIRED
 from actors.wire.frame import Frame
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star

@@ -38,7 +38,7 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
         directory.sample(
             Sample(200, {leaf: [84, 2], controller: []}), {leaf: (0, 0, 0, second_mix), controller: (12,)}
         )
-        directory.write_results(one, topology, records, {})
+        directory.write_results(one, topology, records, {}, {})
     return one
 
 
@@ -158,6 +158,6 @@ def test_flow_without_an_end_has_empty_cells(tmp_path: Path) -> None:
     one = summary([record(topology, "controller")], [flow_plan(8, [(0, 0)])])
     with RunDirectory.create("handmade", tmp_path / "run") as directory:
         directory.begin("name: handmade\n", topology)
-        directory.write_results(one, topology, [record(topology, "controller")], {})
+        directory.write_results(one, topology, [record(topology, "controller")], {}, {})
     (flow,) = rows(directory.path / "flows.csv")
     assert (flow["source"], flow["delivered_ps"], flow["status"]) == ("nic-0-0", "", "unfinished")

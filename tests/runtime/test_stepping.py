@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.port.port import Port, Tap
+from actors.port.port import Port
+from actors.port.tap import Tap
 from actors.switch.switch import Switch
 from actors.wire.frame import Frame
 from emu import api

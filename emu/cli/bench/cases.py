@@ -189,7 +189,13 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     },
     "payload": "sizes",
     "control": {"management_delay": "100us"},
-    "run": {"stall_after": "auto", "sample_every": "100us", "max_time": "60s", "repeat": False},
+    "run": {
+        "stall_after": "auto",
+        "sample_every": "100us",
+        "max_time": "60s",
+        "repeat": False,
+        "capture": [],
+    },
     "overrides": [],
     "jobs": [
         {

@@ -8,6 +8,7 @@
     shown.jsonl        what every device shows at the end (`emu.measure.device_state`)
     parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
+    captures/          pcapng files of `run.capture` (`emu.measure.run_directory.pcapng`)
     snapshots/         what a run that broke off can go on from, written by the runtime
 
 Without a directory given, `runs/NAME-N` is made, N the least number not taken. A directory that exists is
@@ -168,6 +169,8 @@ SNAPSHOTS: Final = "snapshots"
 """The directory of what a run can go on from (`emu.runtime.recovery.snapshots`)."""
 FLIGHTS: Final = "flight_recorder"
 """The directory of flight recorders (`emu.measure.run_directory.flight_recorder`)."""
+CAPTURES: Final = "captures"
+"""The directory of captures (`emu.measure.run_directory.pcapng`)."""
 SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
 TARGETS: Final = "targets.json"
@@ -195,10 +198,16 @@ def _private(path: str, flags: int) -> int:
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write a file so that it appears at once and complete, readable by its owner alone."""
+    write_pieces(path, (content.encode() if isinstance(content, str) else content,))
+
+
+def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that is made piece by piece, so that it appears at once and complete."""
     part = path.with_name(path.name + PART)
     try:
         with open(part, "wb", buffering=0, opener=_private) as file:
-            _write_all(file, content.encode() if isinstance(content, str) else content)
+            for piece in pieces:
+                _write_all(file, piece)
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
@@ -224,7 +233,7 @@ def details_name(worker: int) -> str:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, SNAPSHOTS, FLIGHTS, SOCKET, TARGETS, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, FLIGHTS, CAPTURES, SOCKET, TARGETS, *(name + PART for name in FILES)]
     return not names or (
         "journal.jsonl" in names and all(name in known or DETAILS.fullmatch(name) for name in names)
     )
@@ -300,7 +309,7 @@ class RunDirectory:
                 raise UsageError(f"{out}: holds the results of an earlier run; {WAYS_ON}")
             directory.replaces = bool(earlier)
             for entry in earlier:
-                if entry.name in (SNAPSHOTS, FLIGHTS) and entry.is_dir() and not entry.is_symlink():
+                if entry.name in (SNAPSHOTS, FLIGHTS, CAPTURES) and entry.is_dir() and not entry.is_symlink():
                     shutil.rmtree(entry)
                 else:
                     entry.unlink()
@@ -394,9 +403,10 @@ class RunDirectory:
         topology: Topology,
         records: Sequence[DeviceRecord],
         flight_files: Mapping[str, bytes],
+        capture_files: Mapping[str, Iterable[bytes]],
     ) -> None:
-        """What the samples count, the tables, flight recorders by their place, and the summary last: where it
-        is, all is.
+        """What the samples count, the tables, flight recorders and captures by their place, and the summary
+        last: where it is, all is.
         """
         series = {record.number: record.series for record in records}
         self._append("samples.jsonl", series_line(series), ends=True)
@@ -408,6 +418,9 @@ class RunDirectory:
         for place, content in flight_files.items():
             (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(self.path / place, content)
+        for place, pieces in capture_files.items():
+            (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_pieces(self.path / place, pieces)
         write_whole(self.path / "summary.json", summary.json_text())
 
     def sync(self) -> None:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from actors.control.controller import Controller
 from actors.nic.nic import Nic
-from actors.port.port import Port, Tap
+from actors.port.port import Port
+from actors.port.tap import Tap
 from actors.switch.switch import Switch
 from emu.errors import UsageError
 from emu.measure.digest import run_digest

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from emu.build.captures import captured_by
 from emu.errors import ProtocolError
 from emu.measure.collected import DeviceRecord
 from emu.runtime.device_inspection import shown_by
@@ -151,6 +152,7 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
             end_states=tuple(device.end_states()),
             results=device.results(),
             shown=shown_by(device),
+            captured=captured_by(device),
         )
         for device in partition.devices
     ]

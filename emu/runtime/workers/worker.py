@@ -45,7 +45,7 @@ from actors.kernel.device import series_of
 from actors.kernel.event import NEVER_PS
 from emu.build.devices import draw
 from emu.errors import EmuError, RuntimeFailure
-from emu.measure.collected import DeviceRecord
+from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.runtime.blueprint import spread
 from emu.runtime.live.changes import LOOK_S, Changes
 from emu.runtime.outcome import Made, Progress, Report
@@ -80,6 +80,7 @@ class PlainRecord(NamedTuple):
     end_states: tuple[int, ...]
     results: dict[str, list[list[int]]]
     shown: dict[str, list[list[int]]]
+    captured: tuple[tuple[int, int, int, tuple[bytes, ...]], ...]
 
 
 def to_plain(record: DeviceRecord) -> PlainRecord:
@@ -95,6 +96,7 @@ def to_plain(record: DeviceRecord) -> PlainRecord:
         tuple(record.end_states),
         {name: [list(row) for row in rows] for name, rows in record.results.items()},
         {name: [list(row) for row in rows] for name, rows in record.shown.items()},
+        tuple((one.capture, one.port, one.missed, tuple(one.rows)) for one in record.captured),
     )
 
 
@@ -111,6 +113,7 @@ def from_plain(plain: PlainRecord) -> DeviceRecord:
         end_states=plain.end_states,
         results=plain.results,
         shown=plain.shown,
+        captured=tuple(CapturedRows(*one) for one in plain.captured),
     )
 
 
