@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import emu
 from actors.fabric.model import Topology
@@ -30,8 +30,9 @@ from emu.measure.collected import Sample
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.pcapng import capture_files
-from emu.measure.run_directory.run_directory import RunDirectory
+from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv
 from emu.measure.run_directory.samples import SampleSpool, sample_before
+from emu.measure.run_directory.tidy import COLUMNS, csv_frame, data_frame, recorded, tidy_rows
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
@@ -116,6 +117,22 @@ class Result:
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return summary_html(self.summary, self.verdict)
+
+    def frame(self, table: Literal["flows", "collectives", "ports", "samples"]) -> Any:
+        """A table of the run as a pandas DataFrame, or polars' without pandas.
+
+        Columns are those of the CSV files, for samples of `emu export csv`. `ports` and `samples` need a run
+        with `out`. Raises UsageError.
+        """
+        if table in ("flows", "collectives"):
+            jobs = self.summary.jobs
+            return csv_frame(flows_csv(jobs) if table == "flows" else collectives_csv(jobs))
+        if self.directory is None:
+            raise UsageError(f"frame({table!r}) reads the run's directory; accepted: a run with out=DIR")
+        if table == "samples":
+            names, reader = recorded(self.directory)
+            return data_frame(COLUMNS, tidy_rows(reader, names))
+        return csv_frame((self.directory / "ports.csv").read_text("utf-8"))
 
     @property
     def exit_status(self) -> int:

@@ -43,7 +43,7 @@ COMMANDS: Final = {
     "diagnose": "Say what a run suffered from, with evidence.",
     "report": "Write a finished run as one HTML page.",
     "compare": "Name the first device and time at which two runs part.",
-    "export": "Write the samples of a run for Prometheus.",
+    "export": "Write the samples of a run for another tool: CSV, Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",
     "doctor": "Check what a run needs on this machine.",
 }

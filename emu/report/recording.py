@@ -125,31 +125,30 @@ class _Intervals:
 
     def read(self) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
         """Edges of the intervals, and each measure. A run that broke off, or recorded nothing, has none."""
-        times_ps = [one["virtual_ps"] for one in _lines(self._file) if "virtual_ps" in one]
+        if not self._file.exists():
+            return (0,), (b"",) * len(MEASURES)
+        reader = SampleReader(self._file)
+        times_ps = [virtual_ps for virtual_ps, _ in reader.changes()]
         if not times_ps:
             return (0,), (b"",) * len(MEASURES)
         stride = -(-len(times_ps) // MOST_INTERVALS)
         count = -(-len(times_ps) // stride)
         edges_ps = (0, *(times_ps[min((at + 1) * stride, len(times_ps)) - 1] for at in range(count)))
-        changes = self._changes(stride, count)
+        changes = self._changes(reader, stride, count)
         return edges_ps, tuple(
             self._figures(measure, changes[measure], edges_ps) for measure in range(len(MEASURES))
         )
 
-    def _changes(self, stride: int, count: int) -> list[array[int]]:
+    def _changes(self, reader: SampleReader, stride: int, count: int) -> list[array[int]]:
         """By how much each measure grew, by port and interval; of pauses that of the class paused longest."""
-        places = self._places()
+        places = self._places(reader)
         size = len(self._ports) * count
         found = [array("q", bytes(8 * size)) for _ in MEASURES]
         last: dict[str, dict[int, int]] = {}
         paused: dict[tuple[int, int], int] = {}
-        sample = 0
-        for record in _lines(self._file):
-            if "virtual_ps" not in record:
-                continue
+        for sample, (_, changed) in enumerate(reader.changes()):
             interval = sample // stride
-            sample += 1
-            for number, flat in record["changed"].items():
+            for number, flat in changed.items():
                 wanted = places.get(int(number))
                 if not wanted:
                     continue
@@ -169,10 +168,10 @@ class _Intervals:
                         found[measure][cell] += grown
         return found
 
-    def _places(self) -> dict[int, dict[int, tuple[int, int, int]]]:
+    def _places(self, reader: SampleReader) -> dict[int, dict[int, tuple[int, int, int]]]:
         """Of each device, the places in its counters that matter: measure, row and priority."""
         found: dict[int, dict[int, tuple[int, int, int]]] = {}
-        for number, series in SampleReader(self._file).series.items():
+        for number, series in reader.series.items():
             mine = found[number] = {}
             for place, one in enumerate(series):
                 measure, row = _ROLES.get(one.metric), self._row_of.get((number, one.port))

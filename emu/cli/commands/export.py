@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import csv
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TextIO
 
 import click
 
+from emu.cli.scenario_options import positive_time_ps
 from emu.errors import UsageError
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
-from emu.measure.run_directory.samples import SampleReader, read_digests
+from emu.measure.run_directory.tidy import COLUMNS, recorded, tidy_rows
 
-EXAMPLE: Final = """\b
+Command = Callable[..., Any]
+
+
+@click.group(name="export")
+def command() -> None:
+    """Write the samples of the run in a directory for another tool."""
+
+
+def _exporting(function: Command) -> Command:
+    """Add the argument RUN and the option `--out`."""
+    function = click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write to this file, not to standard output.",
+    )(function)
+    return click.argument("run", metavar="RUN", type=click.Path(path_type=Path))(function)
+
+
+OPENMETRICS: Final = """\b
 Example:
   emu export openmetrics runs/quickstart-1 --out run.om
   promtool tsdb create-blocks-from openmetrics run.om data/
@@ -20,10 +43,8 @@ Example:
 """
 
 
-@click.command(epilog=EXAMPLE)
-@click.argument("form", metavar="openmetrics", type=click.Choice(["openmetrics"]))
-@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Write to this file, not to standard output.")
+@command.command("openmetrics", epilog=OPENMETRICS)
+@_exporting
 @click.option(
     "--start",
     type=click.IntRange(0),
@@ -38,25 +59,59 @@ Example:
     show_default=True,
     help="Seconds of the timeline for one second of virtual time.",
 )
-def command(form: str, run: Path, out: Path | None, start: int, stretch: int) -> int:
-    """Write the samples of the run in directory RUN with virtual timestamps, for Prometheus.
+def to_openmetrics(run: Path, out: Path | None, start: int, stretch: int) -> int:
+    """Write the samples of RUN for Prometheus.
 
+    They have virtual timestamps.
     At the default stretch 1 us of the run is 1 s in Prometheus, and the run begins on 1 January 2000.
     """
-    del form
-    samples_file, digests_file = run / "samples.jsonl", run / "digests.jsonl"
-    for file in (samples_file, digests_file):
-        if not file.is_file():
-            raise UsageError(f"{file}: not found; accepted: the directory of a run that `emu run` wrote")
-    names = dict(read_digests(digests_file).devices)
-    reader = SampleReader(samples_file)
-    lines = openmetrics(names, reader.series, reader, start_s=start, stretch=stretch)
+    names, reader = recorded(run)
+    with _target(out) as target:
+        target.writelines(openmetrics(names, reader.series, reader, start_s=start, stretch=stretch))
+    return 0
+
+
+CSV: Final = """\b
+Examples:
+  emu export csv runs/quickstart-1 --series queue_bytes --device 'rtsw-*' --out queues.csv
+  emu export csv runs/quickstart-1 --series 'port_transmit_*' --every 100us
+"""
+
+
+@command.command("csv", epilog=CSV)
+@_exporting
+@click.option(
+    "--series", multiple=True, metavar="PATTERN", help="Counters, as in ports.csv  [all]. Can be repeated."
+)
+@click.option(
+    "--device", "devices", multiple=True, metavar="PATTERN", help="Devices  [all]. Can be repeated."
+)
+@click.option("--every", metavar="TIME", help="The first sample in each so long  [all].")
+def to_csv(
+    run: Path, out: Path | None, series: tuple[str, ...], devices: tuple[str, ...], every: str | None
+) -> int:
+    """Write the samples of RUN as CSV.
+
+    A row for each time and counter, of the run in directory RUN.
+    Columns: virtual_ps, device, port, priority, reason, series, value. A counter that stayed 0 is left out.
+    """
+    names, reader = recorded(run)
+    every_ps = positive_time_ps("--every", every) if every is not None else 0
+    rows = tidy_rows(reader, names, series, devices, every_ps)
+    with _target(out) as target:
+        writer = csv.writer(target, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(rows)
+    return 0
+
+
+@contextmanager
+def _target(out: Path | None) -> Iterator[TextIO]:
     if out is None:
-        sys.stdout.writelines(lines)
-        return 0
+        yield sys.stdout
+        return
     try:
-        with out.open("w", encoding="ascii") as target:
-            target.writelines(lines)
+        with out.open("w", encoding="utf-8", newline="") as target:
+            yield target
     except OSError as error:
         raise UsageError(f"{out}: cannot be written: {error.strerror}") from error
-    return 0

@@ -151,16 +151,20 @@ class SampleReader:
             for text in lines:
                 yield json.loads(text)
 
+    def changes(self) -> Iterator[tuple[int, dict[str, list[int]]]]:
+        """Each sample's time, and by device what changed since the one before: place and value in turn."""
+        for record in self._records():
+            if "layouts" not in record:
+                yield record["virtual_ps"], record["changed"]
+
     def __iter__(self) -> Iterator[Sample]:
         values = {number: [0] * len(series) for number, series in self.series.items()}
-        for record in self._records():
-            if "layouts" in record:
-                continue
-            for number, flat in record["changed"].items():
+        for virtual_ps, changed in self.changes():
+            for number, flat in changed.items():
                 of_device = values[int(number)]
                 for at in range(0, len(flat), 2):
                     of_device[flat[at]] = flat[at + 1]
-            yield Sample(record["virtual_ps"], {number: list(now) for number, now in values.items()})
+            yield Sample(virtual_ps, {number: list(now) for number, now in values.items()})
 
 
 class SampleSpool:
