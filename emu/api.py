@@ -273,7 +273,16 @@ def _run_recorded(
             samples=record.kept(outcome),
             history=record.history,
             aims=record.aims,
-            diagnose=partial(diagnosed, scenario, topology, prepared.jobs, outcome, record.moves, live),
+            diagnose=partial(
+                diagnosed,
+                scenario if steering is None else steering.scenario,
+                topology,
+                prepared.jobs,
+                outcome,
+                record.moves,
+                live,
+                record.aims,
+            ),
         )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)

@@ -17,8 +17,10 @@ from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from emu.build.job_plans import job_plans
-from emu.diagnosis.causes import diagnose, undecided
-from emu.diagnosis.impact import loads_of
+from emu.counterfactual import LONGER, NO_AIMS, Counterfactuals, as_intended, emulated, miscabled
+from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
+from emu.diagnosis.healing import Emulate
+from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, times_of
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
@@ -27,16 +29,14 @@ from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
 from emu.measure.summary.jobs_and_bandwidth import job_rows
-from emu.measure.summary.summary import Diagnosed, Judged, Reference, Summary
+from emu.measure.summary.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
-from emu.runtime.outcome import Ending, Outcome, RunOptions
-from emu.runtime.run import run_scenario
-from emu.scenario.faults.link_faults import Miscabling
+from emu.runtime.outcome import Ending, Outcome
+from emu.scenario.fault_schedule import Aims, aimed
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
 
-QUIET_S: Final = 3600.0
 MOST_EVENTS: Final = 20_000_000
 """A run that takes more is not run again for comparison: some 20 s of compiled code."""
 MOST_EVENTS_LIVE: Final = 4_000_000
@@ -52,30 +52,51 @@ def diagnosed(
     outcome: Outcome,
     moves: Moves,
     live: bool,
+    aims: Aims,
     summary: Summary,
 ) -> Judged:
     """What a run suffered from, at its end, and what it was compared with; nothing of one that did not come
-    to it. `topology` is the fabric as it was run. Of a `live` run somebody waits for the end.
+    to it. `topology` is the fabric as it was run, `aims` what faults hit that hit the busiest. Of a `live`
+    run somebody waits for the end.
     """
     if not outcome.digest:
         return Judged([])
-    intended = as_intended(scenario)
-    if any(isinstance(fault, Miscabling) for fault in scenario.faults):
+    intended, cabled = as_intended(scenario), topology
+    if miscabled(scenario):
         topology = build_topology(intended)
     devices = [shown_of(record) for record in outcome.devices]
     series = {record.number: record.series for record in outcome.devices}
     view = _view(intended, topology, plans, summary, devices, moves, series)
-    reference = None
     span_ps = _span_ps(view)
     events = sum(record.executed for record in outcome.devices)
     events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
+    most = MOST_EVENTS_LIVE if live else MOST_EVENTS
+    if not scenario.faults or not findings(view):
+        return Judged(diagnose(view))
+    runs = _runs(scenario, cabled, view, sum(record.executed for record in outcome.devices), most, aims)
+    reference = None
+    if undecided(view) and events <= most:
+        reference = reference_of(intended, topology, plans, span_ps, runs)
+    found = diagnose(view, reference, runs if runs.affordable else None)
     uncompared = None
-    if scenario.faults and undecided(view):
-        if events <= (MOST_EVENTS_LIVE if live else MOST_EVENTS):
-            reference = reference_of(intended, topology, plans, span_ps)
-        else:
-            uncompared = events
-    return Judged(diagnose(view, reference), reference, uncompared)
+    if undecided(view) and reference is None:
+        uncompared = events
+    elif runs.exhausted or not runs.affordable:
+        uncompared = runs.events
+    return Judged(found, reference, tuple(runs.kept), uncompared)
+
+
+def _runs(
+    scenario: Scenario, cabled: Topology, view: View, events: int, most: int, aims: Aims = NO_AIMS
+) -> Counterfactuals:
+    """The runs that a diagnosis may ask for."""
+    end_ps = int(NEVER_PS)
+    if scenario.run.repeat:
+        end_ps = view.end_ps
+    elif broke_off(view):
+        end_ps, events = LONGER * view.end_ps, LONGER * events
+    own = Counterfactual(healed=[], jobs=view.times(), failed=failed_jobs(view), alarms=view.alarmed())
+    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims)
 
 
 def _span_ps(view: View) -> int | None:
@@ -93,18 +114,20 @@ def _span_ps(view: View) -> int | None:
 
 
 def reference_of(
-    intended: Scenario, topology: Topology, plans: Sequence[JobPlan], span_ps: int | None = None
+    intended: Scenario,
+    topology: Topology,
+    plans: Sequence[JobPlan],
+    span_ps: int | None = None,
+    runs: Counterfactuals | None = None,
 ) -> Reference | None:
     """The same jobs on the intended fabric; None if they came to no end there. Those that repeat do so for
-    `span_ps`.
+    `span_ps`; the others' run is one that `runs` need not do again.
     """
-    end_ps = int(NEVER_PS) if span_ps is None else span_ps
-    options = RunOptions(
-        local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0, end_ps=end_ps
-    )
-    outcome = run_scenario(intended, topology, options)
+    outcome = emulated(intended, topology, int(NEVER_PS) if span_ps is None else span_ps)
     if outcome.ending is not Ending.FINISHED:
         return None
+    if runs is not None and span_ps is None:
+        runs.remember(outcome)
     jobs, counts = job_rows(plans, outcome.devices), Counts(outcome.devices)
     operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
     return Reference(
@@ -126,12 +149,6 @@ def reference_in(path: Path) -> Reference:
     )
 
 
-def as_intended(scenario: Scenario) -> Scenario:
-    """The scenario without what is scripted to go wrong, and what is expected of that."""
-    limits = scenario.run.model_copy(update={"capture": ()})
-    return scenario.model_copy(update={"faults": (), "expect": (), "run": limits})
-
-
 def diagnose_directory(
     path: Path, baseline: Path | None = None, *, emulate: bool = False
 ) -> tuple[Summary, list[Diagnosed]]:
@@ -141,9 +158,19 @@ def diagnose_directory(
     """
     view, summary = _view_of(path)
     reference = summary.reference if baseline is None else reference_in(baseline)
+    known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:
+        scenario = load_recorded(path / "scenario.yaml").scenario
+        if not aimed(scenario):  # what those hit, only the run that is over could tell
+            known = _runs(scenario, build_topology(scenario), view, summary.engine.events, int(NEVER_PS))
         reference = reference_of(view.scenario, view.topology, view.plans, _span_ps(view))
-    return summary, diagnose(view, reference)
+    return summary, diagnose(view, reference, known)
+
+
+def _told_by(counterfactuals: Sequence[Counterfactual]) -> Emulate:
+    """The answers that were kept."""
+    known = {tuple(one.healed): one for one in counterfactuals}
+    return lambda suspects: known.get(tuple(one.key for one in suspects))
 
 
 def _view_of(path: Path) -> tuple[View, Summary]:

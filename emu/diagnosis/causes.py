@@ -6,13 +6,16 @@ Every family of causes is asked for findings. What is told of them depends on wh
 2. otherwise the run is compared with the same jobs on the intended fabric (`emu.diagnosis.impact`), if it
    is not too large for that. If no job became slower by 5 % or more, and nothing that an operator is called
    for rose by so much, nothing is said;
-3. of what was found, what shows harm of its own is told: its evidence is something to be called for
-   (`alarms`), a job became slower after it began (`emu.diagnosis.impact`), or nothing ended before it
+3. where runs may be emulated, those are told whose healing gives something back, and how much
+   (`emu.diagnosis.healing`); beside them only what no single component heals;
+4. otherwise, of what was found, what shows harm of its own is told: its evidence is something to be called
+   for (`alarms`), a job became slower after it began (`emu.diagnosis.impact`), or nothing ended before it
    began and its evidence speaks for harm (`harms`). If the run suffered and nothing does, everything found is
    told, and so are groups of ports that are loaded less evenly than in the run compared with;
-4. without a reference only what shows harm of its own is told.
+5. without a reference only what shows harm of its own is told;
+6. a job that failed or became slower without anything to tell of is told as such: harm is never left out.
 
-What is left is ranked by how direct the evidence is.
+What is left is ranked by what healing gives back, or by how direct the evidence is.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from typing import Final
 
 from emu.diagnosis import bad_links, configuration, lost_links, pauses, slow_gpus
 from emu.diagnosis.finding import CAUSES, Finding
+from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
+from emu.measure.summary.jobs_and_bandwidth import UNFINISHED
 from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
@@ -39,10 +44,16 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
 )
 MOST_TOLD: Final = 5
 UNEXPLAINED: Final = "unexplained_wait"
+LAST: Final = (UNEXPLAINED, "imbalance")
+"""What is only told where nothing else is."""
 
 
-def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
-    """What suffered, and from what, best first; at most `MOST_TOLD`."""
+def diagnose(
+    view: View, reference: Reference | None = None, emulate: Emulate | None = None
+) -> list[Diagnosed]:
+    """What suffered, and from what, best first; at most `MOST_TOLD`. `emulate` is the run with suspects
+    healed; without it nobody is.
+    """
     found = findings(view)
     harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
@@ -51,19 +62,57 @@ def diagnose(view: View, reference: Reference | None = None) -> list[Diagnosed]:
     if reference is not None and harm:
         suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
-    if len(suffering) > 1:
-        suffering = [one for one in suffering if one.cause != UNEXPLAINED]
-    return [
-        Diagnosed(
-            cause=one.cause,
-            place=one.place,
-            score=one.score,
-            since_ps=one.since_ps,
-            sentence=one.sentence if at else _with_waits(view, one),
-            evidence=[*one.evidence, *_behind(view, one), *(harm or _slowdown(view, one))],
-        )
-        for at, one in enumerate(suffering[:MOST_TOLD])
+    told = [Accused(one) for one in suffering]
+    if emulate is not None and (harm or suffering):
+        told = _healed(view, found, suffering, emulate)
+    if len(told) > 1:
+        told = [one for one in told if one.finding.cause != UNEXPLAINED]
+    if not told:
+        told = [Accused(one) for one in _unexplained(view, harm)]
+    return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:MOST_TOLD])]
+
+
+def _healed(view: View, found: list[Finding], suffering: list[Finding], emulate: Emulate) -> list[Accused]:
+    """Those whose healing gives something back; then what could not be healed and shows harm of its own."""
+    suspects = suffering + sorted((one for one in found if one not in suffering), key=Finding.order)
+    run = Run(view.times(), failed_jobs(view), view.alarmed())
+    guilty, beyond = accused(run, suspects, emulate)
+    explained = {name for one in guilty if one.gain is not None for name in one.gain.mended}
+    left = [
+        one
+        for one in beyond
+        if one in suffering
+        and not (guilty and one.cause in LAST)
+        and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
+    return guilty + [Accused(one) for one in left]
+
+
+def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:
+    """Jobs that suffered where nothing tells from what."""
+    for name in failed_jobs(view):
+        status = view.jobs[name].status
+        if status != UNFINISHED:
+            yield Finding("unexplained_harm", name, 50, f"{name} failed ({status}), and no cause was found")
+            return
+    if harm:
+        job = next((name for name in view.jobs if harm[0].startswith(f"{name}:")), view.plans[0].name)
+        yield Finding("unexplained_harm", job, 50, f"{harm[0]}, and no cause was found")
+
+
+def _told(view: View, one: Accused, harm: list[str], *, first: bool) -> Diagnosed:
+    finding, gain = one.finding, one.gain
+    sentence = _with_waits(view, finding) if first else finding.sentence
+    return Diagnosed(
+        cause=finding.cause,
+        place=finding.place,
+        score=finding.score,
+        since_ps=finding.since_ps,
+        sentence=sentence if gain is None else f"{sentence}; {one.words()}",
+        evidence=[*finding.evidence, *_behind(view, finding), *(harm or _slowdown(view, finding))],
+        back_ps=None if gain is None else gain.back_ps,
+        back=None if gain is None else gain.share,
+    )
 
 
 def _with_waits(view: View, finding: Finding) -> str:

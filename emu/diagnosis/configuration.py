@@ -116,6 +116,7 @@ def _finding(view: View, drift: Drift) -> Finding:
         drift.since_ps,
         alarms=alarms,
         harms=harms,
+        item=drift.item,
     )
 
 

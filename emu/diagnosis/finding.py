@@ -33,6 +33,13 @@ class Finding(NamedTuple):
     """Whether the evidence itself is something to be called for."""
     harms: bool = False
     """Whether the evidence speaks for harm where there is no earlier time to compare with."""
+    item: int = -1
+    """Of a drift, what of the configuration (`emu.measure.device_state`)."""
+
+    @property
+    def key(self) -> str:
+        """What tells it apart from all others of a run."""
+        return f"{self.cause} {self.place}" + (f" {self.item}" if self.item >= 0 else "")
 
     def order(self) -> tuple[int, str, str]:
         """Findings sorted by this come with the best first."""
@@ -63,6 +70,7 @@ CAUSES = {
     "configuration_drift": "a device that runs another configuration than was meant",
     "miscabling": "cables that lead elsewhere than was meant",
     "imbalance": "equal ports that are loaded less evenly than where all is well",
+    "unexplained_harm": "a job that failed or became slower where no cause was found",
     "unexplained_wait": "who waits for whom, where no cause was found",
 }
 """Every cause that can be named."""

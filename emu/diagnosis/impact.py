@@ -54,7 +54,7 @@ def harms(
     what = "the longest round " if reference.span_ps else ""
     for name, meant_ps in reference.jobs.items():
         took_ps = times.get(name)
-        if took_ps is not None and _risen(took_ps, meant_ps):
+        if took_ps is not None and risen(took_ps, meant_ps):
             percent = (took_ps - meant_ps) * 100 // meant_ps
             lines.append(
                 f"{name}: {about_time(took_ps)}, {percent}% more than {what}on the intended fabric "
@@ -64,12 +64,13 @@ def harms(
         meant = reference.alarms.get(name, 0)
         if reference.span_ps:
             meant = -(-meant * end_ps // reference.span_ps)
-        if _risen(count, meant):
+        if risen(count, meant):
             lines.append(f"{name}: {count}, on the intended fabric {meant}")
     return lines
 
 
-def _risen(value: int, meant: int) -> bool:
+def risen(value: int, meant: int) -> bool:
+    """Whether a value is larger than it was meant to be by so much that it is harm."""
     return value > meant and value * 1000 >= meant * (1000 + SLOWER_PERMILLE)
 
 

@@ -63,8 +63,7 @@ class View:
         """Whether links have credits in place of pauses."""
         self.uplinks = summary.fabric.uplinks
         self.groups = [*summary.fabric.uplinks, *summary.fabric.groups]
-        self._devices = {one.number: one for one in devices}
-        self._silence()
+        self._devices = answering(topology, devices)
         self._neighbours: dict[int, dict[int, tuple[int, int]]] = {}
         """Of the devices that were asked, who is at the other end of each port, as `neighbours` says."""
         self._moved = moves.of_metric(series)
@@ -75,14 +74,6 @@ class View:
                 self._totals[metric, number, port] = self._totals.get((metric, number, port), 0) + value
                 if reason:
                     self._reasons[number, port, reason] = value
-
-    def _silence(self) -> None:
-        """Whoever is lost answers nobody, nor do the NICs in it: what they would show is nobody's to see."""
-        for host in self.topology.hosts:
-            if self.rows(host, "silent"):
-                for node in self.topology.server(self.topology.nodes[host].host):
-                    tables = {"silent": [[1]]} if node == host else {}
-                    self._devices[node] = Shown(node, {}, tables)
 
     # ---- devices
 
@@ -196,6 +187,18 @@ class View:
     def alarms(self) -> int:
         """How often in all."""
         return sum(self.alarmed().values())
+
+
+def answering(topology: Topology, devices: Iterable[Shown]) -> dict[int, Shown]:
+    """What devices show. Whoever is lost answers nobody, nor do the NICs in it: what they would show is
+    nobody's to see.
+    """
+    found = {one.number: one for one in devices}
+    for host in topology.hosts:
+        if host in found and found[host].rows("silent"):
+            for node in topology.server(topology.nodes[host].host):
+                found[node] = Shown(node, {}, {"silent": [[1]]} if node == host else {})
+    return found
 
 
 def alarmed(devices: Iterable[Shown]) -> dict[str, int]:

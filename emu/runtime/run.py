@@ -15,6 +15,7 @@ from functools import partial
 
 from actors.fabric.model import Topology
 from emu.build.checks import blaming
+from emu.build.devices import Blueprint
 from emu.errors import UsageError
 from emu.measure.collected import EngineFacts
 from emu.runtime.blueprint import blueprint_of, spread
@@ -70,8 +71,14 @@ def check_options(options: RunOptions) -> None:
 @no_collection()
 def run_local(scenario: Scenario, topology: Topology, options: RunOptions, observer: Observer) -> Outcome:
     """Run every part in this process and thread."""
-    begin_s = time.perf_counter()
-    plan = spread(blueprint_of(scenario, topology), options.parts, block=options.block)
+    return run_blueprint(blueprint_of(scenario, topology), options, observer)
+
+
+@no_collection()
+def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer) -> Outcome:
+    """Run what was worked out already, likewise."""
+    scenario, begin_s = blueprint.scenario, time.perf_counter()
+    plan = spread(blueprint, options.parts, block=options.block)
     partitions = [plan.partition(part) for part in range(plan.workers)]
     samplers = [Sampler(partition) for partition in partitions]
     snapshot_coordinator = SnapshotCoordinator(scenario, options, plan.workers, observer)
@@ -92,7 +99,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         for part, partition in enumerate(partitions)
     ]
     saving.logical_processes = logical_processes
-    scrape = Scrape(topology, partitions, lambda: logical_processes[0].machine.round)
+    scrape = Scrape(blueprint.topology, partitions, lambda: logical_processes[0].machine.round)
     scrape.aims = changes[0].aims
     merger = Merger(plan.workers, observer)
     ending: Ending | None = None
@@ -104,7 +111,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
         metrics = scrape.start(scenario) if options.metrics else ""
         if discovery is not None:
             discovery.set_targets([(0, metrics)])
-        names = tuple(node.name for node in topology.nodes)
+        names = tuple(node.name for node in blueprint.topology.nodes)
         workers = (WorkerRecord(0, os.getpid(), socket.gethostname(), "", metrics, names),)
         if options.directory is not None:
             write_workers(options.directory, workers, scenario.name)
@@ -151,7 +158,7 @@ def run_local(scenario: Scenario, topology: Topology, options: RunOptions, obser
     )
     virtual_ps = logical_processes[0].virtual_ps if ending is not None else scrape.virtual_ps()
     devices = [device for partition in partitions for device in partition.devices]
-    waits = waits_of(devices, topology) if ending in UNFINISHED else []
+    waits = waits_of(devices, blueprint.topology) if ending in UNFINISHED else []
     return outcome_of(
         plan, ending or Ending.INTERRUPTED, virtual_ps, records, facts, workers, build_s, waits=sorted(waits)
     )

@@ -50,6 +50,11 @@ class Diagnosed(Part):
     """What happened, in words."""
     evidence: list[str]
     """What speaks for it, a line each."""
+    back_ps: int | None = None
+    """What it gives back of the time of the job that gains most if this is as built from the start; null
+    where that was not emulated."""
+    back: float | None = None
+    """The same as a share of the time that the job took."""
 
 
 class Reference(Part):
@@ -65,11 +70,25 @@ class Reference(Part):
     """Where jobs repeat: for how long they ran there; what was counted is compared by virtual time."""
 
 
+class Counterfactual(Part):
+    """What the same jobs come to where some components are as built from the start."""
+
+    healed: list[str]
+    """Cause and place of each."""
+    jobs: dict[str, int]
+    """How long each job took that ended well, in ps; of one that repeats, its longest round."""
+    failed: list[str]
+    """Jobs that failed, or came to no end."""
+    alarms: dict[str, int]
+    """What an operator is called for, and how often it was counted."""
+
+
 class Judged(NamedTuple):
     """What was made of a run at its end: fields of the summary, under their names there."""
 
     diagnosis: list[Diagnosed]
     reference: Reference | None = None
+    counterfactuals: tuple[Counterfactual, ...] = ()
     uncompared_events: int | None = None
 
 
@@ -531,6 +550,8 @@ class Summary(Part):
     """What the run suffered from, the likeliest first, as far as an operator can see; empty: nothing."""
     reference: Reference | None = None
     """What the run was compared with; null where that was not needed, or too large to be run again."""
+    counterfactuals: tuple[Counterfactual, ...] = ()
+    """What the same jobs come to with suspects as built: how the diagnosis knows what healing gives back."""
     uncompared_events: int | None = None
     """Where it was too large, of how many events; `emu diagnose RUN --emulate` compares it all the same."""
     never_fired: list[Unfired]

@@ -1,0 +1,371 @@
+"""Counterfactual runs: the same jobs with components as built, or without one of the jobs.
+
+A diagnosis names components that it suspects (`emu.diagnosis.healing`) and is told what jobs and alarms come
+to where these were as built from the start. What is scripted to go wrong stays in here: an event of a fault
+is left out if it strikes a component that is healed, whatever kind of fault it belongs to. So healing what is
+sound changes nothing, and a run that is known already is not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from actors.fabric.model import FABRIC, Role, Topology, TopologyError
+from actors.kernel.event import NEVER_PS
+from actors.wire.fault import (
+    ALPHA,
+    COMPUTE,
+    COMPUTE_HUNG,
+    CREDITS,
+    DEAF,
+    DELAY,
+    DSCP,
+    ECN,
+    ERRORS,
+    GPU_GONE,
+    HASH_FIELDS,
+    HASH_SEED,
+    HEADROOM,
+    HOLD,
+    HUNG,
+    LOST,
+    PAIR_ERROR,
+    PFC_OFF,
+    RATE,
+    RECEIVE,
+    RESET,
+    SLOW,
+    STORM,
+)
+from emu.diagnosis.finding import Finding
+from emu.diagnosis.view import alarmed, answering, times_of
+from emu.measure import device_state
+from emu.measure.collected import JobPlan
+from emu.measure.device_state import shown_of
+from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS, UNFINISHED, job_rows
+from emu.measure.summary.summary import Counterfactual
+from emu.runtime.blueprint import blueprint_of
+from emu.runtime.outcome import Observer, Outcome, RunOptions
+from emu.runtime.run import run_blueprint
+from emu.scenario.fault_schedule import Aims, scripted
+from emu.scenario.faults.events import Change, Fault
+from emu.scenario.resolve import build_topology
+from emu.scenario.schema import Scenario
+
+QUIET_S: Final = 3600.0
+LONGER: Final = 4
+"""How many times as long as a run that broke off one is emulated in which it may not."""
+DRIFTS: Final[Mapping[int, int]] = {
+    device_state.HEADROOM: int(HEADROOM),
+    device_state.ALPHA: int(ALPHA),
+    device_state.ECN: int(ECN),
+    device_state.PFC: int(PFC_OFF),
+    device_state.DSCP: int(DSCP),
+    device_state.HASH_SEED: int(HASH_SEED),
+    device_state.HASH_FIELDS: int(HASH_FIELDS),
+    device_state.CREDITS: int(CREDITS),
+}
+"""An item of a device's configuration, and what changes it."""
+ANYWHERE: Final = -1
+NO_AIMS: Final[Aims] = MappingProxyType({})
+
+
+class Repair(NamedTuple):
+    """What is as built: places of devices, and links in routing."""
+
+    spots: frozenset[tuple[int, int, int]]
+    """Device, place or ANYWHERE, operation."""
+    links: frozenset[int] = frozenset()
+    """Links that do not fail."""
+    drained: int = ANYWHERE
+    """A switch whose routes are not withdrawn while its links are up."""
+
+    def mended(self, fault: Fault) -> Fault | None:
+        """What is left of an occurrence; None if nothing is."""
+        changes = tuple(one for one in fault.changes if not self._spares(one))
+        drained = fault.unaware >= 0 and fault.unaware == self.drained
+        drains = fault.unaware >= 0
+        down = tuple(one for one in fault.down if one not in self.links)
+        avoided = () if drained else fault.avoided
+        if not drains:
+            avoided = tuple(one for one in avoided if one not in self.links)
+        if not changes and not down and not avoided:
+            return None
+        return fault._replace(changes=changes, down=down, avoided=avoided)
+
+    def _spares(self, change: Change) -> bool:
+        spots = self.spots
+        return (change.device, change.place, change.op) in spots or (
+            change.device,
+            ANYWHERE,
+            change.op,
+        ) in spots
+
+
+def repair_of(topology: Topology, finding: Finding) -> Repair | None:
+    """What it takes to heal what is suspected; None where no single component would do."""
+    if finding.cause == "miscabling":
+        return Repair(frozenset())  # cables are part of the fabric
+    make = _REPAIRS.get(finding.cause)
+    try:
+        return None if make is None else make(topology, finding)
+    except TopologyError:
+        return None
+
+
+def _spots(device: int, place: int, *ops: int) -> frozenset[tuple[int, int, int]]:
+    return frozenset((device, place, int(op)) for op in ops)
+
+
+def _cables(topology: Topology, links: Sequence[int], *ops: int) -> Repair:
+    """Both ends of links have a signal, and what else is asked for."""
+    spots = frozenset[tuple[int, int, int]]()
+    for number in links:
+        link = topology.links[number]
+        for node, port in ((link.a, link.a_port), (link.b, link.b_port)):
+            spots |= _spots(node, port, HOLD, *ops)
+    return Repair(spots, frozenset(links))
+
+
+def _cable(topology: Topology, finding: Finding) -> Repair:
+    return _cables(topology, topology.links_named(finding.place), RATE, ERRORS, DELAY)
+
+
+def _links_of(topology: Topology, node: int) -> list[int]:
+    return [end.link for end in topology.ports(node) if end.kind == FABRIC]
+
+
+def _device_links(topology: Topology, finding: Finding) -> Repair:
+    return _cables(topology, _links_of(topology, topology.node_named(finding.place).number))
+
+
+def _nic(topology: Topology, finding: Finding) -> Repair:
+    nic = topology.node_named(finding.place).number
+    links = _cables(topology, _links_of(topology, nic))
+    return links._replace(spots=links.spots | _spots(nic, ANYWHERE, RESET, PAIR_ERROR))
+
+
+def _receiver(topology: Topology, finding: Finding) -> Repair:
+    return Repair(_spots(topology.node_named(finding.place).number, ANYWHERE, RECEIVE))
+
+
+def _queue_pairs(topology: Topology, finding: Finding) -> Repair:
+    return Repair(_spots(topology.node_named(finding.place).number, ANYWHERE, PAIR_ERROR))
+
+
+def _pauses(topology: Topology, finding: Finding) -> Repair:
+    name, _, peer = finding.place.partition(">")
+    node = topology.node_named(name).number
+    ports = [port for port, end in enumerate(topology.ports(node)) if topology.nodes[end.peer].name == peer]
+    spots = frozenset[tuple[int, int, int]]()
+    for port in ports:
+        spots |= _spots(node, port, STORM, DEAF)
+    return Repair(spots)
+
+
+def _gpus(topology: Topology, gpus: Sequence[int]) -> frozenset[tuple[int, int, int]]:
+    spots = frozenset[tuple[int, int, int]]()
+    for gpu in gpus:
+        end = topology.host_end(gpu)
+        spots |= _spots(gpu, ANYWHERE, SLOW, HUNG, LOST)
+        spots |= _spots(end.peer, end.peer_port, COMPUTE, COMPUTE_HUNG, GPU_GONE)
+    return spots
+
+
+def _gpu(topology: Topology, finding: Finding) -> Repair:
+    """A GPU; of a server that has no other, its proxies too, since nothing tells them apart."""
+    gpu = topology.node_named(finding.place).number
+    host = topology.host_of(gpu)
+    spots = _gpus(topology, [gpu])
+    if len(_of_server(topology, host, Role.GPU)) == 1:
+        spots |= _spots(host, ANYWHERE, SLOW)
+    return Repair(spots)
+
+
+def _of_server(topology: Topology, host: int, role: Role) -> list[int]:
+    return [node for node in topology.server(topology.nodes[host].host) if topology.nodes[node].role is role]
+
+
+def _server(topology: Topology, finding: Finding) -> Repair:
+    host = topology.node_named(finding.place).number
+    spots = _gpus(topology, _of_server(topology, host, Role.GPU)) | _spots(host, ANYWHERE, SLOW)
+    return Repair(spots)
+
+
+def _lost_server(topology: Topology, finding: Finding) -> Repair:
+    host = topology.node_named(finding.place).number
+    nics = _of_server(topology, host, Role.NIC)
+    links = _cables(topology, [link for nic in nics for link in _links_of(topology, nic)])
+    spots = links.spots | _spots(host, ANYWHERE, LOST)
+    for gpu in _of_server(topology, host, Role.GPU):
+        spots |= _spots(gpu, ANYWHERE, LOST)
+    for nic in nics:
+        spots |= _spots(nic, ANYWHERE, RESET)
+    return links._replace(spots=spots)
+
+
+def _drained(topology: Topology, finding: Finding) -> Repair:
+    return Repair(frozenset(), drained=topology.node_named(finding.place).number)
+
+
+def _configuration(topology: Topology, finding: Finding) -> Repair:
+    name, _, peer = finding.place.partition(">")
+    node = topology.node_named(name).number
+    op = DRIFTS[finding.item]
+    if not peer:
+        return Repair(_spots(node, ANYWHERE, op))
+    ports = [port for port, end in enumerate(topology.ports(node)) if topology.nodes[end.peer].name == peer]
+    return Repair(frozenset((node, port, op) for port in ports))
+
+
+_REPAIRS: Final[Mapping[str, Callable[[Topology, Finding], Repair]]] = {
+    "link_down": _cable,
+    "link_flap": _cable,
+    "degraded_link": _cable,
+    "delayed_link": _cable,
+    "switch_down": _device_links,
+    "nic_down": _device_links,
+    "nic_reset": _nic,
+    "host_lost": _lost_server,
+    "pause_storm": _pauses,
+    "pause_loss": _pauses,
+    "slow_receiver": _receiver,
+    "qp_error": _queue_pairs,
+    "gpu_slow": _gpu,
+    "gpu_hung": _gpu,
+    "gpu_lost": _gpu,
+    "straggler": _server,
+    "switch_drained": _drained,
+    "configuration_drift": _configuration,
+}
+"""A cause, and what is as built where it is healed."""
+
+
+class Counterfactuals:
+    """The runs that a diagnosis may ask for, within a number of events."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        topology: Topology,
+        plans: Sequence[JobPlan],
+        own: Counterfactual,
+        events: int,
+        most_events: int,
+        end_ps: int,
+        aims: Aims = NO_AIMS,
+    ) -> None:
+        """`topology` is the fabric as it was run, `own` what the run came to; each other is taken to have
+        `events`, and ends at `end_ps` if not before.
+        """
+        self._intended = as_intended(scenario)
+        self._scenario = scenario
+        self._topology = topology
+        self._fabric = build_topology(self._intended) if miscabled(scenario) else topology
+        """As it was meant to be."""
+        self._plans = tuple(plans)
+        self._aims = aims
+        self._left = most_events
+        self._end_ps = end_ps
+        self.events = events
+        self._faults: dict[bool, tuple[Fault, ...]] = {}
+        self._known = {self._key(self._all(cabling=False), cabling=False): own}
+        self.exhausted = False
+        """Whether something was not run because it would have taken too many events."""
+        self.kept: list[Counterfactual] = []
+        """What was answered."""
+
+    @property
+    def affordable(self) -> bool:
+        """Whether there is room for a run."""
+        return self.events <= self._left
+
+    def __call__(self, suspects: Sequence[Finding]) -> Counterfactual | None:
+        """The run with what is suspected as built, or left out; None where that is no component, or would
+        take too long.
+        """
+        cabling = any(one.cause == "miscabling" for one in suspects)
+        fabric = self._fabric if cabling else self._topology
+        repairs = [repair_of(fabric, one) for one in suspects]
+        mended = [one for one in repairs if one is not None]
+        if len(mended) < len(repairs):
+            return None
+        faults = self._all(cabling=cabling)
+        for repair in mended:
+            faults = tuple(left for one in faults if (left := repair.mended(one)) is not None)
+        found = self._emulated(faults, cabling=cabling)
+        if found is None:
+            self.exhausted = True
+            return None
+        found = found.model_copy(update={"healed": [one.key for one in suspects]})
+        self.kept.append(found)
+        return found
+
+    def _all(self, *, cabling: bool) -> tuple[Fault, ...]:
+        """Every occurrence, on the fabric as it was cabled or as it was meant to be."""
+        found = self._faults.get(cabling)
+        if found is None:
+            fabric = self._fabric if cabling else self._topology
+            found = self._faults[cabling] = scripted(self._scenario, fabric, self._aims)
+        return found
+
+    def _key(self, faults: tuple[Fault, ...], *, cabling: bool) -> object:
+        """What tells runs apart: swapped cables, and what happens to whom when, whatever it belongs to."""
+        left = tuple(one._replace(number=0, entry=0, kind="", target="") for one in faults)
+        return (miscabled(self._scenario) and not cabling, left)
+
+    def _emulated(self, faults: tuple[Fault, ...], *, cabling: bool) -> Counterfactual | None:
+        if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
+            return None
+        self._left -= self.events
+        key = self._key(faults, cabling=cabling)
+        if key not in self._known:
+            self._known[key] = self._measured(self.run(faults, cabling=cabling), self._plans)
+        return self._known[key]
+
+    def remember(self, outcome: Outcome) -> None:
+        """The run in which everything was as intended, which was emulated already."""
+        self._known[self._key((), cabling=True)] = self._measured(outcome, self._plans)
+
+    def run(self, faults: tuple[Fault, ...], *, cabling: bool = False) -> Outcome:
+        """The same jobs with these faults."""
+        fabric = self._fabric if cabling else self._topology
+        return emulated(self._intended, fabric, self._end_ps, faults)
+
+    def _measured(self, outcome: Outcome, plans: Sequence[JobPlan]) -> Counterfactual:
+        jobs = job_rows(plans, outcome.devices)
+        operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
+        well = [SUCCESS, DISABLED]
+        if outcome.virtual_ps >= self._end_ps:  # what was cut short here has not failed
+            well.append(UNFINISHED)
+        return Counterfactual(
+            healed=[],
+            jobs=times_of(jobs, plans, operations, repeats=self._intended.run.repeat),
+            failed=[name for name, job in jobs.items() if job.status not in well],
+            alarms=alarmed(answering(self._topology, map(shown_of, outcome.devices)).values()),
+        )
+
+
+def emulated(
+    intended: Scenario, topology: Topology, end_ps: int = int(NEVER_PS), faults: tuple[Fault, ...] = ()
+) -> Outcome:
+    """The jobs of a scenario that scripts no faults, on a fabric with these, to the end or until `end_ps`."""
+    options = RunOptions(
+        local=True, metrics=False, progress_every_s=QUIET_S, snapshot_every_s=0.0, end_ps=end_ps
+    )
+    blueprint = blueprint_of(intended, topology)
+    blueprint = blueprint._replace(resolved=blueprint.resolved._replace(faults=faults))
+    return run_blueprint(blueprint, options, Observer())
+
+
+def as_intended(scenario: Scenario) -> Scenario:
+    """The scenario without what is scripted to go wrong, and what is expected of that."""
+    limits = scenario.run.model_copy(update={"capture": ()})
+    return scenario.model_copy(update={"faults": (), "expect": (), "run": limits})
+
+
+def miscabled(scenario: Scenario) -> bool:
+    """Whether cables are swapped."""
+    return any(fault.kind == "miscabling" for fault in scenario.faults)
