@@ -175,6 +175,7 @@ class Topology:
         "nics",
         "nodes",
         "switches",
+        "valley_free",
     )
 
     def __init__(self, nodes: Sequence[Node], links: Sequence[Link], kind: str = "graph") -> None:
@@ -195,6 +196,8 @@ class Topology:
         self.nics: tuple[int, ...] = self._in_server_order(Role.NIC)
         """NICs in the same order."""
         self._nics_of_gpu = self._matched()
+        self.valley_free: bool = False
+        """Whether routes go up the tiers and down again, and never up once they went down."""
         self.derived: dict[str, Any] = {}
         """What others have worked out of it and keep for as long as it lives, by what it is."""
         self._address_of: dict[int, int] = {}

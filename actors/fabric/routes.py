@@ -13,6 +13,14 @@ switches only.
 A set of links that are down gives another `Routes`. `equal_cost_groups` and `local_ports` keep the most
 recent ones per topology. The result depends on the topology and the set of links alone.
 
+Valley-free routes. On a tiered fabric (`Topology.valley_free`) a path goes up the tiers, or sideways, and
+then down: no leaf carries what is on its way between two spines. That is what BGP makes of a Clos whose
+spines share an AS number: a spine refuses a route that has its own number in its path. So where a spine loses
+its link to a leaf it has no route there, although a third leaf would. A switch that has a way down to a
+destination takes no other. Without failures these are the shortest paths.
+
+Source of valley-free routes: RFC 7938, sections 4.3 and 5.2.1.
+
 Host routes. A prefix whose NICs hang on several switches (dual-ToR) is announced address by address, as the
 leaves of HPN do from what they learn by ARP: a leaf that lost its link to a NIC withdraws that address. So a
 NIC that has lost some of its links is a destination of its own, below only the switches it still hangs on;
@@ -27,6 +35,7 @@ Source of host routes: Alibaba HPN (SIGCOMM'24), non-stacked dual-ToR. Not model
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from actors.fabric.model import FABRIC, INDEX_BITS, Role, Topology
@@ -41,6 +50,7 @@ class Routes:
     __slots__ = (
         "_below",
         "_down",
+        "_downwards",
         "_groups",
         "_index",
         "_levels",
@@ -57,7 +67,8 @@ class Routes:
         self._neighbours = [self._switch_ports(switch) for switch in topology.switches]
         self._below = [topology.prefix_switches(prefix) for prefix in range(topology.prefixes)]
         self._strays = self._host_routes()
-        self._levels = self._search()
+        self._downwards: list[list[int]] = []
+        self._levels = self._search_valley_free() if topology.valley_free else self._search()
         self._groups: dict[int, Groups] = {}
         self._local: dict[int, dict[int, int]] = {}
 
@@ -178,12 +189,17 @@ class Routes:
             found = self._groups[switch] = self._read_off(self._index[switch])
         return found
 
-    def _search(self) -> list[list[int]]:
-        """Level d holds for each switch the destinations within d hops. The last level is complete."""
+    def _first_level(self) -> list[int]:
+        """For each switch the destinations that hang on it."""
         level = [0] * len(self._topology.switches)
         for destination, switches in enumerate(self._below):
             for switch in switches:
                 level[self._index[switch]] |= 1 << destination
+        return level
+
+    def _search(self) -> list[list[int]]:
+        """Level d holds for each switch the destinations within d hops. The last level is complete."""
+        level = self._first_level()
         levels = [level]
         peers = [list(dict.fromkeys(peer for _, peer in ports)) for ports in self._neighbours]
         while True:
@@ -198,22 +214,58 @@ class Routes:
             levels.append(wider)
             level = wider
 
+    def _split(self) -> tuple[list[list[int]], list[list[int]]]:
+        """For each switch its neighbours in lower tiers, and the others, by index."""
+        nodes, switches = self._topology.nodes, self._topology.switches
+        tiers = [nodes[switch].tier for switch in switches]
+        peers = [dict.fromkeys(peer for _, peer in ports) for ports in self._neighbours]
+        lower = [[peer for peer in own if tiers[peer] < tiers[at]] for at, own in enumerate(peers)]
+        upper = [[peer for peer in own if tiers[peer] >= tiers[at]] for at, own in enumerate(peers)]
+        return lower, upper
+
+    def _search_valley_free(self) -> list[list[int]]:
+        """As `_search`, but up no more once it went down; `_downwards` has what is straight down."""
+        lower, upper = self._split()
+        level = self._first_level()
+        downwards = self._downwards = [level]
+        while True:
+            wider = [_joined(bits, level, lower[index]) for index, bits in enumerate(level)]
+            if wider == level:
+                break
+            downwards.append(wider)
+            level = wider
+        level = downwards[0]
+        levels = [level]
+        while True:
+            straight = downwards[min(len(levels), len(downwards)) - 1]
+            wider = [
+                _joined(bits, straight, lower[index]) | _joined(0, level, upper[index]) & ~below
+                for index, (bits, below) in enumerate(zip(level, downwards[-1], strict=True))
+            ]
+            if wider == level:
+                return levels
+            levels.append(wider)
+            level = wider
+
     def _read_off(self, index: int) -> Groups:
         """A port is a member for a prefix where its peer is one hop nearer."""
+        levels, downwards = self._levels, self._downwards
+        nodes = self._topology.nodes
+        own_tier = nodes[self._topology.switches[index]].tier
+        below = downwards[-1][index] if downwards else 0
         steps = [
-            (here & ~before, nearer)
-            for before, here, nearer in zip(
-                (level[index] for level in self._levels),
-                (level[index] for level in self._levels[1:]),
-                self._levels,
-                strict=False,
-            )
+            (here & ~before, hops)
+            for hops, (before, here) in enumerate(pairwise(level[index] for level in levels))
         ]
         members: dict[int, list[int]] = {}
         for port, peer in self._neighbours[index]:
             prefixes = 0
-            for at_distance, nearer in steps:
-                prefixes |= at_distance & nearer[peer]
+            straight = bool(downwards) and nodes[self._topology.switches[peer]].tier < own_tier
+            for at_distance, hops in steps:
+                if straight:
+                    prefixes |= at_distance & downwards[min(hops, len(downwards) - 1)][peer]
+                else:
+                    prefixes |= at_distance & ~below & levels[hops][peer]
             if prefixes:
                 members.setdefault(prefixes, []).append(port)
         groups: list[tuple[int, ...]] = [()] * len(self._below)
@@ -238,7 +290,7 @@ def routes(topology: Topology, down: frozenset[int] = NOTHING_DOWN) -> Routes:
     kept: dict[tuple[int, ...], Routes] = topology.derived.setdefault(_RECENT, {})
     # Links below the hosts carry no route: a host link that is down must not cost a search.
     relevant = frozenset(link for link in down if topology.links[link].kind == FABRIC)
-    key = tuple(sorted(relevant))
+    key = (int(topology.valley_free), *sorted(relevant))
     found = kept.pop(key, None)
     if found is None:
         found = Routes(topology, relevant)
@@ -267,6 +319,13 @@ def host_groups(
 ) -> dict[int, tuple[int, ...]]:
     """Egress ports by address for the NICs that lost one of several links, and do not follow their prefix."""
     return routes(topology, down).host_groups(switch)
+
+
+def _joined(bits: int, level: list[int], peers: list[int]) -> int:
+    """These destinations, and those that a level has for any of these switches."""
+    for peer in peers:
+        bits |= level[peer]
+    return bits
 
 
 def _disjoint(members: dict[int, list[int]]) -> list[tuple[int, list[int]]]:

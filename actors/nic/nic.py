@@ -62,7 +62,7 @@ from actors.nic.queue_pair.queue_pair import (
 from actors.nic.queue_pair.requester import RNR_PORT
 from actors.nic.queue_pair.responder import Responder
 from actors.port.link import PRIORITIES, MessagePort
-from actors.port.port import afflict_port, count_port, port_is_steady, port_series
+from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
 from actors.port.tap import BAD_ICRC, UNKNOWN_PAIR
 from actors.wire.fault import FAULT_OPERATIONS, HOLD, PAIR_ERROR, RECEIVE, ROUTE
 from actors.wire.fault import RESET as RESET_NIC
@@ -343,11 +343,7 @@ class Nic(Responder):
             self._arrived(frame, frame.ingress >> 3, now)
             return True
         if kind == LINK_STATE:
-            changed: bool = self._ports[port].up != (subject == 1)
-            self._ports[port].set_link(subject == 1, now)
-            if self.bond is not None:
-                self.bond.link_changed(port, subject == 1, now)
-            return changed
+            return self._link_changed(port, subject, now)
         if kind == CONFIGURATION:  # the changes themselves were faults
             bond = self.bond
             assert bond is not None, self.number
@@ -358,6 +354,18 @@ class Nic(Responder):
         if kind == PAUSE_EXPIRY:
             return pfc.expire(subject, now)
         return pfc.refresh(subject, now)
+
+    def _link_changed(self, port: i64, subject: i64, now: i64) -> bool:
+        """A link has another state, or a debounce time is over. Returns whether the port changed its own."""
+        end = self._ports[port]
+        before: bool = end.up
+        if subject == DEBOUNCED:
+            end.debounced(now)
+        else:
+            end.signal_changed(subject == 1, now)
+        if self.bond is not None:
+            self.bond.link_changed(port, end.up, now)
+        return end.up != before
 
     # ---- faults
 

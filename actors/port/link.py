@@ -3,8 +3,10 @@
 A frame occupies the link for its serialisation time, propagates, and passes the receiver's ingress pipeline.
 To a switch that cuts through it arrives when its head has passed the pipeline.
 
-Both ends of a link change state at the same virtual time. A frame is lost if the link was down at any moment
-of its flight; the receiver, which knows when the frame was sent, decides.
+Both ends of a link lose the signal at the same virtual time. A frame is lost if it was gone at any moment of
+its flight; the receiver, which knows when the frame was sent, decides. A port goes down when the signal has
+been gone for `down_debounce`, and up when it has been back for `up_debounce` (both 0 by default): until it
+goes down what it sends is lost, and a shorter outage is noticed by nobody but those who miss packets.
 
 `LinkEnd` is what PFC (`actors.port.pfc`) and credits (`actors.port.credits`) know of a port: they keep its
 `blocked` mask, say by `control_pending` that a frame of their own waits, and send it by `transmit_pause`.
@@ -149,7 +151,14 @@ class LinkEnd(Backlog):
         self.added_delay: AddedDelay | None = None
         """What makes frames take longer than the link, once something did."""
         self.downs: i64 = 0
-        """How often the link went down."""
+        """How often the port went down."""
+        self.has_signal: bool = True
+        """Whether there is a signal on the link; the port's state follows after a debounce time."""
+        self.down_debounce_ps: i64 = 0
+        self.up_debounce_ps: i64 = 0
+        self.declare_ps: i64 = 0
+        """When the port takes the state of its link; 0 if it has it."""
+        self.declare_pending: bool = False
         self.down_starts: vec[i64] = vec[i64]()
         self.down_ends: vec[i64] = vec[i64]()
         """The last times it was down, `KEPT_DOWNS` of them or more: see `was_down`."""
@@ -213,7 +222,6 @@ class LinkEnd(Backlog):
     def _went_down(self, now: i64) -> None:
         """Begin another time that the link is down, and forget those that nobody asks for any more."""
         self.ever_down = True
-        self.downs += 1
         self.down_starts = append(self.down_starts, now)
         self.down_ends = append(self.down_ends, NEVER_PS)
         old: i64 = 0

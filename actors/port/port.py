@@ -33,7 +33,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
-from actors.kernel.event import SERVE, Event, Message, pack_key
+from actors.kernel.event import LINK_STATE, SERVE, Event, Message, pack_key
 from actors.kernel.mixing import DIGEST_MULTIPLIER, ECN_SHIFT, MASK62, TAG_SHIFT, Stream
 from actors.kernel.state import as_int, as_list, load_fields, load_integers, save_fields, save_integers
 from actors.port.credits import Credits, credit_counters, credit_series
@@ -48,6 +48,8 @@ from actors.wire.frame import Frame
 LINK_DOWN_DROP: Final[i64] = 7
 CORRUPT_DROP: Final[i64] = 8
 """What the digest calls the losses of a port; those of switches and NICs have other numbers."""
+DEBOUNCED: Final[i64] = 2
+"""The subject of LINK_STATE that ends a debounce time; the link's own changes have 0 and 1."""
 _FIELDS: Final = (
     "rate_bps",
     "free_ps",
@@ -55,6 +57,9 @@ _FIELDS: Final = (
     "blocked",
     "control_pending",
     "up",
+    "has_signal",
+    "declare_ps",
+    "declare_pending",
     "ever_down",
     "downs",
     "serve_pending",
@@ -305,8 +310,41 @@ class Port(LinkEnd):
         self.show_drop(frame, CORRUPT, at_ps, arrived=True)
         self.owner.mix_drop(self.number, CORRUPT_DROP, frame)
 
+    def signal_changed(self, up: bool, now: i64) -> None:
+        """The link lost its signal or has it back, at both ends at this instant. The port goes down or up
+        when that has lasted for its debounce time; what is sent until it goes down is lost."""
+        if up == self.has_signal:
+            return
+        self.has_signal = up
+        self.declare_ps = 0
+        wait_ps: i64 = self.up_debounce_ps if up else self.down_debounce_ps
+        if up == self.up:  # it is as the port has it still
+            if up:
+                self._came_up(now)
+            return
+        if wait_ps == 0:
+            self.set_link(up, now)
+            return
+        if not up:
+            self.suspect = True
+            self._went_down(now)
+        self.declare_ps = now + wait_ps
+        if not self.declare_pending:
+            self.declare_pending = True
+            self.owner.push_timer(self.declare_ps, LINK_STATE, self.number, DEBOUNCED)
+
+    def debounced(self, now: i64) -> None:
+        """A debounce time may be over: the port takes the state of its link, or waits for a later one."""
+        self.declare_pending = False
+        if self.declare_ps > now:
+            self.declare_pending = True
+            self.owner.push_timer(self.declare_ps, LINK_STATE, self.number, DEBOUNCED)
+        elif self.declare_ps > 0:
+            self.declare_ps = 0
+            self.set_link(self.has_signal, now)
+
     def set_link(self, up: bool, now: i64) -> None:
-        """The link changed state, at both ends at this instant."""
+        """The port goes down or up."""
         if up == self.up:
             return
         self.up = up
@@ -321,7 +359,9 @@ class Port(LinkEnd):
             self.kick(now)
         else:
             self.suspect = True
-            self._went_down(now)
+            self.downs += 1
+            if self.down_debounce_ps == 0:
+                self._went_down(now)
             if pfc is not None:
                 pfc.link_down(now)
             if self.credits is not None:

@@ -61,7 +61,7 @@ from actors.kernel.units import serialisation_ps
 from actors.kernel.vectors import append, vec
 from actors.port.credits import Credits
 from actors.port.link import PRIORITIES, SETTLED, learn
-from actors.port.port import afflict_port, count_port, port_is_steady, port_series
+from actors.port.port import DEBOUNCED, afflict_port, count_port, port_is_steady, port_series
 from actors.switch.buffer import ADMITTED, HEADROOM_OVERRUN, NO_SHARED_ROOM, Buffer
 from actors.switch.ecn import Red
 from actors.switch.egress import AQM_DROP, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP, SwitchPort
@@ -348,11 +348,16 @@ class Switch(Device):
         if kind == WATCHDOG:
             return self.watches[port].expire(subject, now)
         if kind == LINK_STATE:
-            changed: bool = self.ports[port].up != (subject == 1)
-            self.ports[port].set_link(subject == 1, now)
+            end = self.ports[port]
+            before: bool = end.up
+            if subject == DEBOUNCED:
+                end.debounced(now)
+            else:
+                end.signal_changed(subject == 1, now)
             router = self.router
             if router is not None:
-                router.link_changed(port, subject == 1)
+                router.link_changed(port, end.up)
+            changed: bool = end.up != before
             return changed
         if kind == CONFIGURATION:
             if port == SETTLED:  # the changes themselves were faults

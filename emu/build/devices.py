@@ -38,6 +38,7 @@ from emu.build.switches import (
     cuts_through,
     engineering_knobs,
 )
+from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
@@ -185,6 +186,5 @@ def fault_events(blueprint: Blueprint, assignment: Sequence[int], worker: int) -
     events that it would have made had it been there from the beginning.
     """
     scenario, topology, resolved, _ = blueprint
-    routing = scenario.routing
-    events = all_events(resolved.faults, topology, routing.convergence_ps, routing.own_convergence_ps)
+    events = all_events(resolved.faults, Convergence(scenario, topology))
     return [event.message() for event in events if assignment[event.device] == worker]

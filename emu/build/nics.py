@@ -38,7 +38,7 @@ from actors.port.link import PRIORITIES, MessagePort
 from actors.wire.frame import ECN_CAPABLE, FIRST_TTL, PREAMBLE_GAP_BYTES
 from emu.build.buffer_sizes import largest_frame_bytes, needed_headroom_bytes
 from emu.build.round_trip import settled
-from emu.build.switches import OutboxFor, give_credits, give_errors, give_pfc, has_pfc, wire_of
+from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.congestion import CongestionSection
@@ -155,6 +155,7 @@ def build_nic(
         if scenario.credited:
             give_credits(scenario, port)
         give_errors(port, scenario, topology, end)
+        give_debounce(port, scenario, topology, end)
         ports.append(port)
     if section.jitter_ps:
         nic.jitter_ps, nic.dice = section.jitter_ps, Stream(scenario.seed, number, START_PURPOSE)

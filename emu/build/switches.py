@@ -57,7 +57,7 @@ from emu.build.buffer_sizes import (
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.buffer import BufferSection
-from emu.scenario.sections.routing import RoutingSection
+from emu.scenario.sections.routing import HashedSection, RoutingSection
 from emu.scenario.sections.switch import (
     AqmSection,
     EcnSection,
@@ -245,6 +245,7 @@ def build_switch(
             group.pfc = port.pfc
             buffer.add(group)
         give_errors(port, scenario, topology, end)
+        give_debounce(port, scenario, topology, end)
         switch.cuts_through = port.apart = port.cuts = cuts_through(scenario, topology, number)
         switch.add_port(port)
         if isinstance(switch, DeepSwitch) and (scheduler := _scheduler(scenario, section)) is not None:
@@ -329,6 +330,12 @@ def give_errors(port: Port, scenario: Scenario, topology: Topology, end: Attachm
         port.set_errors(BitErrors(int(rate * (1 << RATE_BITS)), stream))
 
 
+def give_debounce(port: Port, scenario: Scenario, topology: Topology, end: Attachment) -> None:
+    """Tell a port how long its link must have been without a signal, or have one again."""
+    section = scenario.link_at(topology, end.link)
+    port.down_debounce_ps, port.up_debounce_ps = section.down_debounce_ps, section.up_debounce_ps
+
+
 def fabric_ports(device: Switch | Nic) -> list[Port]:
     """The fabric ports of a switch or NIC, in order."""
     return list(device.ports) if isinstance(device, Switch) else list(device.ports())
@@ -349,6 +356,7 @@ class GraphRoutes(Routes):
             port = next(at for at, end in enumerate(topology.ports(node)) if end.peer == via)
             address = topology.address_of(topology.node_named(one.destination).number)
             self._static.append((node, address, port))
+        self._buckets = routing.resilient_buckets if isinstance(routing, HashedSection) else 0
         self._by_capacity = routing.weights == "capacity"
         self._weight: dict[int, int] = {
             link: one.weight for one in routing.link_weights for link in topology.links_named(one.link)
@@ -365,6 +373,25 @@ class GraphRoutes(Routes):
             port for port, unit in zip(ports, units, strict=True) for _ in range(min(unit // common, 1024))
         ]
 
+    def _members(self, switch: int, ports: tuple[int, ...], built: tuple[int, ...]) -> list[int]:
+        """The member table of a group, which has the ports `built` while every link is up.
+
+        Resilient: each bucket has the member that it has when all are up, if that is here, else another.
+        """
+        members = self._weighted(switch, ports)
+        if not self._buckets or len(ports) == 0 or len(built) < 2:
+            return members
+        usual = self._weighted(switch, built)
+        moved = 0
+        table: list[int] = []
+        for bucket in range(max(self._buckets, len(usual))):
+            port = usual[bucket % len(usual)]
+            if port not in ports:
+                port = members[moved % len(members)]
+                moved += 1
+            table.append(port)
+        return table
+
     def _install_static(self, switch: int, result: list[Group]) -> None:
         """Static routes go before what the graph says; they know nothing of links that are down."""
         for switch_at, address, port in self._static:
@@ -378,12 +405,14 @@ class GraphRoutes(Routes):
 
     def groups(self, switch: int, down: list[int]) -> list[Group]:
         out_of_use = frozenset(down)
-        shared: dict[tuple[int, ...], Group] = {}
+        shared: dict[tuple[tuple[int, ...], tuple[int, ...]], Group] = {}
         result: list[Group] = []
-        for ports in equal_cost_groups(self._topology, switch, out_of_use):
-            group = shared.get(ports)
+        current = equal_cost_groups(self._topology, switch, out_of_use)
+        built = equal_cost_groups(self._topology, switch) if self._buckets else current
+        for both in zip(current, built, strict=True):
+            group = shared.get(both)
             if group is None:
-                group = shared[ports] = Group(self._weighted(switch, ports), by_address=False)
+                group = shared[both] = Group(self._members(switch, *both), by_address=False)
             result.append(group)
         by_address: dict[int, dict[int, int]] = {}
         for address, port in local_ports(self._topology, switch, out_of_use).items():
@@ -397,7 +426,7 @@ class GraphRoutes(Routes):
                 count = len(self._topology.prefix_nics(prefix))
                 whole = result[prefix]
                 result[prefix] = Group([VIA_BRANCH] * count, by_address=True, branches=[whole])
-            result[prefix].branch_off(address & INDEX_MASK, self._weighted(switch, ports))
+            result[prefix].branch_off(address & INDEX_MASK, self._members(switch, ports, built[prefix]))
         self._install_static(switch, result)
         return result
 

@@ -317,7 +317,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     ),
     counter("port_dropped_frames", Unit.FRAMES, REASON, "Frames dropped, by reason."),
     gauge("port_up", Unit.COUNT, PORT, "Whether the port has a signal.", start=1),
-    counter("port_link_downed", Unit.COUNT, PORT, "Times the port lost its signal."),
+    counter("port_link_downed", Unit.COUNT, PORT, "Times the port went down."),
     counter(
         "pfc_transmit_xoff_frames",
         Unit.FRAMES,

@@ -162,6 +162,7 @@ def _aimed(
         tuple(strike.changes),
         strike.down,
         strike.avoided,
+        strike.silent,
         strike.unaware,
         section.repairs,
     )

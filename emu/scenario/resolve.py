@@ -327,7 +327,9 @@ def build_topology(scenario: Scenario) -> Topology:
     except TopologyError as error:
         problems = [of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
-    return _as_cabled(scenario, _as_overridden(scenario, topology))
+    topology = _as_cabled(scenario, _as_overridden(scenario, topology))
+    topology.valley_free = scenario.routing.valley_free(tiered=section.kind not in ("graph", "file"))
+    return topology
 
 
 def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:

@@ -34,6 +34,13 @@ NO_HALF: Final[Overrides] = {"switch.pfc.one_way": []}
 Try = tuple[Any, Overrides]
 """Another value, and what else this key needs."""
 
+_LOST: Final = {
+    "faults": [{"kind": "link_down", "at": "2us", "target": "ctsw-0:rtsw-1"}],
+    "routing.local_convergence": "100ns",
+    "routing.convergence": "20us",
+    "transport.timeout": 2,
+}
+"""A spine that routes around the link it lost, as long as leaves do not know."""
 _HASHED: Final[Mapping[str, Try]] = {
     "kind": ("", {}),
     "hash": ("crc32", {}),
@@ -44,6 +51,17 @@ _HASHED: Final[Mapping[str, Try]] = {
     "weights": ("capacity", {}),
     "convergence": ("5us", FLAP),
     "local_convergence": ("100ns", FLAP),
+    "paths": ("valley_free", _LOST),
+}
+_SILENT: Final = {
+    "faults": [{"kind": "degrade", "at": "3us", "target": "rtsw-0:ctsw-0", "for": "30us", "loss": 1}],
+    "transport.timeout": 2,
+}
+_BGP: Final[Mapping[str, Try]] = {
+    "enabled": (True, {**FLAP, "routing.bgp.hop": "1us"}),
+    "hop": ("2us", {**FLAP, "routing.bgp.enabled": True, "routing.bgp.hop": "1us"}),
+    "advertisement_interval": ("10us", {**FLAP, "routing.bgp.enabled": True, "routing.bgp.hop": "1us"}),
+    "hold_time": ("5us", {**_SILENT, "routing.bgp.enabled": True, "routing.bgp.hop": "1us"}),
 }
 _WEIGHT: Final[Mapping[str, Try]] = {"link": ("rtsw-0:ctsw-1", {}), "weight": (1, {})}
 _MAPS: Final[Mapping[str, Try]] = {
@@ -80,7 +98,9 @@ _DELAY: Final[Mapping[str, Try]] = {
 }
 
 TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
-    **{f"routing (kind: {name})": _HASHED for name in ("ecmp", "e_ecmp", "path_pinning")},
+    **{f"routing (kind: {name})": {**_HASHED, "resilient_buckets": (64, {})} for name in ("ecmp", "e_ecmp")},
+    "routing (kind: path_pinning)": _HASHED,
+    **{f"routing (kind: {name}).bgp": _BGP for name in POLICIES},
     "routing (kind: flowlet)": {**_HASHED, "gap": ("5us", {}), "entries": (1, {})},
     "routing (kind: spray)": {
         **_HASHED,
@@ -180,6 +200,8 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "rate": ("100G", {}),
         "delay": ("100ns", {}),
         "bit_error_rate": ("1/20000", {"transport.timeout": 3}),
+        "down_debounce": ("2us", FLAP),
+        "up_debounce": ("2us", FLAP),
     },
     "link.credits": {"buffer": ("32KB", {}), "update": ("1KB", {})},
     "nic": {

@@ -149,6 +149,10 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         }
         for name, given in POLICIES.items()
     },
+    **{
+        f"routing (kind: {name}).bgp": {key: knob for key, knob in given.items() if "convergence" not in key}
+        for name, given in POLICIES.items()
+    },
     "switch": {},
     "switch.buffer": {},
     "switch.buffer.profiles[]": {

@@ -38,6 +38,7 @@ from actors.wire.message import COMPLETION, MODIFIED, POST, POST_READ, POST_WITH
 from emu.build.nics import build_nic
 from emu.build.switches import build_switch
 from emu.scenario.fault_schedule import scripted
+from emu.scenario.faults.convergence import Convergence
 from emu.scenario.faults.events import all_events
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
@@ -178,9 +179,7 @@ class Fabric:
         for device in (*self.hosts, *self.switches, *self.nics):
             self.kernel.add(device)
         faults = scripted(scenario, self.topology)
-        for fault in all_events(
-            faults, self.topology, scenario.routing.convergence_ps, scenario.routing.own_convergence_ps
-        ):
+        for fault in all_events(faults, Convergence(scenario, self.topology)):
             self.queue.push(fault.message())
         self._first_psns = {nic.number: sum(pair.high_psn for pair in nic.pairs) for nic in self.nics}
         self.kernel.start()

@@ -90,6 +90,7 @@ def test_every_section_is_reached_and_documented() -> None:
         "PolicySection",
         "RoutingSection",
         "FiveTupleSection",
+        "HashedSection",
         "FlowsWorkload",
         "FaultSection",
         "_OfSummary",

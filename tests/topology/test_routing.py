@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from actors.fabric.model import FABRIC, Role, Topology, prefix_of
 from actors.fabric.paths import count_paths, first_paths, path_set, path_text
 from actors.fabric.routes import Routes, equal_cost_groups, host_groups, local_ports
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
 from tests.topology.fabrics import dual_tor, switch_graphs, zone, zones
 
 
@@ -241,3 +243,68 @@ def test_host_routes_lead_to_a_leaf_that_still_has_the_nic(data: st.DataObject) 
     for path in path_set(fabric, source, target, down):
         assert not down & frozenset(path)
         assert fabric.links[path[-1]].a == target
+
+
+def valley_free_hops(fabric: Topology, source: int, prefix: int, down: frozenset[int]) -> int:
+    """An oracle: breadth-first search from a switch over (switch, whether the path went down already)."""
+    edge, seen = [(source, False, 0)], {(source, False)}
+    while edge:
+        here, fell, hops = edge.pop(0)
+        if here in fabric.prefix_switches(prefix):
+            return hops
+        for end in fabric.ports(here):
+            peer = fabric.nodes[end.peer]
+            falls = peer.tier < fabric.nodes[here].tier
+            if peer.role is Role.SWITCH and end.link not in down and (falls or not fell):
+                state = (end.peer, fell or falls)
+                if state not in seen:
+                    seen.add(state)
+                    edge.append((*state, hops + 1))
+    return -1
+
+
+ANY_JOB = {"name": "job", "workload": {"kind": "permutation", "size": "1MiB"}}
+TIERED: dict[str, dict[str, int]] = {
+    "ai_zone": {"racks": 3, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 2},
+    "fat_tree": {"k": 4},
+    "hpn": {"segments_per_pod": 2, "hosts_per_segment": 1, "gpus_per_host": 2, "aggs_per_plane": 2},
+    "dcn_plus": {"pods": 2, "segments_per_pod": 2, "hosts_per_segment": 1, "gpus_per_host": 1},
+    "llama3": {"pods": 2, "racks_per_pod": 2, "hosts_per_rack": 1, "ctsws_per_pod": 2, "atsws": 2},
+}
+
+
+@pytest.mark.parametrize("kind", TIERED)
+@given(data=st.data())
+def test_tiered_fabrics_have_the_shortest_of_the_paths_that_go_up_and_then_down(
+    kind: str, data: st.DataObject
+) -> None:
+    mapping = {"name": kind, "topology": {"kind": kind, **TIERED[kind]}, "jobs": [ANY_JOB]}
+    fabric = build_topology(load_mapping(mapping).scenario)
+    between = [one.number for one in fabric.links if {one.a, one.b} <= set(fabric.switches)]
+    down = frozenset(data.draw(st.sets(st.sampled_from(between), max_size=4)))
+    found = Routes(fabric, down)
+    if not down:
+        shortest = build_topology(load_mapping(mapping | {"routing": {"paths": "shortest"}}).scenario)
+        assert [found.groups(one) for one in fabric.switches] == [
+            Routes(shortest).groups(one) for one in fabric.switches
+        ]
+    for switch in fabric.switches:
+        for prefix in range(fabric.prefixes):
+            hops = valley_free_hops(fabric, switch, prefix, down)
+            assert found.distance(switch, prefix) == hops
+            ports = [fabric.ports(switch)[port].peer for port in found.groups(switch)[prefix]]
+            assert bool(ports) == (hops > 0)
+            assert {found.distance(peer, prefix) for peer in ports} <= {hops - 1}
+
+
+def test_a_spine_that_lost_a_leaf_is_a_black_hole_and_not_a_way_through_a_third_rack() -> None:
+    mapping = {"name": "zone", "topology": {"kind": "ai_zone", **TIERED["ai_zone"]}, "jobs": [ANY_JOB]}
+    reached = {}
+    for paths in ("auto", "shortest"):
+        fabric = build_topology(load_mapping(mapping | {"routing": {"paths": paths}}).scenario)
+        links = [fabric.links_named(name)[0] for name in ("rtsw-0:ctsw-0", "rtsw-1:ctsw-1")]
+        found = Routes(fabric, frozenset(links))
+        reached[paths] = [
+            found.distance(number(fabric, source), 1) for source in ("rtsw-0", "ctsw-1", "rtsw-2")
+        ]
+    assert reached == {"auto": [-1, -1, 2], "shortest": [4, 3, 2]}

@@ -41,8 +41,11 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "seed": "per_switch",
         "weights": "equal",
         "link_weights": [],
+        "paths": "auto",
         "convergence": "1ms",
         "local_convergence": "auto",
+        "bgp": {"enabled": False, "hop": "1ms", "advertisement_interval": "0s", "hold_time": "9s"},
+        "resilient_buckets": 0,
     },
     "switch": {
         "config_db": "",
@@ -110,6 +113,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "credits": {"buffer": "256KiB", "update": "auto"},
         "rate": "auto",
         "delay": "auto",
+        "down_debounce": "0s",
+        "up_debounce": "0s",
     },
     "nic": {
         "latency": "0s",

@@ -24,11 +24,13 @@ from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
 from emu.measure.summary.summary import Fabric, FaultEffect, Unfired
+from emu.scenario.faults.link_faults import Degrade
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
 from emu.scenario.sections.jobs import CollectiveWorkload
 from emu.scenario.sections.nic import TransportSection
 from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.routing import HashedSection
 from emu.scenario.sections.switch import EcnSection
 from emu.units import about_time, format_time
 
@@ -49,8 +51,29 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
         if (route.switch, route.via) not in used:
             reason = f"{route.switch} sent no data to {route.via}"
             yield Unfired(feature=f"switch.static_routes[{at}]", reason=reason)
+    yield from _routes(scenario, fabric, counts)
     if scenario.link.bit_error_rate and fabric.drops.by_reason.get("corrupt", 0) == 0:
         yield Unfired(feature="link.bit_error_rate", reason="no frame was spoilt")
+
+
+def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
+    """What switches were told about links that fail."""
+    link, routing = scenario.link, scenario.routing
+    if counts.total("port_link_downed") == 0 and fabric.drops.by_reason.get("link_down", 0) == 0:
+        for key in ("down_debounce", "up_debounce"):
+            if getattr(link, f"{key}_ps"):
+                yield Unfired(feature=f"link.{key}", reason="no link lost its signal")
+    silent = any(isinstance(fault, Degrade) and fault.loss == 1 for fault in scenario.faults)
+    drained = any(fault.kind == "switch_drain" for fault in scenario.faults)
+    if counts.total("port_link_downed") or silent or drained:
+        return
+    reason = "no link was taken out of use"
+    if routing.paths != "auto":
+        yield Unfired(feature="routing.paths", reason=f"{reason}; until then both give the same")
+    if routing.bgp.enabled:
+        yield Unfired(feature="routing.bgp", reason=reason)
+    if isinstance(routing, HashedSection) and routing.resilient_buckets:
+        yield Unfired(feature="routing.resilient_buckets", reason=reason)
 
 
 def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:

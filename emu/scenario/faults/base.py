@@ -42,6 +42,8 @@ class Strike(NamedTuple):
     """Links that lose their signal."""
     avoided: tuple[int, ...] = ()
     """Links that routing takes out of use."""
+    silent: tuple[int, ...] = ()
+    """Links that keep their signal and lose every frame; among `avoided`."""
     unaware: int = -1
     """The switch whose own routing does not change."""
 

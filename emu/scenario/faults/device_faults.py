@@ -94,7 +94,7 @@ class SwitchDrain(RecurringFault):
 
     def strike(self, spot: Spot, topology: Topology, environment: Environment) -> Strike:
         """What the others know of its links."""
-        return Strike([], (), links_at(topology, spot.node), spot.node)
+        return Strike([], (), links_at(topology, spot.node), unaware=spot.node)
 
     def objections(self, spot: Spot, topology: Topology, environment: Environment) -> Iterator[Objection]:
         """NICs have nowhere else to go."""

@@ -5,9 +5,8 @@ links it takes from routing. `events_of` makes of it the events that reach the d
 virtual time: what the scenario scripts before time begins, what somebody injects at a sync point from then
 on. They carry all they need, so it does not matter who made them or where, and a snapshot holds them.
 
-Links: both ends lose the signal at the same time; every switch takes the link out of its groups a convergence
-delay later, and back in a convergence delay after the signal returned. The switches at its ends have a delay
-of their own. NICs with several ports hear of it with the switches.
+Links: both ends lose the signal at the same time. When each switch takes the link out of its groups, and back
+in, is `emu.scenario.faults.convergence`'s to say.
 
 `link_changes` is the timeline of links. Faults may overlap. The rules, for one link:
 
@@ -27,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from actors.fabric.model import Topology
 from actors.kernel.event import FAULT, NEVER_PS, Message, pack_key
 from actors.wire.fault import BEGIN_FAULT, END_FAULT, REPAIR_FAULT, ROUTE
+from emu.scenario.faults.convergence import Convergence
 
 MOST_FAULTS: Final = 1 << 17
 """Occurrences in one run."""
@@ -68,6 +67,8 @@ class Fault(NamedTuple):
     """Links that lose their signal."""
     avoided: tuple[int, ...] = ()
     """Links that routing takes out of use; those that lose their signal among them."""
+    silent: tuple[int, ...] = ()
+    """Links that keep their signal and lose every frame; among `avoided`."""
     unaware: int = -1
     """The switch whose own routing does not change."""
     repairs: bool = False
@@ -95,31 +96,40 @@ class FaultEvent(NamedTuple):
         return message
 
 
-def events_of(
-    fault: Fault, topology: Topology, convergence_ps: int, local_convergence_ps: int
-) -> list[FaultEvent]:
+def events_of(fault: Fault, convergence: Convergence) -> list[FaultEvent]:
     """Every event of a fault, its end included, by device and time."""
     assert 0 <= fault.number < MOST_FAULTS, fault.number
-    changes = [(change, 0) for change in fault.changes]
-    ends: dict[int, tuple[int, ...]] = dict.fromkeys(fault.avoided, ())
-    if fault.unaware < 0:  # a drained switch has withdrawn its links itself, and they are up
-        ends = {link: (topology.links[link].a, topology.links[link].b) for link in fault.avoided}
-    changes += [
-        (Change(ROUTE, switch, link), local_convergence_ps if switch in ends[link] else convergence_ps)
-        for switch in topology.switches
-        if switch != fault.unaware
-        for link in fault.avoided
-    ]
-    changes += [
-        (Change(ROUTE, nic, link), convergence_ps) for nic in topology.bonded_nics for link in fault.avoided
-    ]
     begun = REPAIR_FAULT if fault.repairs else BEGIN_FAULT
     found: list[FaultEvent] = []
-    for change, after_ps in changes:
-        found.append(_event(fault, change, fault.begin_ps + after_ps, int(begun)))
+    for change in fault.changes:
+        found.append(_event(fault, change, fault.begin_ps, int(begun)))
         if fault.end_ps:
-            found.append(_event(fault, change, fault.end_ps + after_ps, int(END_FAULT)))
+            found.append(_event(fault, change, fault.end_ps, int(END_FAULT)))
+    dead = frozenset(fault.avoided)
+    for link in fault.avoided:
+        noticed = _noticed(fault, link, convergence)
+        for at_ps, phase in noticed:
+            heard = convergence.heard_ps(link, at_ps, dead, fault.unaware)
+            found += [_event(fault, Change(ROUTE, one, link), heard[one], phase) for one in heard]
     return sorted(found, key=lambda one: (one.device, one.at_ps, one.subject, one.port))
+
+
+def _noticed(fault: Fault, link: int, convergence: Convergence) -> list[tuple[int, int]]:
+    """When the ends of a link notice what a fault does to it, and in which phase; nothing if they do not."""
+    down_ps = up_ps = 0
+    if link in fault.silent:
+        if not convergence.silent(link):
+            return []
+        down_ps = convergence.hold_ps
+    elif link in fault.down or fault.repairs:
+        down_ps, up_ps = convergence.debounce_ps(link)
+    if fault.repairs:
+        return [(fault.begin_ps + up_ps, int(REPAIR_FAULT))]
+    if not fault.end_ps:
+        return [(fault.begin_ps + down_ps, int(BEGIN_FAULT))]
+    if fault.end_ps - fault.begin_ps < down_ps:
+        return []
+    return [(fault.begin_ps + down_ps, int(BEGIN_FAULT)), (fault.end_ps + up_ps, int(END_FAULT))]
 
 
 def _event(fault: Fault, change: Change, at_ps: int, phase: int) -> FaultEvent:
@@ -133,12 +143,10 @@ def _event(fault: Fault, change: Change, at_ps: int, phase: int) -> FaultEvent:
     )
 
 
-def all_events(
-    faults: tuple[Fault, ...], topology: Topology, convergence_ps: int, local_convergence_ps: int
-) -> Iterator[FaultEvent]:
+def all_events(faults: tuple[Fault, ...], convergence: Convergence) -> Iterator[FaultEvent]:
     """The events of all faults of a scenario."""
     for fault in faults:
-        yield from events_of(fault, topology, convergence_ps, local_convergence_ps)
+        yield from events_of(fault, convergence)
 
 
 def spans_of(faults: Iterable[Fault]) -> list[tuple[int, int]]:

@@ -149,7 +149,8 @@ class Degrade(OneWayFault):
         if per_bit or per_frame:
             values = (per_bit, per_frame, environment.seed & (1 << 62) - 1)
             changes += at_receivers(int(ERRORS), topology, spot.links, self.sender, values)
-        return Strike(changes)
+        silent = spot.links if self.loss == 1 else ()
+        return Strike(changes, (), silent, silent)
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what changes nothing."""

@@ -2,21 +2,24 @@
 
 Source: IEEE 802.3 promises a bit error rate of 1e-12 or better after correction; a dirty connector or a cable
 at the end of its life has orders of magnitude more, and is the usual cause of frames with a wrong FCS.
-Credits: InfiniBand Architecture Specification volume 1, section 7.9.
+Credits: InfiniBand Architecture Specification volume 1, section 7.9. Debounce times: `link debounce time` of
+Cisco's NX-OS (100 ms by default, up and down apart), `carrier-delay` of IOS.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Annotated, Final, Literal
 
-from emu.scenario.section import RefusedError, Section
+from emu.scenario.section import Refusal, RefusedError, Section
 from emu.scenario.yaml.values import (
     AutoDelayPs,
     AutoPositiveSizeBytes,
     AutoRateBps,
     PositiveSizeBytes,
     Reading,
+    TimePs,
 )
 from emu.spelling import shown
 from emu.units import FRACTION_ACCEPTED, parse_fraction, parse_size
@@ -73,3 +76,16 @@ class LinkSection(Section):
     """Rate of a fabric link. `auto`: what `topology` gives it."""
     delay_ps: AutoDelayPs = None
     """Its propagation, one way. `auto`: what `topology` gives it."""
+    down_debounce_ps: TimePs = 0
+    """How long the signal has to be gone before the ports at both ends go down (carrier delay). What they
+    send until then is lost, and a shorter outage takes no port down."""
+    up_debounce_ps: TimePs = 0
+    """How long the signal has to be back before they go up: a link that flaps faster stays down."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what InfiniBand links do not have."""
+        if self.flow_control == "credits":
+            for key in ("down_debounce", "up_debounce"):
+                if getattr(self, f"{key}_ps"):
+                    reason = "credits sent into a dead link would never come back"
+                    yield Refusal((key,), reason, "0s, or flow_control: pfc")

@@ -5,7 +5,8 @@ written beside the common keys. A policy of one's own is `module:Class`.
 
 Sources: Meta (SIGCOMM'24): static ECMP hashes the 5-tuple; E-ECMP adds the destination queue pair of the BTH
 through a user-defined field, and is what their LLM training runs on; path pinning by destination slice, and
-flowlets of 128 to 512 us, were tried there.
+flowlets of 128 to 512 us, were tried there. Withdrawal: RFC 4271, sections 4.2, 6.5, 9.2.1.1 and 10; RFC 7938
+(BGP in data centres). Resilient hashing: Broadcom's and Mellanox's switches under that name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from actors.switch.routing.spray import Spray
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.yaml.values import AutoTimePs, LinkName, TimePs
+from emu.scenario.yaml.values import AutoTimePs, LinkName, PositiveTimePs, TimePs
 from emu.units import parse_time
 
 HashField = Literal[
@@ -54,6 +55,22 @@ class LinkWeight(Section):
     """Its share, relative to the other members; those not named have 1."""
 
 
+class BgpSection(Section):
+    """Withdrawal hop by hop, as eBGP between the switches does it."""
+
+    enabled: bool = False
+    """Whether each switch hears of a link from its neighbours, in place of all at once."""
+    hop_ps: PositiveTimePs = parse_time("1ms")
+    """From one switch's advertisement until its neighbour forwards by it: the message, the decision, and
+    programming the chip. A choice: what operators report is from 1 to tens of milliseconds."""
+    advertisement_interval_ps: TimePs = 0
+    """A switch advertises at ticks of this interval (MRAI), with a phase drawn from the seed. RFC 4271
+    suggests 30 s between ASes; data centres set 0."""
+    hold_time_ps: PositiveTimePs = parse_time("9s")
+    """A link between switches that keeps its signal and loses every frame is withdrawn after so long without
+    a keepalive. RFC 4271 suggests 90 s; data centres set 9 s or 3 s, BFD tens of milliseconds."""
+
+
 class RoutingSection(PolicySection):
     """What every policy shares."""
 
@@ -76,16 +93,28 @@ class RoutingSection(PolicySection):
     """Whether members of a group count alike, or by the rate of their links."""
     link_weights: Annotated[tuple[LinkWeight, ...], Field(max_length=65536)] = ()
     """Exceptions, link by link."""
+    paths: Literal["auto", "valley_free", "shortest"] = "auto"
+    """Which ways are routes: `valley_free`, up the tiers and then down, as BGP has it in a Clos; or the
+    `shortest` over whatever is up. `auto`: valley_free; shortest in a `graph` and a topology file."""
     convergence_ps: TimePs = parse_time("1ms")
     """From a link's change of state until the groups of other switches follow: detection and withdrawal. A
     choice, not a measurement."""
     local_convergence_ps: AutoTimePs = None
-    """The same for the devices at both ends, which detect it themselves. `auto`: `convergence`."""
+    """The same for the switches at both ends, which detect it themselves. `auto`: `convergence`, or `hop` of
+    `bgp`."""
+    bgp: BgpSection = BgpSection()
+    """Withdrawal hop by hop, in place of `convergence`."""
 
     @property
     def own_convergence_ps(self) -> int:
-        """From a link's change of state until the groups at its ends follow."""
-        return self.convergence_ps if self.local_convergence_ps is None else self.local_convergence_ps
+        """From a port's change of state until the groups at the ends of its link follow."""
+        if self.local_convergence_ps is not None:
+            return self.local_convergence_ps
+        return self.bgp.hop_ps if self.bgp.enabled else self.convergence_ps
+
+    def valley_free(self, *, tiered: bool) -> bool:
+        """Whether paths go up no more once they went down, on a fabric of known tiers or not."""
+        return tiered if self.paths == "auto" else self.paths == "valley_free"
 
     @property
     def plainly_hashed(self) -> bool:
@@ -106,7 +135,10 @@ class RoutingSection(PolicySection):
         for at, offset in enumerate(self.bit_offset):
             if offset >= bits:
                 yield Refusal(("bit_offset", at), "lies beyond the hash", f"less than {bits}")
-        if self.own_convergence_ps > self.convergence_ps:
+        if self.bgp.enabled and self.convergence_ps != type(self).model_fields["convergence_ps"].default:
+            reason = "does not count beside bgp, where each switch hears from its neighbours"
+            yield Refusal(("convergence",), reason, "bgp.hop and local_convergence")
+        if not self.bgp.enabled and self.own_convergence_ps > self.convergence_ps:
             reason = "is later than what other switches take, which hear of it from there"
             yield Refusal(("local_convergence",), reason, "at most `convergence`")
         if len(dict.fromkeys(self.fields)) != len(self.fields):
@@ -133,7 +165,15 @@ class RoutingSection(PolicySection):
         return self.by_packet and not getattr(self, "allow_reordering", False)
 
 
-class FiveTupleSection(RoutingSection):
+class HashedSection(RoutingSection):
+    """What policies share that choose by the hash alone."""
+
+    resilient_buckets: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Resilient hashing: a group hashes onto so many buckets, and only those of a lost member move. 0: onto
+    its members, so that a loss moves flows of the others, too."""
+
+
+class FiveTupleSection(HashedSection):
     """The same, over other fields."""
 
     fields: Annotated[tuple[HashField, ...], Field(min_length=1, max_length=11)] = FIVE_TUPLE
@@ -144,7 +184,7 @@ POLICIES: Final = OneOfOrPlugin(
     {
         "ecmp": section_of(FiveTupleSection, "ecmp", HashedRouting, "Static hash on the 5-tuple."),
         "e_ecmp": section_of(
-            RoutingSection,
+            HashedSection,
             "e_ecmp",
             HashedRouting,
             "Static hash on the 5-tuple and the destination queue pair.",
