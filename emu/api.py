@@ -26,10 +26,10 @@ from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import CapturedRows, Sample
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
-from emu.measure.run_directory.pcapng import capture_files
+from emu.measure.run_directory.pcapng import capture_files, pcapng
 from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv
 from emu.measure.run_directory.samples import SampleSpool, sample_before
 from emu.measure.run_directory.tidy import COLUMNS, csv_frame, data_frame, recorded, tidy_rows
@@ -53,6 +53,7 @@ from emu.scenario.live_changes import Change
 from emu.scenario.load import Loaded, load_mapping
 from emu.scenario.reference import json_schema as scenario_schema
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.capture import ports_named
 from emu.workload.composing import Program
 
 __all__ = [
@@ -287,7 +288,7 @@ def _run_recorded(
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
         now = scenario if steering is None else steering.scenario
-        captures = capture_files(now, topology, outcome.devices)
+        captures = capture_files(now, topology, outcome.devices, record.written)
         directory.write_results(summary, topology, outcome.devices, flights, captures)
     return Result(summary, outcome, directory.path if directory is not None else None)
 
@@ -313,6 +314,11 @@ class _Record(Observer):
         self._directory = directory
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
         self._last: Sample | None = None
+        self._scenario, self._topology = prepared.scenario, prepared.topology
+        self._captured: dict[int, dict[tuple[int, int], CapturedRows]] = {}
+        """Of captures that are not written, by number: what there is of each port."""
+        self.written: set[int] = set()
+        """Captures that are."""
         self.aims: dict[tuple[int, int], str] = {}
         """What faults that hit the busiest were found to hit, by fault and occurrence."""
         if directory is not None and directory.resumed:
@@ -344,7 +350,9 @@ class _Record(Observer):
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """Write it down before anybody is told, keep the sample before it, pass it on."""
         if self._directory is not None:
-            self._directory.journal("change", at_ps, fault=fault, change=dict(change))
+            about = {"capture": len(scenario.run.capture) - 1} if "capture" in change else {"fault": fault}
+            self._directory.journal("change", at_ps, **about, change=dict(change))
+        self._write_captures()
         last = self._last
         self._before[at_ps] = last if last is not None and last.virtual_ps <= at_ps else None
         self._observer.changed(change, fault, at_ps, scenario)
@@ -361,6 +369,27 @@ class _Record(Observer):
         elif self._spool is not None:
             self._spool.add(sample)
         self._observer.sampled(sample, mixes)
+
+    def captured(self, rows: Sequence[tuple[int, CapturedRows]]) -> None:
+        """Keep them until the capture is whole, and write it."""
+        for device, one in rows:
+            self._captured.setdefault(one.capture, {})[device, one.port] = one
+        self._write_captures()
+        self._observer.captured(rows)
+
+    def _write_captures(self) -> None:
+        """Write the captures of which every port is over, once the scenario with them is known."""
+        steering = self._steering
+        scenario = self._scenario if steering is None else steering.scenario
+        for number, captured in sorted(self._captured.items()):
+            if number < len(scenario.run.capture):
+                ports = ports_named(self._topology, scenario.run.capture[number].ports)
+                if all((spot.node, spot.port) in captured for spot in ports):
+                    self.written.add(number)
+                    del self._captured[number]
+                    if self._directory is not None:
+                        pieces = pcapng(scenario, self._topology, number, captured)
+                        self._directory.write_captures({number: pieces})
 
     def noted(self, line: str) -> None:
         """Pass it on."""

@@ -181,6 +181,10 @@ class Capture(Tap):
         self.kinds, self.priorities = kinds, priorities
         self.addresses, self.pairs = vec[i64](addresses), vec[i64](pairs)
 
+    def over(self, now: i64) -> bool:
+        """Whether nothing of its span can come any more: what is received is seen a pipeline later."""
+        return now >= self.until_ps + max(self.end.own_ingress_latency_ps, self.response_ps)
+
     def saw(self, frame: Frame, now: i64) -> None:
         at_ps: i64 = self.end.received_ps(frame.wire_bytes, now, self.head)
         if self._wants(frame, at_ps):

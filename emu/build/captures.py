@@ -16,28 +16,33 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CaptureSection, nics_named, ports_named
 
 
-def give_captures(scenario: Scenario, topology: Topology, devices: Iterable[Device], first: int = 0) -> None:
-    """Put the captures from `first` on at the ports of these devices."""
+def give_captures(
+    scenario: Scenario, topology: Topology, devices: Iterable[Device], first: int = 0
+) -> list[tuple[int, int, Capture]]:
+    """Put the captures from `first` on at the ports of these devices; device, port and capture of each."""
     captures = scenario.run.capture
     if first >= len(captures):
-        return
+        return []
+    made = []
     here = {int(device.number): device for device in devices if isinstance(device, Switch | Nic)}
     for number in range(first, len(captures)):
         section = captures[number]
         for spot in ports_named(topology, section.ports):
             device = here.get(spot.node)
             if device is not None:
-                _give(scenario, topology, device, spot.port, number, section)
+                capture = _capture(scenario, topology, device, spot.port, number, section)
+                made.append((spot.node, spot.port, capture))
+    return made
 
 
-def _give(
+def _capture(
     scenario: Scenario,
     topology: Topology,
     device: Switch | Nic,
     number: int,
     capture: int,
     section: CaptureSection,
-) -> None:
+) -> Capture:
     port = fabric_ports(device)[number]
     made = Capture(
         capture,
@@ -60,18 +65,29 @@ def _give(
         list(wanted.queue_pairs),
     )
     port.set_tap(made)
+    return made
+
+
+def captures_of(devices: Iterable[Device]) -> list[tuple[int, int, Capture]]:
+    """Every capture at a port of these devices, with device and port."""
+    return [
+        (int(device.number), at, tap)
+        for device in devices
+        if isinstance(device, Switch | Nic)
+        for at, port in enumerate(fabric_ports(device))
+        for tap in port.taps
+        if isinstance(tap, Capture)
+    ]
 
 
 def captured_by(device: Device) -> tuple[CapturedRows, ...]:
     """What captures have of a device."""
-    if not isinstance(device, Switch | Nic):
-        return ()
-    return tuple(
-        CapturedRows(int(tap.number), at, int(tap.missed), tuple(tap.rows))
-        for at, port in enumerate(fabric_ports(device))
-        for tap in port.taps
-        if isinstance(tap, Capture)
-    )
+    return tuple(rows_of(port, capture) for _, port, capture in captures_of((device,)))
+
+
+def rows_of(port: int, capture: Capture) -> CapturedRows:
+    """What a capture has of its port."""
+    return CapturedRows(int(capture.number), port, int(capture.missed), tuple(capture.rows))
 
 
 def _mask(bits: Sequence[int]) -> int:

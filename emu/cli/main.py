@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "fork": "Go on from a moment of a run under another condition.",
     "up": "Run the jobs of a scenario again and again, to watch and to break.",
     "fault": "Break a live run, mend it, list what is broken.",
+    "capture": "Capture packets of a live run for Wireshark.",
     "replay": "Repeat a run with all that was done to it, bit for bit.",
     "sweep": "Run a scenario with every combination of some values: one table.",
     "validate": "Check scenarios without running them.",

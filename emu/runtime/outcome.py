@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
-from emu.measure.collected import DeviceRecord, EngineFacts, Sample
+from emu.measure.collected import CapturedRows, DeviceRecord, EngineFacts, Sample
 from emu.runtime.steering import Steering
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
@@ -149,6 +149,9 @@ class Observer:
 
         Each sampling point is heard of once, in order, also where the run goes back to a snapshot.
         """
+
+    def captured(self, rows: Sequence[tuple[int, CapturedRows]]) -> None:
+        """Captures are over: what each has of a port, with the port's device."""
 
     def noted(self, line: str) -> None:
         """Something happened to the run that the user should know: it went back, or could not be saved."""

@@ -86,7 +86,8 @@ def run_blueprint(blueprint: Blueprint, options: RunOptions, observer: Observer)
     saving = Saving(snapshot_coordinator, machines)
     live = options.steering is not None
     changes = [
-        Changes(plan, part, partition, machines[part], live) for part, partition in enumerate(partitions)
+        Changes(plan, part, partition, machines[part], live, samplers[part].captures)
+        for part, partition in enumerate(partitions)
     ]
     pace = Pace(machines[0], options.pace_ps) if options.pace_ps else None
     logical_processes = [

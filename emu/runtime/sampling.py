@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from emu.measure.collected import Sample
+from emu.build.captures import captures_of, rows_of
+from emu.measure.collected import CapturedRows, Sample
 from emu.runtime.outcome import Observer
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
@@ -17,6 +18,8 @@ class Share(NamedTuple):
     time_ps: int
     counters: dict[int, tuple[int, ...]]
     mixes: dict[int, tuple[int, ...]]
+    captured: tuple[tuple[int, CapturedRows], ...] = ()
+    """What captures that are over have, with the device."""
 
 
 class Sampler:
@@ -29,6 +32,8 @@ class Sampler:
         self._last: dict[int, tuple[int, ...]] = {}
         self._mixes: dict[int, tuple[int, ...]] = {}
         """What was read of each device after so many events; idle devices are not read again."""
+        self.captures = captures_of(partition.devices)
+        """Captures that are not over: device, port, capture."""
 
     def act(self, sync: SyncPoint) -> None:
         """Take a share if this sync point is for sampling."""
@@ -40,7 +45,14 @@ class Sampler:
                     self._last[number] = tuple(device.counters())
                     self._mixes[number] = tuple(device.all_mixes())
                     self._executed[number] = executed if device.steady() else -1
-            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes)))
+            ended = self._ended(sync.time_ps)
+            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes), ended))
+
+    def _ended(self, now_ps: int) -> tuple[tuple[int, CapturedRows], ...]:
+        ended = [one for one in self.captures if one[2].over(now_ps)]
+        for one in ended:
+            self.captures.remove(one)
+        return tuple((device, rows_of(port, capture)) for device, port, capture in ended)
 
     def drain(self) -> list[Share]:
         """The shares taken since the last call; also from another thread."""
@@ -87,6 +99,9 @@ class Merger:
         self._told_ps = share.time_ps
         counters = {number: values for one in shares for number, values in one.counters.items()}
         mixes = {number: table for one in shares for number, table in one.mixes.items()}
+        captured = [row for one in shares for row in one.captured]
+        if captured:
+            self._observer.captured(captured)
         self._observer.sampled(
             Sample(share.time_ps, dict(sorted(counters.items()))), dict(sorted(mixes.items()))
         )

@@ -23,7 +23,15 @@ from actors.kernel.event import NEVER_PS
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.fault_schedule import scripted
 from emu.scenario.faults.events import spans_of
-from emu.scenario.live_changes import Change, changed, check_clear, check_fault, end_of, one_line
+from emu.scenario.live_changes import (
+    Change,
+    changed,
+    check_capture,
+    check_clear,
+    check_fault,
+    end_of,
+    one_line,
+)
 from emu.scenario.resolve import resolve
 from emu.scenario.schema import Scenario
 
@@ -33,7 +41,8 @@ GRACE_S: Final = 30.0
 OVER: Final = "the run has ended"
 
 Listener = Callable[[Change, int, int, Scenario], None]
-"""Told of each change that was made: the change, the fault's number, when, and the scenario with it."""
+"""Told of each change that was made: the change, the fault's number (-1 of a capture), when, and the scenario
+with it."""
 
 
 class Order:
@@ -43,6 +52,8 @@ class Order:
         self.change = change
         self.fault = -1
         """The fault that it injected or cleared, by number."""
+        self.capture = -1
+        """The capture that it began, by number."""
         self.made_ps = -1
         self._done = threading.Event()
         self._refusal = ""
@@ -117,7 +128,21 @@ class Steering:
         try:
             resolve(candidate, self._topology)
         except ScenarioError as error:
-            raise UsageError(one_line(error, len(candidate.faults) - 1)) from None
+            raise UsageError(one_line(error, f"faults[{len(candidate.faults) - 1}]")) from None
+        return self._put(change)
+
+    def capture(self, entry: Mapping[str, object]) -> Order:
+        """Order a capture, with the keys of an entry of `run.capture`, `at` left out. Raises UsageError."""
+        if "at" in entry:
+            raise UsageError("a capture begins now: `at` is not said")
+        check_capture(self.scenario, entry)
+        change: Change = {"capture": dict(entry)}
+        candidate = changed(self.scenario, change, 0)
+        try:
+            resolve(candidate, self._topology)
+        except ScenarioError as error:
+            prefix = f"run.capture[{len(candidate.run.capture) - 1}]"
+            raise UsageError(one_line(error, prefix)) from None
         return self._put(change)
 
     def clear(self, number: int) -> Order:
@@ -191,7 +216,12 @@ class Steering:
         self._made.append((json.dumps(order.change), at_ps))
         self.scenario = changed(self.scenario, order.change, at_ps)
         order.made_ps = at_ps
-        order.fault = int(order.change["clear"]) if "clear" in order.change else len(self.scenario.faults) - 1
+        if "capture" in order.change:
+            order.capture = len(self.scenario.run.capture) - 1
+        elif "clear" in order.change:
+            order.fault = int(order.change["clear"])
+        else:
+            order.fault = len(self.scenario.faults) - 1
         self.virtual_ps = max(self.virtual_ps, at_ps)
         if self.listener is not None:
             self.listener(order.change, order.fault, at_ps, self.scenario)

@@ -6,7 +6,8 @@ So whoever has the changes with their times has a scenario that repeats the run,
 for itself what a change means.
 
 A change is plain data, as it is staged, journalled and replayed: `{"inject": FAULT}` with the keys that a
-fault has in YAML, `at` left out, or `{"clear": NUMBER}` with the fault's place in the list.
+fault has in YAML, `at` left out, `{"clear": NUMBER}` with the fault's place in the list, or
+`{"capture": ENTRY}` with the keys of an entry of `run.capture`, `at` left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from emu.scenario.faults.kinds import FaultSection
 from emu.scenario.faults.targets import is_measured
 from emu.scenario.load import load_mapping
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.capture import CaptureSection
 from emu.units import format_time
 
 AIM_AFTER_PS = 1_000_000
@@ -33,11 +35,14 @@ Change = Mapping[str, Any]
 MOST_TIMES = 1000
 """Of a fault that comes again, for saying when it is over."""
 
+_CAPTURE: TypeAdapter[CaptureSection] = TypeAdapter(CaptureSection)
 _FAULTS: TypeAdapter[Any] = TypeAdapter(Scenario.model_fields["faults"].rebuild_annotation())
 
 
 def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
     """The scenario with a change made at `at_ps`. Raises UsageError for what cannot be done then."""
+    if "capture" in change:
+        return _capturing(scenario, change["capture"], at_ps)
     faults = list(scenario.faults)
     if "inject" in change:
         after_ps = AIM_AFTER_PS if is_measured(str(change["inject"].get("target", ""))) else 0
@@ -54,6 +59,34 @@ def changed(scenario: Scenario, change: Change, at_ps: int) -> Scenario:
         ended = {"until_ps": at_ps} if recurs else {"for_ps": at_ps - fault.at_ps}
         faults[number] = fault.model_copy(update=ended)
     return scenario.model_copy(update={"faults": tuple(faults)})
+
+
+def _capturing(scenario: Scenario, entry: Mapping[str, Any], at_ps: int) -> Scenario:
+    begun = _CAPTURE.validate_python(_as_read(dict(entry) | {"at": f"{at_ps}ps"}))
+    run = scenario.run.model_copy(update={"capture": (*scenario.run.capture, begun)})
+    return scenario.model_copy(update={"run": run})
+
+
+def _as_read(value: object) -> object:
+    """JSON's lists as tuples, as YAML is read."""
+    if isinstance(value, dict):
+        return {key: _as_read(below) for key, below in value.items()}
+    return tuple(map(_as_read, value)) if isinstance(value, list) else value
+
+
+def check_capture(scenario: Scenario, entry: Mapping[str, object]) -> None:
+    """Refuse what is no capture, in the words in which a scenario's is refused. Raises UsageError.
+
+    Whether its ports exist is for `resolve` to say.
+    """
+    mapping = to_mapping(scenario)
+    run = dict(mapping.get("run", {}))
+    place = len(scenario.run.capture)
+    run["capture"] = [*run.get("capture", []), dict(entry)]
+    try:
+        load_mapping(mapping | {"run": run})
+    except ScenarioError as error:
+        raise UsageError(one_line(error, f"run.capture[{place}]")) from None
 
 
 def check_clear(scenario: Scenario, number: int, now_ps: int) -> None:
@@ -92,12 +125,11 @@ def check_fault(scenario: Scenario, fault: Mapping[str, object]) -> None:
     try:
         load_mapping(mapping)
     except ScenarioError as error:
-        raise UsageError(one_line(error, place)) from None
+        raise UsageError(one_line(error, f"faults[{place}]")) from None
 
 
-def one_line(error: ScenarioError, place: int) -> str:
-    """What is wrong with the fault at a place of the list, without file and line, which it has not."""
-    prefix = f"faults[{place}]"
+def one_line(error: ScenarioError, prefix: str) -> str:
+    """What is wrong with the fault or capture at a place, without file and line, which it has not."""
     return "; ".join(_short(problem, prefix) for problem in error.problems)
 
 

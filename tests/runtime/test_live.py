@@ -196,6 +196,54 @@ def test_what_comes_again_can_be_cleared_and_leaves_the_others_alone(
     assert again.summary.faults == live.summary.faults
 
 
+class Sniffer(api.Observer):
+    """Captures for 30 us, and until the end, which it asks for once the first file is there."""
+
+    def __init__(self, steering: api.Steering, directory: Path) -> None:
+        self._steering = steering
+        self._file = directory / "captures/0.pcapng"
+        self._samples = 0
+        self.first = b""
+
+    def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
+        del sample, mixes
+        self._samples += 1
+        if self._samples == 2:
+            self._steering.capture({"ports": ["nic-0-0"], "for": "30us", "filter": {"kinds": ["data"]}})
+            self._steering.capture({"ports": "rtsw-0:nic-0-0", "snap_length": "64B"})
+        if self._file.is_file() and not self.first:
+            self.first = self._file.read_bytes()
+            self._steering.end()
+
+
+def test_a_live_capture_is_written_when_its_span_is_over_and_replays_to_the_same_bytes(
+    tmp_path: Path,
+) -> None:
+    prepared = api.prepare(TINY, LIVE | {"run.sample_every": "50us"})
+    steering = api.Steering(prepared.scenario, prepared.topology)
+    for refused, line in (
+        ({"ports": "nic-9-9"}, "ports: 'nic-9-9' is no fabric port"),
+        ({"ports": "nic-0-0", "for": "0s"}, "for: '0s' is too small"),
+        ({"ports": "nic-0-0", "filter": {"kinds": ["syn"]}}, r"filter.kinds\[0\]: 'syn' is not one of"),
+        ({"ports": "nic-0-0", "at": "5us"}, "a capture begins now"),
+    ):
+        with pytest.raises(UsageError, match=line):
+            steering.capture(refused)
+    made = api.RunOptions(local=True, parts=2, metrics=False, steering=steering, progress_every_s=0.0)
+    sniffer = Sniffer(steering, tmp_path / "live")
+    with RunDirectory.create("live", tmp_path / "live") as opened:
+        live = api.run_prepared(prepared, made, sniffer, opened)
+    files = [(tmp_path / f"live/captures/{number}.pcapng").read_bytes() for number in (0, 1)]
+    assert files[0] == sniffer.first
+    assert min(map(len, files)) > 1000
+    found = recorded(tmp_path / "live")
+    again = api.prepare(api.as_loaded(found.scenario))
+    options = api.RunOptions(local=True, parts=3, metrics=False, end_ps=found.end_ps)
+    with RunDirectory.create("again", tmp_path / "again") as opened:
+        assert api.run_prepared(again, options, directory=opened).outcome.digest == live.outcome.digest
+    assert [(tmp_path / f"again/captures/{number}.pcapng").read_bytes() for number in (0, 1)] == files
+
+
 def changes_of(directory: Path) -> list[dict[str, Any]]:
     entries = [json.loads(line) for line in (directory / "journal.jsonl").read_text("ascii").splitlines()]
     return [entry for entry in entries if entry["kind"] == "change"]

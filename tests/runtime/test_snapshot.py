@@ -11,6 +11,7 @@ from actors.kernel.mixing import Stream
 from emu.errors import RuntimeFailure, UsageError
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import Snapshot, fingerprint, from_bytes, resume, take_snapshot, to_bytes
+from emu.runtime.sync.logical_process import records_of
 from emu.runtime.sync.sync_points import SyncGrid, SyncPoint
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import ENDINGS, SpreadRun, plan_of
@@ -84,6 +85,26 @@ def test_network_goes_on_from_any_moment_in_any_cut(seed: int) -> None:
     resume(second.logical_processes, from_bytes(to_bytes(snapshot), "toy"))
     assert second.run() is Ending.FINISHED
     assert (second.digest(), second.virtual_ps) == (first.digest(), first.virtual_ps)
+
+
+def test_what_was_captured_by_a_snapshot_is_there_once_where_the_run_goes_on() -> None:
+    overrides = {"run.capture": [{"ports": "*"}]}
+
+    def rows(run: SpreadRun) -> dict[tuple[int, int], list[bytes]]:
+        records = [record for one in run.logical_processes for record in records_of(one.partition)]
+        return {(one.number, port.port): list(port.rows) for one in records for port in one.captured}
+
+    first = SpreadRun(plan_of("tiny_all_reduce", 2, overrides))
+    first.snapshot_at(20_000_000)
+    first.start()
+    assert first.run() in ENDINGS
+    assert first.snapshot is not None
+    second = SpreadRun(plan_of("tiny_all_reduce", 3, overrides), seed=2)
+    second.resume(first.snapshot)
+    early = sum(map(len, rows(second).values()))
+    assert second.run() in ENDINGS
+    assert 0 < early < sum(map(len, rows(first).values()))
+    assert rows(second) == rows(first)
 
 
 def test_snapshot_of_another_scenario_is_refused() -> None:

@@ -84,6 +84,11 @@ class LiveTerminal(Terminal):
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """A line for what was done."""
+        if "capture" in change:
+            number = len(scenario.run.capture) - 1
+            ports = ", ".join(scenario.run.capture[number].ports)
+            self._lines([f"capture {number}: {ports} from {shown_time(at_ps)}"])
+            return
         section = scenario.faults[fault]
         what = "injected" if "inject" in change else "cleared"
         target = f" {section.hits}" if section.hits else ""

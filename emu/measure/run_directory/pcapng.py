@@ -13,7 +13,7 @@ Source: draft-ietf-opsawg-pcapng (section header 0x0A0D0D0A, interfaces 1, packe
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import emu
@@ -21,7 +21,6 @@ from actors.fabric.model import Topology
 from actors.port.tap import DROPPED, REASONS, SENT, SPOILT
 from emu.measure.collected import CapturedRows, DeviceRecord
 from emu.measure.run_directory.packet_bytes import mac, packet, unpacked
-from emu.measure.run_directory.run_directory import CAPTURES
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.capture import CapturedPort, CaptureSection, ports_named
 
@@ -42,16 +41,17 @@ _CHUNK: Final = 4096
 
 
 def capture_files(
-    scenario: Scenario, topology: Topology, records: Sequence[DeviceRecord]
-) -> dict[str, Iterator[bytes]]:
-    """Place in the run directory to content, of every capture."""
+    scenario: Scenario, topology: Topology, records: Sequence[DeviceRecord], written: Collection[int] = ()
+) -> dict[int, Iterator[bytes]]:
+    """The files of all captures but those that are written, by number."""
     found: dict[int, dict[tuple[int, int], CapturedRows]] = {}
     for record in records:
         for one in record.captured:
             found.setdefault(one.capture, {})[(record.number, one.port)] = one
     return {
-        f"{CAPTURES}/{number}.pcapng": pcapng(scenario, topology, number, found.get(number, {}))
+        number: pcapng(scenario, topology, number, found.get(number, {}))
         for number in range(len(scenario.run.capture))
+        if number not in written
     }
 
 

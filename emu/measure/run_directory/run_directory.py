@@ -225,6 +225,11 @@ def _unwritable(path: Path, error: OSError) -> RuntimeFailure:
     return RuntimeFailure(f"{path}: {error.strerror}; what was written before is whole")
 
 
+def capture_name(number: int) -> str:
+    """The file of a capture."""
+    return f"{CAPTURES}/{number}.pcapng"
+
+
 def details_name(worker: int) -> str:
     """The file that a worker's traceback goes to."""
     return f"worker-{worker}.txt"
@@ -403,10 +408,10 @@ class RunDirectory:
         topology: Topology,
         records: Sequence[DeviceRecord],
         flight_files: Mapping[str, bytes],
-        capture_files: Mapping[str, Iterable[bytes]],
+        capture_files: Mapping[int, Iterable[bytes]],
     ) -> None:
-        """What the samples count, the tables, flight recorders and captures by their place, and the summary
-        last: where it is, all is.
+        """What the samples count, the tables, flight recorders by their place, captures by number, and the
+        summary last: where it is, all is.
         """
         series = {record.number: record.series for record in records}
         self._append("samples.jsonl", series_line(series), ends=True)
@@ -418,10 +423,14 @@ class RunDirectory:
         for place, content in flight_files.items():
             (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_whole(self.path / place, content)
-        for place, pieces in capture_files.items():
-            (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_pieces(self.path / place, pieces)
+        self.write_captures(capture_files)
         write_whole(self.path / "summary.json", summary.json_text())
+
+    def write_captures(self, capture_files: Mapping[int, Iterable[bytes]]) -> None:
+        """Write the files of captures, by number."""
+        for number, pieces in capture_files.items():
+            (self.path / CAPTURES).mkdir(mode=0o700, exist_ok=True)
+            write_pieces(self.path / capture_name(number), pieces)
 
     def sync(self) -> None:
         """Have the line files on disk as far as they are written. Raises OSError."""

@@ -35,7 +35,9 @@ from typing import Any, Final
 from actors.kernel.event import NEVER_PS, Event
 from actors.nic.nic import Nic
 from actors.port.port import Port
+from actors.port.tap import Capture
 from actors.switch.switch import Switch
+from emu.build.captures import give_captures
 from emu.build.devices import Blueprint, fault_events
 from emu.build.switches import fabric_ports
 from emu.runtime.blueprint import RunPlan
@@ -103,13 +105,21 @@ class Changes:
     """One worker's changes: staged, and made."""
 
     def __init__(
-        self, plan: RunPlan, worker: int, partition: Partition, machine: WindowMachine, live: bool
+        self,
+        plan: RunPlan,
+        worker: int,
+        partition: Partition,
+        machine: WindowMachine,
+        live: bool,
+        captures: list[tuple[int, int, Capture]] | None = None,
     ) -> None:
         self.made_ps: list[int] = []
         """When each was made; those beyond are staged."""
         self.aims: list[Made] = []
         """What the faults that hit the busiest were found to hit."""
         self._machine = machine
+        self._captures = [] if captures is None else captures
+        """Where captures that begin go: the sampler's."""
         self._meter = Meter(partition)
         self._every_ps = plan.scenario.run.sample_every_ps
         self._aimed = {one.at_ps: one for one in aimed(plan.scenario)}
@@ -182,6 +192,8 @@ class Changes:
         scenario = changed(before.scenario, change, now_ps)
         resolved = resolve(scenario, before.topology)
         after = self._with_aims(Blueprint(scenario, before.topology, resolved, before.plan))
+        first = len(before.scenario.run.capture)
+        self._captures += give_captures(scenario, before.topology, self._partition.devices, first)
         if now_ps > from_ps:
             self._take_over(before, after, now_ps)
         else:

@@ -6,6 +6,7 @@ command line. One request a connection: a line of JSON, answered by a line of JS
 
     {"do": "inject", "fault": {"kind": "link_down", "target": "rtsw-0:ctsw-3"}}   {"fault": 2, "at_ps": ..}
     {"do": "clear", "fault": 2}                                                   {"fault": 2, "at_ps": ..}
+    {"do": "capture", "capture": {"ports": "nic-0-0", "for": "1ms"}}              {"capture": 0, "at_ps": ..}
     {"do": "list"}                                        {"faults": [..], "virtual_ps": ..}
 
 What cannot be done is answered {"refused": REASON}. Requests are bounded in size and time, and each
@@ -138,10 +139,14 @@ class ControlSocket:
             order = steering.inject(dict(asked["fault"]))
         elif asked["do"] == "clear":
             order = steering.clear(int(asked["fault"]))
+        elif asked["do"] == "capture":
+            order = steering.capture(dict(asked["capture"]))
         else:
             return {"refused": f"there is no request {asked['do']!r}"}
         if not order.wait(MADE_S):
             return {"refused": f"ordered, but not made within {MADE_S:.0f} s"}
+        if order.capture >= 0:
+            return {"capture": order.capture, "at_ps": order.made_ps}
         return {"fault": order.fault, "at_ps": order.made_ps}
 
 

@@ -471,7 +471,7 @@ def _build(spec: WorkerSpec, snapshot: bytes, page: Scrape | None) -> _Hosted:
     plan = spread(draw(scenario), spec.workers, spec.placement, spec.moves, spec.block)
     partition, machine = plan.partition(spec.worker), plan.machine(spec.worker, spec.end_ps)
     sampler = Sampler(partition)
-    changes = Changes(plan, spec.worker, partition, machine, spec.live)
+    changes = Changes(plan, spec.worker, partition, machine, spec.live, sampler.captures)
     files = SnapshotFiles(Path(spec.snapshots), fingerprint(scenario)) if spec.snapshots else None
     place = None if files is None else partial(files.path_of, worker=spec.worker)
     saver = Saver(fingerprint(scenario), spec.worker, spec.workers, place)
