@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "diagnose": "Say what a run suffered from, with evidence.",
     "report": "Write a finished run as one HTML page.",
+    "plot": "Draw curves of runs and sweeps as SVG, PNG or PDF.",
     "compare": "Name the first device and time at which two runs part.",
     "export": "Write the samples of a run for another tool: CSV, Prometheus.",
     "bench": "Measure packet-hops per CPU second on fixed cases.",

@@ -1,0 +1,88 @@
+"""Are figures drawn of what the run's tables say, and is their data beside them?"""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+from tests.report.test_recording import PAIR, recorded
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra `plot`)")
+
+SWEEP = """\
+switch.buffer.alpha,routing.kind,seed,drops.total,exit_status,digest,message
+0.25,ecmp,1,4,0,,
+0.25,ecmp,2,8,0,,
+1,ecmp,1,2,0,,
+1,ecmp,2,2,0,,
+0.25,spray,1,1,0,,
+0.25,spray,2,1,0,,
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(PAIR, tmp_path_factory.mktemp("plot") / "run").path
+
+
+def drawn(*words: str) -> list[dict[str, str]]:
+    """The data beside the figure; it is written as SVG with text that can be searched."""
+    assert main(["plot", *words]) == 0
+    picture = Path(words[-1])
+    assert picture.read_text("utf-8").count("<text") > 4
+    with picture.with_suffix(".csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_rate_over_time_of_a_port_of_400g_is_fifty_gigabytes_a_second(run: Path, tmp_path: Path) -> None:
+    words = ("time", str(run), "--series", "port_transmit_bytes", "--device", "ctsw-0")
+    rows = drawn(*words, "--out", str(tmp_path / "rate.svg"))
+    rates = [float(row["port_transmit_bytes per second"]) for row in rows]
+    # ctsw-0 sends the flows' bytes to one leaf and ACKs of 64 B for each 4 KiB to the other.
+    assert 50e9 < max(rates) < 50e9 * 1.03
+
+
+def test_a_distribution_of_completion_times_ends_at_one(run: Path, tmp_path: Path) -> None:
+    rows = drawn("flows", str(run), "--out", str(tmp_path / "flows.svg"))
+    assert [float(row["share of flows"]) for row in rows] == [0.5, 1.0]
+
+
+def test_a_sweep_is_drawn_as_means_and_a_band_over_its_seeds(tmp_path: Path) -> None:
+    (tmp_path / "sweep.csv").write_text(SWEEP, encoding="utf-8")
+    axes = ("--x", "switch.buffer.alpha", "--y", "drops.total", "--by", "routing.kind")
+    rows = drawn("sweep", str(tmp_path), *axes, "--out", str(tmp_path / "drops.svg"))
+    assert [(row["line"], *map(float, list(row.values())[1:])) for row in rows] == [
+        ("ecmp", 0.25, 6.0, 4.0, 8.0),
+        ("ecmp", 1.0, 2.0, 2.0, 2.0),
+        ("spray", 0.25, 1.0, 1.0, 1.0),
+    ]
+
+
+def test_the_same_figure_is_the_same_file(run: Path, tmp_path: Path) -> None:
+    for name in ("one.svg", "two.svg"):
+        drawn("flows", str(run), "--out", str(tmp_path / name))
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["busbw", "RUN", "--out", "a.svg"], "nothing to draw; accepted: a run with a finished collective"),
+        (["flows", "RUN", "--out", "a.gif"], "accepted: a name that ends in .svg, .png, .pdf"),
+        (["time", "RUN", "--series", "queue_byte", "--out", "a.svg"], "did you mean 'queue_bytes'?"),
+        (
+            ["sweep", "TABLE", "--x", "alpha", "--y", "drops.total", "--out", "a.svg"],
+            "--x alpha: no column of",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_line(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], line: str
+) -> None:
+    (tmp_path / "sweep.csv").write_text(SWEEP, encoding="utf-8")
+    places = {"RUN": str(run), "TABLE": str(tmp_path)}
+    assert main(["plot", *(places.get(word, word) for word in words)]) == 2
+    err = capsys.readouterr().err
+    assert line in err
+    assert err.count("\n") == 1
