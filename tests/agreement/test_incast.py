@@ -6,8 +6,13 @@ On `tests.agreement.leaf_spine` sixteen hosts send 16 MiB each to one. Independe
 
 from typing import Any
 
+import pytest
+
 from emu.api import Result, prepare
 from tests.agreement.leaf_spine import run, scenario
+from tests.fabric.rig import Fabric
+from tests.fabric.sections import scenario as rig
+from tests.fabric.sections import star
 
 US = 1_000_000
 INCAST: dict[str, Any] = {"kind": "incast", "fan_in": 16, "size": "16MiB"}
@@ -87,3 +92,22 @@ def test_without_pfc_a_small_buffer_drops_and_every_byte_arrives() -> None:
     flows = summary.jobs["job"].flows
     assert [(flow.status, flow.bytes) for flow in flows] == [("success", 1 << 20)] * 16
     assert sum(counters(result, "nic_delivered_bytes").values()) == 16 << 20
+
+
+@pytest.mark.parametrize(("xoff_bytes", "xon_bytes"), [(500_000, 100_000), (200_000, 150_000)])
+def test_two_senders_are_stopped_as_often_as_a_closed_form_says(xoff_bytes: int, xon_bytes: int) -> None:
+    """Each group rises and falls at half of the link's rate C, and goes on for D after it told its sender to
+    stop or to go on: a period of 4 ((XOFF - XON) / C + D), D being both ways and a pause frame."""
+    buffer = {"pool": "64MB", "xoff": f"{xoff_bytes}B", "xon": f"{xon_bytes}B"}
+    fabric = Fabric(rig(star(3), switch={"buffer": buffer}), [(0, 2), (1, 2)])
+    for sender in (0, 1):
+        fabric.post(0, sender, 256 << 20)
+    told = []
+    for until_us in (300, 3300):
+        fabric.run(until_us * US)
+        told.append(fabric.total("pfc_transmit_transitions"))
+    on_the_wire = (xoff_bytes - xon_bytes) * 4_178 / FRAME_BYTES
+    period_ps = 4 * (on_the_wire * 20 + 2 * 500_000 + 84 * 20)
+    assert (told[1] - told[0]) / 2 == pytest.approx(3000 * US / period_ps, abs=1)
+    # Reminders are frames, and stop nobody who is not stopped.
+    assert fabric.total("pfc_transmit_xoff_frames") > 1.05 * told[1]
