@@ -1,5 +1,6 @@
 """Does what was written for the last release go on, with nothing but names changed?"""
 
+import tarfile
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from emu.cli.main import cli
 from emu.errors import ScenarioError
 from emu.measure.metrics import METRIC_OF, METRICS
 from emu.measure.summary.summary import Fabric
-from emu.scenario.load import load_text
+from emu.scenario.load import load, load_text
 from emu.upgrade import renames
 from emu.upgrade.edits import Note
 from emu.upgrade.files import upgraded_promql
@@ -19,6 +20,8 @@ from emu.upgrade.python_modules import upgraded_source
 from emu.upgrade.renames import Key, Value
 from emu.upgrade.scenarios import upgraded_scenario
 
+RELEASED = Path(__file__).parent / "golden/scenarios-0.1.0.tar.xz"
+"""The scenarios of the release, all of them, and the files that they read."""
 OLD = """\
 # Does a flapping optic cost bandwidth?
 name: flapping   # as in the tickets
@@ -96,6 +99,19 @@ def test_a_second_upgrade_changes_nothing(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert upgrade(tmp_path) == (0, ["3 files looked at, 0 changed, 0 things to do by hand"])
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_every_scenario_of_the_release_loads_once_it_is_upgraded(tmp_path: Path) -> None:
+    with tarfile.open(RELEASED) as archive:
+        archive.extractall(tmp_path, filter="data")
+    status, told = upgrade(tmp_path)
+    switches = "switches that no pattern named have the configuration of rtsw-* now"
+    by_hand = f"by hand: {tmp_path}/scenarios/sonic_boxes.yaml:7: {switches}"
+    assert (status, told[-1]) == (1, "120 files looked at, 78 changed, 1 thing to do by hand")
+    assert [line for line in told if line.startswith("by hand:")] == [by_hand]
+    files = sorted(tmp_path.rglob("*.yaml"))
+    assert len([load(file) for file in files]) == 120
+    assert upgrade(tmp_path) == (0, ["120 files looked at, 0 changed, 0 things to do by hand"])
 
 
 def test_check_changes_nothing_and_says_by_its_status_that_something_would(tmp_path: Path) -> None:
