@@ -65,6 +65,7 @@ from emu.scenario.sections.switch import (
     StaticRoute,
     SwitchSection,
 )
+from emu.scenario.yaml.values import names
 
 ROUTING_PURPOSE: Final = 5
 """Of the random stream of a switch's routing policy."""
@@ -153,10 +154,8 @@ def give_pfc(scenario: Scenario, topology: Topology, number: int, peer: int, por
     """The flow control of a port, whole or half."""
     section = scenario.at(topology, number).switch
     made = Pfc(port, section.pfc.quanta)
-    for half in section.pfc.one_way:
-        if half.device == topology.nodes[number].name and half.peer in (None, topology.nodes[peer].name):
-            made.silent = not half.sends
-            made.ignored = 0 if half.obeys else ALL_CLASSES
+    made.silent = names(section.pfc.silent_to, topology.nodes[peer].name)
+    made.ignored = ALL_CLASSES if names(section.pfc.ignores, topology.nodes[peer].name) else 0
     lossless = section.pfc.priorities
     if topology.nodes[number].role is Role.SWITCH:
         stops = section.qos.pfc_priority_to_queue

@@ -44,10 +44,11 @@ from emu.scenario.sections.graph import AUTO, own_algorithm
 from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
-from emu.scenario.sections.switch import OneWayPfc, StaticRoute
+from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
+from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
 from emu.workload.program import BenchmarkPlan
@@ -59,8 +60,7 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
     """Links and devices that sections name and the fabric does not have."""
     for at, one in enumerate(scenario.routing.link_weights):
         yield from _flaws(scenario, ("routing", "link_weights", at, "link"), topology.links_named, one.link)
-    for index, half in enumerate(scenario.switch.pfc.one_way):
-        yield from _wrong_half(scenario, topology, index, half)
+    yield from _wrong_peers(scenario, topology)
     yield from _unmatched(scenario, topology)
     yield from _uncaptured(scenario, topology)
     for index, route in enumerate(scenario.switch.static_routes):
@@ -163,15 +163,25 @@ def _wrong_role(
             yield problem_at(scenario, location, f"{name} is a {node.role.value}", f"a {role.value}")
 
 
-def _wrong_half(scenario: Scenario, topology: Topology, index: int, half: OneWayPfc) -> Iterator[Problem]:
-    """What of a port with half of PFC the fabric does not have."""
-    base: Location = ("switch", "pfc", "one_way", index)
-    wrong = list(_flaws(scenario, (*base, "device"), topology.node_named, half.device))
-    if half.peer is not None:
-        wrong += _flaws(scenario, (*base, "peer"), topology.node_named, half.peer)
-    yield from wrong
-    if not wrong and half.peer is not None:
-        yield from _no_link(scenario, topology, (*base, "peer"), half.device, half.peer)
+def _wrong_peers(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Peers of half of PFC to which no link of the device leads."""
+    parts: list[tuple[Location, Mapping[str, tuple[str, ...]]]] = [((), scenario.switch.pfc.model_dump())]
+    for place, one in enumerate(scenario.overrides):
+        parts.append((("overrides", place), (one.switch or {}).get("pfc") or {}))
+    for base, pfc in parts:
+        for key in ("silent_to", "ignores"):
+            for at, peer in enumerate(pfc.get(key) or ()):
+                if not any(names((peer,), name) for name in _neighbours(scenario, topology, base)):
+                    location = (*base, "switch", "pfc", key, at)
+                    yield problem_at(scenario, location, f"no link leads to {peer!r}", "a neighbour's name")
+
+
+def _neighbours(scenario: Scenario, topology: Topology, override: Location) -> set[str]:
+    """Who is at the other ends of the links of the devices of an override, or of all."""
+    own = scenario.overrides[int(override[1])] if override else None
+    ours = [one for one in topology.nodes if own is None or own.names(one.name)]
+    ends = [end for one in ours for end in topology.ports(one.number) if end.kind == FABRIC]
+    return {topology.nodes[end.peer].name for end in ends}
 
 
 def _no_link(

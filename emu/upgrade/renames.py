@@ -88,6 +88,7 @@ MOVED: Final[dict[str, str]] = {
     "switch.buffer.profiles[].switches": "switch: {buffer: {profiles: ...}}",
     "switch.ecn.profiles[].switches": "switch: {ecn: {profiles: ...}}",
     "switch.pfc.off": "switch: {pfc: {enabled: false}}",
+    "switch.pfc.one_way": "switch: {pfc: {ignores: ...}}",
     "switch.deep_buffer.switches": "switch: {deep_buffer: {where: all}}",
     "link.bit_errors": "link: {bit_error_rate: ...}",
 }

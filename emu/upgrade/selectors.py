@@ -66,6 +66,7 @@ class _Reading:
         for path in ("switch.buffer", "switch.ecn"):
             self._profiles(path)
         self._pfc_off()
+        self._pfc_halves()
         self._modular()
         self._bit_errors()
         self._variants()
@@ -177,6 +178,24 @@ class _Reading:
         devices = _at(self.root, "switch.pfc.off")
         if devices is not None and self._items("switch.pfc.off"):
             self._override(self._flow(devices), "switch.pfc.enabled", "false", "switch.pfc.off")
+
+    def _pfc_halves(self) -> None:
+        """Halves of PFC, by device: the peers that it does not tell, and those that it does not obey."""
+        node = _at(self.root, "switch.pfc.one_way")
+        halves: dict[str, dict[str, list[str]]] = {}
+        for half in node.value if isinstance(node, yaml.SequenceNode) else ():
+            key = "ignores" if _scalar(_at(half, "obeys")) in ("false", "False", "FALSE") else "silent_to"
+            of_device = halves.setdefault(self._of(half, "device"), {})
+            of_device.setdefault(key, []).append(self._of(half, "peer", '"*"'))
+        peers = [[*one.get("ignores", ()), *one.get("silent_to", ())] for one in halves.values()]
+        if any('"*"' in one and len(one) > 1 for one in peers):
+            reason = "switch.pfc.one_way names ports more than once: write them in overrides"
+            self.left.append(Note(node.start_mark.line + 1 if node else 1, reason))
+            return
+        self._items("switch.pfc.one_way")
+        for device, keys in halves.items():
+            for key, those in keys.items():
+                self._override(device, f"switch.pfc.{key}", f"[{', '.join(those)}]", "switch.pfc.one_way")
 
     def _modular(self) -> None:
         switches = _at(self.root, "switch.deep_buffer.switches")

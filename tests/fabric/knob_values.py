@@ -30,7 +30,6 @@ class After(dict[str, Any]):
     """Overrides in place of a value, where one key cannot change alone."""
 
 
-NO_HALF: Final[Overrides] = {"switch.pfc.one_way": []}
 Try = tuple[Any, Overrides]
 """Another value, and what else this key needs."""
 
@@ -155,18 +154,14 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "priorities": ([3], {}),
         "quanta": (20, {}),
         "response": ("50ns", {}),
+        "silent_to": (["ctsw-0"], {"switch.buffer.alpha": "1/64"}),
+        "ignores": (["rtsw-1"], {"switch.buffer.alpha": "1/64"}),
     },
     "switch.pfc.watchdog": {
         "enabled": (False, {}),
         "detection": ("1us", {}),
         "restoration": ("5us", {}),
         "action": ("forward", {}),
-    },
-    "switch.pfc.one_way[]": {
-        "device": ("ctsw-0", {"switch.pfc.one_way": [{"device": "rtsw-1", "obeys": False}]}),
-        "peer": ("ctsw-2", {}),
-        "sends": (After({"switch.pfc.one_way": [{"device": "rtsw-1", "sends": False}]}), NO_HALF),
-        "obeys": (After({"switch.pfc.one_way": [{"device": "nic-0", "obeys": False}]}), NO_HALF),
     },
     "switch.ecn (kind: red)": {
         "kind": ("", {}),

@@ -162,10 +162,6 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     "switch.deep_buffer": SPINES,
     "switch.pfc": {},
     "switch.pfc.watchdog": STORM,
-    "switch.pfc.one_way[]": {
-        "switch.pfc.one_way": [{"device": "rtsw-1", "peer": "ctsw-0", "sends": False}],
-        "switch.buffer.alpha": "1/64",
-    },
     "switch.ecn (kind: red)": {**MARKS, "transport.congestion_control.kind": "dcqcn"},
     "switch.ecn (kind: red).profiles[]": {
         **MARKS,

@@ -216,18 +216,19 @@ def test_a_static_route_that_nothing_took_is_named() -> None:
 
 
 def test_halves_of_pfc_are_named_if_nothing_was_paused_or_dropped() -> None:
-    halves = {"one_way": [{"device": "nic-1-0", "obeys": False}]}
-    off = [{"devices": "nic-0-0", "switch": {"pfc": {"enabled": False}}}]
-    assert unfired(switch={"pfc": halves}, overrides=off) == []
+    off: list[dict[str, Any]] = [
+        {"devices": "nic-0-0", "switch": {"pfc": {"enabled": False}}},
+        {"devices": "nic-1-0", "switch": {"pfc": {"ignores": ["*"]}}},
+    ]
+    assert unfired(overrides=off) == []
     quiet = summary(
         [record(fabric(), "controller", results=DONE)],
         [all_reduce_plan()],
-        switch={"pfc": halves},
         overrides=off,
     )
     named = [one.feature for one in quiet.never_fired]
-    asked = ["overrides[0].switch.pfc.enabled", "switch.pfc.one_way"]
-    assert named == ["switch.pfc", *asked, "routing.kind"]
+    asked = ["overrides[0].switch.pfc.enabled", "routing.kind", "overrides[1].switch.pfc"]
+    assert named == ["switch.pfc", *asked]
 
 
 def test_a_control_that_had_no_queue_to_answer_to_is_named() -> None:

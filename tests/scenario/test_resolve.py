@@ -164,8 +164,8 @@ def test_what_is_wrong_in_a_table_is_told_with_its_own_line(
 
 
 def test_links_and_devices_that_switch_sections_name_must_exist() -> None:
-    half = "switch.pfc.one_way=[{device: nic-9-9, obeys: false}]"
+    half = "overrides=[{devices: rtsw-0, switch: {pfc: {ignores: [nic-9-9]}}}]"
     told = unresolvable(SMALL, "routing.link_weights=[{link: 'rtsw-0:ctsw-9', weight: 2}]", half)
     assert len(told) == 2
     assert "routing.link_weights[0].link: no link is named 'rtsw-0:ctsw-9'" in told[0]
-    assert "switch.pfc.one_way[0].device: no device is named 'nic-9-9'" in told[1]
+    assert "overrides[0].switch.pfc.ignores[0]: no link leads to 'nic-9-9'" in told[1]

@@ -291,11 +291,11 @@ TestConversation = Conversation.TestCase
 TestConversation.settings = settings(stateful_step_count=40)
 
 
-def half(one_way: Section) -> Fabric:
-    """Two NICs into a third, at a switch that stops them almost at once."""
+def half(device: str, **pfc: list[str]) -> Fabric:
+    """Two NICs into a third, at a switch that stops them almost at once, and one device with half of PFC."""
     buffer = {"reserve": 0, "alpha": "1/65536"}
-    pfc = {"one_way": [one_way]}
-    return Fabric(scenario(star(3), switch={"buffer": buffer, "pfc": pfc}), [(0, 2), (1, 2)])
+    own = [{"devices": device, "switch": {"pfc": pfc}}]
+    return Fabric(scenario(star(3), switch={"buffer": buffer}, overrides=own), [(0, 2), (1, 2)])
 
 
 def run_both(fabric: Fabric) -> None:
@@ -306,7 +306,7 @@ def run_both(fabric: Fabric) -> None:
 
 
 def test_a_port_that_does_not_obey_counts_the_pauses_and_goes_on_until_headroom_is_full() -> None:
-    fabric = half({"device": "nic-0", "obeys": False})
+    fabric = half("nic-0", ignores=["*"])
     run_both(fabric)
     told, deaf = fabric.switch("switch").ports[0], fabric.port(fabric.topology.nics[0], 0).pfc
     assert deaf is not None
@@ -319,7 +319,7 @@ def test_a_port_that_does_not_obey_counts_the_pauses_and_goes_on_until_headroom_
 
 
 def test_a_port_that_does_not_send_is_lossy_and_still_obeys() -> None:
-    fabric = half({"device": "switch", "peer": "nic-0", "sends": False})
+    fabric = half("switch", silent_to=["nic-0"])
     pause_arrives(fabric, 1_000, 0, stop=1 << 3)
     held = frame_arrives(fabric, 2_000, 1, 0)
     run_both(fabric)
@@ -333,12 +333,10 @@ def test_a_port_that_does_not_send_is_lossy_and_still_obeys() -> None:
     assert (other.dropped[1], other.dropped[2]) == (0, 0)
 
 
-def test_half_of_pfc_that_is_whole_or_none_is_refused() -> None:
-    for sends in (True, False):
-        with pytest.raises(ScenarioError, match="direction"):
-            half({"device": "nic-0", "sends": sends, "obeys": sends})
-    one = scenario(
-        star(2), switch={"pfc": {"one_way": [{"device": "nic-0", "peer": "nic-1", "sends": False}]}}
-    )
-    with pytest.raises(ScenarioError, match=r"one_way\[0\].peer: nic-0 has no link to nic-1"):
-        resolve(one, Fabric(scenario(star(2))).topology)
+def test_half_of_pfc_that_is_none_or_towards_nobody_is_refused() -> None:
+    with pytest.raises(ScenarioError, match=r"ignores\[0\]: with 'switch' in silent_to is no PFC in either"):
+        half("nic-0", ignores=["switch"], silent_to=["switch"])
+    own = [{"devices": "nic-0", "switch": {"pfc": {"silent_to": ["nic-*"]}}}]
+    told = r"overrides\[0\].switch.pfc.silent_to\[0\]: no link leads to 'nic-\*'"
+    with pytest.raises(ScenarioError, match=told):
+        resolve(scenario(star(2), overrides=own), Fabric(scenario(star(2))).topology)

@@ -27,7 +27,9 @@ OLD = (
       - {priorities: [3], alpha: 1/4, switches: ["ctsw-*"]}
       - {priorities: [3, 6], xoff: 100KB}
   deep_buffer: {where: listed, switches: [ctsw-1]}
-  pfc: {off: [nic-1-0]}
+  pfc:
+    off: [nic-1-0]
+    one_way: [{device: nic-2-0, obeys: false}, {device: rtsw-0, peer: ctsw-1, sends: false}]
   ecn: {enabled: true, profiles: [{priorities: [6], kmin: 20KB, switches: [rtsw-1]}]}
   qos:
     dscp_to_tc: {26: 3}
@@ -65,6 +67,8 @@ def test_every_device_has_what_the_lists_said_of_it() -> None:
     assert [one.qos.tc_to_queue[3] for one in switches] == [3, 3, 4, 3]
     nics = [views[f"nic-{host}-0"] for host in range(4)]
     assert [one.switch.pfc.enabled for one in nics] == [True, False, True, True]
+    halves = [(one.pfc.silent_to, one.pfc.ignores) for one in (nics[2].switch, *switches[:2])]
+    assert halves == [((), ("*",)), (("ctsw-1",), ()), ((), ())]
     assert [one.nic.receive.enabled for one in nics] == [False, False, True, True]
     assert {one.nic.receive.rate_bps for one in nics} == {50 * 10**9}
     assert [one.host.pcie.enabled for one in nics] == [True, False, False, False]

@@ -81,7 +81,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "quanta": 65535,
             "response": "auto",
             "watchdog": {"enabled": False, "detection": "200ms", "restoration": "200ms", "action": "drop"},
-            "one_way": [],
+            "silent_to": [],
+            "ignores": [],
         },
         "ecn": {
             "kmin": "800KB",

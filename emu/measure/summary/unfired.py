@@ -93,8 +93,6 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         for at, one in enumerate(scenario.overrides):
             if one.has("switch.pfc.enabled"):
                 yield Unfired(feature=f"overrides[{at}].switch.pfc.enabled", reason=reason)
-        if pfc.one_way:
-            yield Unfired(feature="switch.pfc.one_way", reason=reason)
     if scenario.switch.pfc.watchdog.enabled and counts.total("pfc_watchdog_storms") == 0:
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)

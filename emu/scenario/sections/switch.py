@@ -30,6 +30,7 @@ from emu.scenario.yaml.values import (
     AutoTimePs,
     DelayPs,
     NodeName,
+    PeerPattern,
     PositiveFraction,
     PositiveSizeBytes,
     PositiveTimePs,
@@ -142,25 +143,6 @@ class WatchdogSection(Section):
     """Whether a storm's queue drops what comes, or sends in spite of the pauses."""
 
 
-class OneWayPfc(Section):
-    """Ports with half of PFC."""
-
-    device: NodeName
-    """Whose ports."""
-    peer: NodeName | None = None
-    """Only those that lead to this device. Default: all."""
-    sends: bool = True
-    """Whether they tell the peer to stop. A switch's port that does not is lossy."""
-    obeys: bool = True
-    """Whether they stop when the peer tells them to."""
-
-    def check(self) -> Iterator[Refusal]:
-        """Refuse what says nothing, and what is no PFC at all."""
-        if self.sends == self.obeys:
-            reason = "is PFC in both directions" if self.sends else "is no PFC in either direction"
-            yield Refusal((), reason, "sends: false, or obeys: false; neither: an override")
-
-
 class PfcSection(Section):
     """Priority flow control."""
 
@@ -177,11 +159,18 @@ class PfcSection(Section):
 
     watchdog: WatchdogSection = WatchdogSection()
     """What to do about storms of pauses."""
-    one_way: Annotated[tuple[OneWayPfc, ...], Field(max_length=65536)] = ()
-    """Ports that only tell, or only obey."""
+    silent_to: Annotated[tuple[PeerPattern, ...], Field(max_length=4096)] = ()
+    """Peers that ports of the device never tell to stop, by name or pattern. A switch's port that does not is
+    lossy. For `overrides`."""
+    ignores: Annotated[tuple[PeerPattern, ...], Field(max_length=4096)] = ()
+    """Peers whose pauses ports of the device count and do not obey, by name or pattern. For `overrides`."""
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse a priority listed twice."""
+        """Refuse a priority listed twice, and half of PFC in both halves."""
+        for at, peer in enumerate(self.ignores):
+            if peer in self.silent_to:
+                reason = f"with {peer!r} in silent_to is no PFC in either direction"
+                yield Refusal(("ignores", at), reason, "one of both; neither: an override of enabled")
         if len(dict.fromkeys(self.priorities)) != len(self.priorities):
             yield Refusal(("priorities",), "a priority is listed twice", "each priority once")
 

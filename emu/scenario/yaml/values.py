@@ -271,6 +271,10 @@ SwitchPattern = Annotated[
     word("a switch's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),
 ]
 """Shell-style: `*`, `?`, `[a-c]`."""
+PeerPattern = Annotated[
+    str,
+    word("a device's name or a pattern of them", r"[A-Za-z0-9_.*?\[\]!-]+", 'a name, or like "rtsw-*"'),
+]
 LinkName = Annotated[
     str,
     word(
