@@ -16,7 +16,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -94,7 +93,7 @@ class OneOfOrPlugin(OneOf):
             return None
 
     def _section(self, kind: str) -> type[PolicySection]:
-        found: Any = load_plugin(kind)
+        found = load_plugin(kind)
         parent = f"{self.parent.__module__}.{self.parent.__qualname__}"
         missing = [one for one in self.methods if not callable(getattr(found, one, None))]
         if missing or not issubclass(found, self.parent):
@@ -154,11 +153,16 @@ class OneOfOrPlugin(OneOf):
         return described
 
 
-@cache
+_MADE: Final[dict[tuple[Any, str, Any], type[PolicySection]]] = {}
+
+
 def _made(base: type[PolicySection], kind: str, policy: type[Any]) -> type[PolicySection]:
     """The section of a plug-in, one for each class, so that sections of it can be compared."""
-    made: type[PolicySection] = section_of(base, kind, policy, (policy.__doc__ or kind).partition("\n")[0])
-    return made
+    found = _MADE.get((base, kind, policy))
+    if found is None:
+        found = section_of(base, kind, policy, (policy.__doc__ or kind).partition("\n")[0])
+        _MADE[base, kind, policy] = found
+    return found
 
 
 def _under_kind(kind: str, error: ValidationError) -> ValidationError:
