@@ -108,7 +108,8 @@ class OneOfOrPlugin(OneOf):
             except ValueError:  # compiled: it has the base's own
                 pass
         try:
-            return _made(self.base, kind, found)
+            base: Any = self.base  # a compile reads no pydantic, and so knows no hash of a section's class
+            return _made(base, kind, found)
         except RefusedError as error:
             raise RefusedError(f"{kind!r} does not load: {error.reason}", error.accepted) from error
 

@@ -15,7 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.compiled.build import DURATION, INTERPRETED, CannotCompileError, lighten, refuse_unless_possible
+from actors.compiled.build import (
+    DURATION,
+    INTERPRETED,
+    MYPY,
+    CannotCompileError,
+    lighten,
+    refuse_unless_possible,
+)
 from actors.compiled.finder import present_hot_modules, source_path
 from tests.runtime.patience import PATIENCE_S, until
 from tests.tidy.tracked import ROOT
@@ -251,6 +258,19 @@ def leaks(constructor: ast.FunctionDef) -> list[int]:
                 left.append(node.lineno)
     last = max(line for line in fields if line not in left)
     return [line for line in left if line < last]
+
+
+def test_a_compile_finds_no_error_of_types_although_it_reads_no_library(tmp_path: Path) -> None:
+    """A compile leaves pydantic and others out, and one error of types ends it: all would run interpreted."""
+    settings = tmp_path / "mypy.ini"
+    settings.write_text(MYPY, encoding="utf-8")
+    found = [source_path(ROOT, module) for module in present_hot_modules(ROOT)]
+    files = [str(path.relative_to(ROOT)) for path in found if path is not None]
+    options = ["--namespace-packages", "--explicit-package-bases", "--ignore-missing-imports"]
+    options += [f"--config-file={settings}", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", *options, *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
 def test_no_constructor_of_the_packet_path_lets_go_of_self_before_all_fields_are_set() -> None:
