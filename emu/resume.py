@@ -51,6 +51,7 @@ CHANGEABLE: Final = (
     "description",
     "expect",
     "faults",
+    "run.capture",
     "run.max_time",
     "run.sample_every",
     "run.stall_after",

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from emu import api
+from emu.cli.main import main
 from emu.errors import ScenarioError
 from tests.tidy.tracked import ROOT
 
@@ -244,6 +245,19 @@ def test_pauses_and_cnps_are_captured_as_often_as_they_are_counted(tmp_path: Pat
     assert {one.interface.partition("-")[0] for one in congested} >= {"rtsw", "nic"}
 
 
+def test_updates_of_credits_are_captured_as_often_as_they_are_counted(tmp_path: Path) -> None:
+    file, result = captured(tmp_path, CONGESTED | {"switch": {}, "link": {"flow_control": "credits"}})
+    updates = [one for one in file.packets if one.data[12:14] == b"\x88\xb5"]
+    counted = sum(
+        value
+        for record in result.outcome.devices
+        for series, value in zip(record.series, record.counters, strict=True)
+        if series.metric == "credit_transmit_updates"
+    )
+    assert sum(one.direction == SENT for one in updates) == counted > 0
+    assert {one.data[16] >> 4 for one in updates} == {3, 6}, "virtual lanes"
+
+
 def test_a_retransmission_can_be_followed_by_its_psn(tmp_path: Path) -> None:
     file, _ = captured(tmp_path, str(ROOT / "scenarios/nic/capture.yaml"))
     lost = next(one for one in file.packets if one.comment == "dropped: icrc")
@@ -264,9 +278,9 @@ def test_a_retransmission_can_be_followed_by_its_psn(tmp_path: Path) -> None:
 def recomputed(one: Packet) -> None:
     """Have scapy work out again what a packet carries: checksum and ICRC."""
     bth, ip = import_module("scapy.contrib.roce").BTH, import_module("scapy.layers.inet").IP
-    packet = import_module("scapy.layers.l2").Ether(one.data)
+    end = 14 + int.from_bytes(one.data[16:18], "big")  # telemetry is behind the packet
+    packet = import_module("scapy.layers.l2").Ether(one.data[:end])
     assert packet[ip].dport == 4791
-    end = 14 + packet[ip].len
     said = one.data[end - 4 : end]
     assert said == struct.pack(">I", packet[bth].icrc) == packet[bth].compute_icrc(b"")
     checksum, packet[ip].chksum = packet[ip].chksum, None
@@ -274,11 +288,20 @@ def recomputed(one: Packet) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["nic/verb_read", "nic/rnr", "nic/verb_send", "nic/selective_repeat", "start/tiny_all_reduce"]
+    "name",
+    [
+        "nic/verb_read",
+        "nic/rnr",
+        "nic/verb_send",
+        "nic/selective_repeat",
+        "congestion/hpcc",
+        "start/tiny_all_reduce",
+    ],
 )
 def test_scapy_recomputes_every_icrc(tmp_path: Path, name: str) -> None:
-    capture = [{"ports": "nic-*", "for": "30us"}]
-    overrides: dict[str, Any] = {"run.capture": capture, "expect": []}
+    overrides: dict[str, Any] = {"run.capture": [{"ports": "nic-*", "for": "30us"}], "expect": []}
+    if name == "congestion/hpcc":
+        overrides |= {"run.max_time": "40us", "jobs[0].workload.size": "64KiB"}
     if name == "start/tiny_all_reduce":
         overrides["payload"] = "real"
     file, _ = captured(tmp_path, str(ROOT / f"scenarios/{name}.yaml"), overrides)
@@ -299,6 +322,27 @@ def test_a_capture_changes_no_digest_and_is_the_same_for_any_number_of_parts(tmp
         files.add((tmp_path / "run/captures/0.pcapng").read_bytes())
     digests.add(api.run(LOSSY, overrides={"run.capture": []}, local=True).outcome.digest)
     assert (len(digests), len(files)) == (1, 1)
+
+
+def test_a_fork_captures_what_the_whole_run_would_have_captured_from_then_on(tmp_path: Path) -> None:
+    scenario, entry = str(ROOT / "scenarios/start/tiny_flap.yaml"), "{ports: nic-*, at: 20us, for: 5us}"
+    words = ["--local", "--quiet", "--out"]
+    assert main(["run", scenario, "--snapshot-at", "20us", *words, str(tmp_path / "parent")]) == 0
+    asked = ["--set", f"run.capture=[{entry}]"]
+    assert (
+        main(["fork", str(tmp_path / "parent"), "--at", "20us", *asked, *words, str(tmp_path / "fork")]) == 0
+    )
+    assert main(["run", scenario, *asked, *words, str(tmp_path / "whole")]) == 0
+    files = [(tmp_path / name / "captures/0.pcapng").read_bytes() for name in ("fork", "whole")]
+    assert read(tmp_path / "fork/captures/0.pcapng").packets
+    assert files[0] == files[1]
+
+
+def test_a_capture_that_sees_nothing_is_named_at_the_end(tmp_path: Path) -> None:
+    _, result = captured(
+        tmp_path, PAIR, {"run.capture": [{"ports": "nic-0-0", "filter": {"kinds": ["cnp"]}}]}
+    )
+    assert "run.capture[0]" in [one.feature for one in result.summary.never_fired]
 
 
 def test_span_filter_snap_length_and_room_keep_what_they_say(tmp_path: Path) -> None:

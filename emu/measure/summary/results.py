@@ -20,7 +20,7 @@ from emu.measure.summary.jobs_and_bandwidth import job_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.measure.summary.unfired import idle_faults, never_fired
+from emu.measure.summary.unfired import idle_captures, idle_faults, never_fired
 from emu.measure.summary.verdict import evaluate
 from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.fault_schedule import Aims, scripted
@@ -136,6 +136,7 @@ def summarise(
         faults=effects,
         never_fired=[
             *never_fired(scenario, fabric, counts, virtual_ps, timed_out=timed_out),
+            *idle_captures(scenario, records),
             *idle_faults(effects, fabric, counts, records, names, virtual_ps, flipped=flipped),
         ],
         expectations=[],

@@ -276,6 +276,16 @@ _UNMOVED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 _HASHES: Final = ("hash_seed_drift", "hash_fields_drift")
 
 
+def idle_captures(scenario: Scenario, records: Sequence[DeviceRecord]) -> Iterator[Unfired]:
+    """Captures without a packet."""
+    kept = {one.capture for record in records for one in record.captured if one.rows}
+    for number in range(len(scenario.run.capture)):
+        if number not in kept:
+            yield Unfired(
+                feature=f"run.capture[{number}]", reason="no frame passed its ports, span and filter"
+            )
+
+
 def idle_faults(
     effects: Sequence[FaultEffect],
     fabric: Fabric,
