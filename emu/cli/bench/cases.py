@@ -339,6 +339,8 @@ def _all_to_all(ranks: int, size: str = "16MiB", **more: int) -> Case:
 
 
 _HASHED: Final[dict[str, Any]] = _EVERY_KEY["routing"]
+_CHOSEN: Final = {key: value for key, value in _HASHED.items() if key != "resilient_buckets"}
+"""Of policies that choose otherwise than by the hash alone."""
 _BY_FLOWLET: Final = {"gap": "128us", "entries": 4096}
 
 ROUTINGS: Final[dict[str, dict[str, Any]]] = {
@@ -348,25 +350,25 @@ ROUTINGS: Final[dict[str, dict[str, Any]]] = {
         "fields": ["src", "dst", "protocol", "udp_source", "udp_destination"],
     },
     "crc32": {**_HASHED, "kind": "e_ecmp", "hash": "crc32"},
-    "path-pinning": {**_HASHED, "kind": "path_pinning"},
-    "flowlet": {**_HASHED, **_BY_FLOWLET, "kind": "flowlet"},
-    "spray": {**_HASHED, "kind": "spray", "order": "round_robin", "allow_reordering": False},
+    "path-pinning": {**_CHOSEN, "kind": "path_pinning"},
+    "flowlet": {**_CHOSEN, **_BY_FLOWLET, "kind": "flowlet"},
+    "spray": {**_CHOSEN, "kind": "spray", "order": "round_robin", "allow_reordering": False},
     "adaptive": {
-        **_HASHED,
+        **_CHOSEN,
         **_BY_FLOWLET,
         "kind": "adaptive",
         "granularity": "flowlet",
         "allow_reordering": False,
     },
     "adaptive-packet": {
-        **_HASHED,
+        **_CHOSEN,
         **_BY_FLOWLET,
         "kind": "adaptive",
         "granularity": "packet",
         "allow_reordering": False,
     },
     "traffic-engineering": {
-        **_HASHED,
+        **_CHOSEN,
         "kind": "traffic_engineering",
         "interval": "50us",
         "entries": 1024,
