@@ -190,7 +190,7 @@ def policy_of(section: PolicySection) -> type[Any]:
     it would forget."""
     found = section.policy
     own = [one for one in found.__mro__ if not one.__module__.startswith(_OURS) and one is not object]
-    if not hasattr(found, "save") or any("save" in vars(one) for one in own):
+    if not own or not hasattr(found, "save") or any("save" in vars(one) for one in own):
         return found
     if found not in _CHECKED:
         _CHECKED[found] = _checked(found)

@@ -15,6 +15,8 @@ import pytest
 
 from emu import api
 from emu.errors import RuntimeFailure, ScenarioError
+from emu.scenario.plugins import policy_of
+from emu.scenario.sections.routing import POLICIES
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
 
@@ -305,3 +307,13 @@ def test_state_that_a_snapshot_would_forget_is_refused_by_its_name(
             switch.save()
     else:
         switch.save()
+
+
+def test_a_policy_that_is_built_in_is_made_as_it_is_compiled() -> None:
+    keeps_what_overtook = {"recovery": {"placement": "out_of_order"}}
+    sections = [
+        scenario(star(2), routing={"kind": kind}, transport=keeps_what_overtook).routing
+        for kind in POLICIES.table
+    ]
+    assert len(sections) > 5
+    assert [one.kind for one in sections if policy_of(one) is not one.policy] == []
