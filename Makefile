@@ -16,7 +16,7 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix golden bench profile soak image fuzz mutants schema clean
+.PHONY: help run test setup compile check lint types imports unit fix golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ unit: $(VENV)/installed ## the tests alone (ARGS=... goes to pytest)
 fix: $(VENV)/installed ## repair what ruff can repair, and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+pictures: $(VENV)/installed ## take the pictures of the pages again (needs chromium)
+	@$(BIN)/python -m tests.pictures
 
 golden: $(VENV)/installed ## write anew what is made from the code: golden texts, tables of the pages
 	@$(BIN)/python -m tests.regenerate

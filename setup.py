@@ -30,8 +30,8 @@ from actors.compiled.finder import INTERPRETED_VARIABLE  # noqa: E402  needs the
 from emu.shipped import COMMIT_NAME, FOLDERS, INSIDE, commit  # noqa: E402  likewise
 
 REPOSITORY_URL = os.environ.get("EMU_REPOSITORY_URL", "").rstrip("/")
-LINK = re.compile(r"\[([^\]]+)\]\(([^)\s:#]+)\)")
-"""A link to a file of the repository."""
+LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s:#]+)\)")
+"""A link to a file of the repository, or a picture of it."""
 
 
 @cache
@@ -47,9 +47,11 @@ def compiled() -> Path | None:
 
 def linked(found: re.Match[str]) -> str:
     """A link of the README as it stands on the page of the package."""
-    text, path = found.groups()
+    picture, text, path = found.groups()
     if REPOSITORY_URL:
-        return f"[{text}]({REPOSITORY_URL}/{path})"
+        return f"{picture}[{text}]({REPOSITORY_URL}/{path})"
+    if picture:
+        return text
     shown = f"`emu docs {Path(path).stem}`"
     return shown if text == path else f"{text} ({shown})"
 
