@@ -1,1 +1,1 @@
-"""The RDMA NIC: queue pairs, segmentation, acknowledgement and retransmission, the egress arbiter."""
+"""The RDMA NIC: queue pairs, segmentation, acknowledgement, loss recovery, the egress arbiter."""

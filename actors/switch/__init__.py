@@ -1,1 +1,1 @@
-"""The switch: routing and hashing, the shared buffer, egress queues."""
+"""The switch: routing and hashing, QoS maps, the shared buffer, deep buffers, egress queues."""

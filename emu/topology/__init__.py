@@ -1,1 +1,1 @@
-"""Graphs of GPUs, hosts, NICs and switches; their generators, addresses and equal-cost groups."""
+"""Fabrics by name, their generators, and how they are shown in text and SVG."""

@@ -1,1 +1,1 @@
-"""Routing policies: the hooks, hash functions, equal-cost groups, and one file for each policy."""
+"""Routing policies: the hooks with equal-cost groups, hashing and pinning; hash functions; other policies."""

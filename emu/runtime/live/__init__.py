@@ -1,1 +1,1 @@
-"""A run that goes on: control socket, orders, pacing, stepping."""
+"""A run that goes on: control socket, changes, stepping."""

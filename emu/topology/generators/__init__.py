@@ -1,1 +1,1 @@
-"""The fabrics that can be generated, one file for each kind."""
+"""The fabrics that can be generated: one file for each published one, one for those of textbooks."""
