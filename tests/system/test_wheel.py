@@ -161,7 +161,7 @@ def test_links_of_the_description_lead_somewhere_without_the_repository(installe
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     told = re.findall(r"`emu docs (\w+)`", text)
     assert set(told) <= pages
-    assert len(told) == len(re.findall(r"\]\(docs/", README))
+    assert len(told) == len(re.findall(r"\]\(docs/\w+\.md", README))
 
 
 def test_links_and_urls_are_absolute_where_the_builder_names_the_address(
