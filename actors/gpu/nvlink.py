@@ -12,13 +12,16 @@ Rules.
 * Transfers to one GPU share its link: one that comes while another is on the way in follows it. What waits
   is in the NVSwitch; nobody is held up by it.
 * Flags (clear-to-sends, on pairs for control) go in between the bytes of transfers and wait for flags only.
+* Where the NVSwitch reduces what several GPUs send to one, or multicasts what one sends to several (NVLS),
+each
+  of these transfers takes its part of the link that they have in common: all together take it once.
 * An empty transfer takes as much of the link as a message, 64 B.
 
 Source: the peer-to-peer transport of NCCL 2.30 (`src/transport/p2p.cc`): data and flags are written over
 NVLink by GPU threads, no CPU proxy and no NIC in the way.
 
 Not modelled: NVLink's packets (the rate is that of payload), its credits, transfers that share a link at the
-same time in equal parts (they take turns); reads; NVLS (reductions in the switch).
+same time in equal parts (they take turns); reads.
 """
 
 from __future__ import annotations
@@ -78,9 +81,10 @@ class NvlinkPort:
         self._key: i64 = pack_key(peer, MESSAGE, peer_port, 0)
         self._flag_key: i64 = pack_key(peer, MESSAGE, peer_port, 1)
 
-    def send(self, transfer: Message, now: i64, passing: bool) -> i64:
+    def send(self, transfer: Message, now: i64, passing: bool, parts: i64 = 1) -> i64:
         """Send a transfer; returns when its last byte has left. One that is `passing` has its last byte here
-        now and its first bytes gone on, if the link was free for them.
+        now and its first bytes gone on, if the link was free for them. It is one of so many `parts` of what
+        the link carries once.
         """
         size: i64 = transfer.c
         if transfer.f != 0:
@@ -90,6 +94,9 @@ class NvlinkPort:
             transfer.key = self._flag_key
         else:
             takes = self.flag_ps if size < MESSAGE_BYTES else serialisation_ps(size, self.rate_bps)
+            if parts > 1:
+                takes = takes // parts
+                size = size // parts
             end = self._end(self.free_ps, takes, now, passing)
             self.free_ps = end
             self.sent_bytes += size
@@ -126,12 +133,16 @@ class NvlinkPort:
 class TransferPair:
     """One end of a connection over NVLink: where it leads, and whether it carries flags."""
 
-    def __init__(self, place: int, index: int, flags: bool) -> None:
+    def __init__(self, place: int, index: int, flags: bool, leaving: int = 1, arriving: int = 1) -> None:
         self.place: i64 = place
         """The other GPU's port of the NVSwitch."""
         self.index: i64 = index
         """The pair there."""
         self.flags: bool = flags
+        self.leaving: i64 = leaving
+        """Transfers that this GPU's link carries once: a multicast to so many."""
+        self.arriving: i64 = arriving
+        """Transfers that the other GPU's link carries once: a reduction of so many."""
 
 
 class Domain:
@@ -151,9 +162,12 @@ class Domain:
     def post(self, message: Message, now: i64) -> None:
         """The host posted a transfer."""
         pair = self.pairs[message.a]
-        transfer = Message(TRANSFER, pair.place, pair.index, message.c, 0, message.e, 1 if pair.flags else 0)
+        parts: i64 = pair.arriving if pair.arriving > 1 else 0
+        transfer = Message(
+            TRANSFER, pair.place, pair.index, message.c, parts, message.e, 1 if pair.flags else 0
+        )
         transfer.data = message.data
-        left: i64 = self.link.send(transfer, now, passing=False)
+        left: i64 = self.link.send(transfer, now, passing=False, parts=pair.leaving)
         if not pair.flags:
             done = Message(COMPLETION, message.a, message.b, message.c, COMPLETED_SEND, STATUS_SUCCESS, 0)
             self.departures.send(done, left)
@@ -187,14 +201,14 @@ class NvSwitch(Device):
         self.ports: list[NvlinkPort] = ports
 
     def admits(self, message: Message, port: i64, subject: i64) -> bool:
-        if message.op != TRANSFER or message.a < 0 or message.a >= len(self.ports):
+        if message.op != TRANSFER or message.a < 0 or message.a >= len(self.ports) or message.d < 0:
             return False
         return 0 <= message.c <= MOST_TRANSFER_BYTES
 
     def on_message(self, message: Message, port: i64, subject: i64) -> None:
         assert message.op == TRANSFER, (self.number, port, subject, message.op)
         self.progress += message.c
-        self.ports[message.a].send(message, self.queue.now_ps, passing=True)
+        self.ports[message.a].send(message, self.queue.now_ps, passing=True, parts=message.d)
 
     def series(self) -> list[Series]:
         return [series_of(name, port) for port in range(len(self.ports)) for name in NVLINK_SERIES]

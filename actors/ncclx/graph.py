@@ -85,6 +85,10 @@ BARRIER_BYTES: Final = 4
 DATA: Final = 0
 OUTPUT: Final = 1
 SCRATCH: Final = 2
+NVLS_REDUCE: Final = -1
+"""Lane inside a server on which the NVSwitch adds up what the neighbours of a rank send it."""
+NVLS_MULTICAST: Final = -2
+"""Lane inside a server on which the NVSwitch gives all neighbours of a rank what it sends."""
 ALIGN_BYTES: Final = 16
 
 

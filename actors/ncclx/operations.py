@@ -7,6 +7,7 @@ that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -37,12 +38,17 @@ ALGORITHMS: Final = {
     "double_binary_tree": ("all_reduce", "broadcast", "reduce", "barrier"),
     "hierarchical": ("all_reduce", "all_gather", "reduce_scatter"),
     "pxn": ("all_to_all", "all_to_allv"),
+    "pat": ("all_gather", "reduce_scatter"),
+    "nvls": ("all_reduce", "all_gather", "reduce_scatter"),
+    "nvls_tree": ("all_reduce",),
 }
 """Algorithm -> the operations it can do."""
 BLOCKWISE: Final = ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter")
 """Those whose buffer consists of a block for each rank."""
-BY_SERVER: Final = ("hierarchical", "pxn")
+BY_SERVER: Final = ("hierarchical", "pxn", "nvls", "nvls_tree")
 """Those that need equally many ranks on each server."""
+SIMPLE_ONLY: Final = ("pat", "nvls", "nvls_tree")
+"""Those for which NCCL has no other protocol."""
 
 CALLS: Final = (
     "all_reduce",
@@ -152,3 +158,14 @@ def benchmark(
         for size_bytes in sizes_bytes
         for turn in range(warmup + iterations)
     )
+
+
+def misfit(algorithm: str, servers: Sequence[int]) -> tuple[str, str] | None:
+    """Why an algorithm cannot run on ranks of these servers, and what could; None where it can."""
+    counts = Counter(servers).values()
+    if algorithm in BY_SERVER and min(counts) != max(counts):
+        reason = f"a server has {min(counts)} ranks, another {max(counts)}"
+        return reason, "another algorithm, or equally many ranks on each server"
+    if algorithm == "nvls" and len(counts) > 1:
+        return f"nvls reduces in one NVSwitch, and there are {len(counts)} servers", "nvls_tree"
+    return None

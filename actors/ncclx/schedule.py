@@ -20,12 +20,14 @@ from actors.ncclx.algorithms.bruck import Bruck
 from actors.ncclx.algorithms.chain import Chain
 from actors.ncclx.algorithms.direct import Direct
 from actors.ncclx.algorithms.hierarchical import Hierarchical, Pxn
+from actors.ncclx.algorithms.nvls import Nvls, NvlsTree
+from actors.ncclx.algorithms.pat import Pat
 from actors.ncclx.algorithms.recursive import HalvingDoubling, RecursiveDoubling
 from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.algorithms.trees import DoubleBinaryTree
 from actors.ncclx.checking import GraphError, check
 from actors.ncclx.graph import NOBODY, Algorithm, Call, Step, waits
-from actors.ncclx.operations import POINT_TO_POINT, Operation
+from actors.ncclx.operations import POINT_TO_POINT, SIMPLE_ONLY, Operation
 from actors.ncclx.protocols import PROTOCOLS, SIMPLE
 from actors.ncclx.script import TRANSFER, GroupCall
 from actors.ncclx.settings import Settings
@@ -40,6 +42,9 @@ LIBRARY: Final[dict[str, Algorithm]] = {
     "double_binary_tree": DoubleBinaryTree(),
     "hierarchical": Hierarchical(),
     "pxn": Pxn(),
+    "pat": Pat(),
+    "nvls": Nvls(),
+    "nvls_tree": NvlsTree(),
 }
 """By the names of `actors.ncclx.operations.ALGORITHMS`. Collectives whose ring closes its circle
 (`actors.ncclx.algorithms.ring`) are no graphs and not here."""
@@ -140,8 +145,12 @@ class Schedule:
         return ring[place - 1], ring[(place + 1) % len(ring)]
 
     def protocol(self, operation: Operation) -> int:
-        """The protocol of an operation; of sends and receives, and of what a user wrote, it is Simple."""
+        """The protocol of an operation. Sends and receives, algorithms that have no other, and what a user
+        wrote go by Simple.
+        """
         if operation.own is not None or operation.op in (*POINT_TO_POINT, TRANSFER):
+            return int(SIMPLE)
+        if operation.algorithm in SIMPLE_ONLY:
             return int(SIMPLE)
         return PROTOCOLS[operation.protocol or self.settings.protocol]
 

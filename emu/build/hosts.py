@@ -53,7 +53,9 @@ def build_gpu(
             _message_port(host, queue, outbox_for, ARRIVALS),
             _message_port(host, queue, outbox_for, DEPARTURES),
             [
-                TransferPair(_nvlink_place(topology, pair.peer), pair.index, pair.flags)
+                TransferPair(
+                    _nvlink_place(topology, pair.peer), pair.index, pair.flags, pair.leaving, pair.arriving
+                )
                 for pair in plan.inside.get(number, ())
             ],
         )

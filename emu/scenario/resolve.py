@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, prefix_of
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
-from actors.ncclx.operations import BLOCKWISE, BY_SERVER, benchmark
+from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
 from actors.ncclx.script import ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
@@ -526,11 +526,14 @@ def _collective(
     """What in a collective does not fit the number of its ranks, or where they are."""
     where = ("jobs", index, "workload")
     ranks = len(servers)
-    counts = [servers.count(server) for server in dict.fromkeys(servers)]
-    if workload.algorithm in BY_SERVER and min(counts) != max(counts):
-        reason = f"a server has {min(counts)} ranks, another {max(counts)}"
-        accepted = "another algorithm, or equally many ranks on each server"
-        yield problem_at(scenario, (*where, "algorithm"), reason, accepted)
+    unfit = misfit(workload.algorithm, servers)
+    if unfit is not None:
+        yield problem_at(scenario, (*where, "algorithm"), *unfit)
+    if workload.algorithm.startswith("nvls") and not scenario.host.nvlink.enabled:
+        reason = f"{workload.algorithm} reduces in an NVSwitch, and there is none"
+        yield problem_at(
+            scenario, (*where, "algorithm"), reason, "another algorithm, or `host.nvlink.enabled`"
+        )
     if workload.root >= ranks:
         reason = f"there is no rank {workload.root} among {ranks}"
         yield problem_at(scenario, (*where, "root"), reason, f"0 to {ranks - 1}")

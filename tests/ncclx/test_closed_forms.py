@@ -44,7 +44,9 @@ SLICE: Final = 128 << 10
 H: Final = HOST_DELAY_PS + 64 * 8 * 10**12 // HOST_BPS
 SIZES: Final = (4 << 10, 32 << 10, 128 << 10, 512 << 10)
 TREE_SIZES: Final = (2 << 10, 8 << 10, 32 << 10, 64 << 10)
-"""Those of which each tree has one chunk; more are in `tests.ncclx.test_tree_forms`."""
+"""Those of which each tree has one chunk; more are in `tests.ncclx.test_tree_forms`. PAT's blocks fit a
+step of the buffer, n/2 at once.
+"""
 LARGE: Final = (16 << 20, 24 << 20, 32 << 20, 40 << 20)
 """Those of which each tree has so many chunks that their pipeline weighs more than filling it."""
 RING_SIZES: Final = (1 << 20, 2 << 20, 3 << 20, 4 << 20)
@@ -159,6 +161,24 @@ def bruck_gather(n: int, s: int) -> float:
     if n == 6:
         return rounds([b, 2 * b]) + shared(2 * b)
     return rounds([b << turn for turn in range(log2(n))])
+
+
+def pat(n: int, s: int) -> float:
+    """Blocks to n/2 further on, then n/4, .. 1. 6 ranks: nobody is 6 further on; the first two messages are
+    own blocks, and the last has what came 4 further on.
+    """
+    b = blocks(n, s)
+    if n == 6:
+        return rounds([b, 3 * b]) + shared(b)
+    return rounds([b << turn for turn in range(log2(n))])
+
+
+def pat_scattered(n: int, s: int) -> float:
+    """The same backwards."""
+    b = blocks(n, s)
+    if n == 6:
+        return rounds([3 * b, b]) + shared(b)
+    return rounds([b << turn for turn in reversed(range(log2(n)))])
 
 
 def bruck_all_to_all(n: int, s: int) -> float:
@@ -289,6 +309,8 @@ FORMS: Final[dict[tuple[str, str], Callable[[int, int], float]]] = {
     ("halving_doubling", "all_gather"): doubling_gather,
     ("halving_doubling", "reduce_scatter"): halving_scatter,
     ("bruck", "all_gather"): bruck_gather,
+    ("pat", "all_gather"): pat,
+    ("pat", "reduce_scatter"): pat_scattered,
     ("bruck", "all_to_all"): bruck_all_to_all,
     ("double_binary_tree", "all_reduce"): tree_all_reduce,
     ("double_binary_tree", "broadcast"): tree_broadcast,
@@ -345,7 +367,9 @@ def took_ps(
 def test_alone_an_algorithm_takes_the_time_of_its_closed_form(algorithm: str, op: str) -> None:
     wrong = []
     for ranks in RANKS:
-        for size in (4,) if op == "barrier" else TREE_SIZES if "tree" in algorithm else SIZES:
+        for size in (
+            (4,) if op == "barrier" else TREE_SIZES if algorithm in ("double_binary_tree", "pat") else SIZES
+        ):
             took, form = took_ps(op, algorithm, ranks, size), FORMS[algorithm, op](ranks, size)
             if abs(took - form) > 0.02 * form:
                 wrong.append((ranks, size, took, round(form), round(took / form, 4)))
@@ -374,6 +398,6 @@ def test_a_tree_of_many_chunks_takes_the_time_of_its_pipeline(ranks: int) -> Non
 
 
 def test_every_collective_of_every_algorithm_has_a_form() -> None:
-    by_server = ("hierarchical", "pxn")  # tests.ncclx.test_domain_forms
+    by_server = ("hierarchical", "pxn", "nvls", "nvls_tree")  # tests.ncclx.test_domain_forms
     pairs = {(name, op) for name, one in LIBRARY.items() for op in one.collectives if name not in by_server}
     assert pairs - set(FORMS) == set()

@@ -183,6 +183,51 @@ def test_channels_with_the_same_order_share_the_nic_that_they_leave_by() -> None
     assert turned < same / 2
 
 
+def nvls_reduce(m: float, gpus: int) -> float:
+    """Each sends every head its part; a head's own link takes the sum once, with the last of them."""
+    return 2 * H + (gpus - 1) * over(m) + 2 * NVLINK_PS + copy(m)
+
+
+def nvls_multicast(m: float, gpus: int) -> float:
+    """A head sends once; a link takes the parts of all heads."""
+    return 2 * H + over(m) / (gpus - 1) + (gpus - 2) * over(m) + 2 * NVLINK_PS + copy(m)
+
+
+def nvls_tree(gpus: int, servers: int, s: int) -> float:
+    """One chunk of each part: up and down a tree of servers in between (`tree_all_reduce`)."""
+    m = part(s, gpus)
+    hops, meeting = {1: (0, 0), 2: (2, 0), 4: (4, 1)}[servers]
+    between = hops * step(m) + meeting * 2 * line(wire(m)) + memory(m) * (hops > 0)
+    return nfirst(m) + nvls_reduce(m, gpus) + between + memory(m) + nvls_multicast(m, gpus)
+
+
+@pytest.mark.parametrize(("gpus", "servers"), [(2, 1), (4, 1), (8, 1), (4, 2), (2, 4), (4, 4)])
+def test_a_switch_that_reduces_and_multicasts_takes_the_time_of_its_closed_form(
+    gpus: int, servers: int
+) -> None:
+    wrong = []
+    for size in (4 << 10, 16 << 10, 32 << 10):
+        algorithm = "nvls_tree" if servers > 1 else "nvls"
+        took, form = (
+            took_ps("all_reduce", algorithm, gpus * servers, size, gpus),
+            nvls_tree(gpus, servers, size),
+        )
+        if abs(took - form) > 0.02 * form:
+            wrong.append((size, took, round(form), round(took / form, 4)))
+    assert wrong == []
+
+
+def test_an_nvls_all_reduce_of_many_chunks_passes_each_link_once_and_an_eighth() -> None:
+    """S (L - 1) / L to reduce and S / L to multicast leave a GPU at the same time as they arrive: S, and
+    eight chunks of reducing before the first multicast. A direct exchange has S (L - 1) / L twice.
+    """
+    size = 32 << 20
+    took = took_ps("all_reduce", "nvls", 8, size, 8, {"channels": 2})
+    assert over(size) < took < over(size) + 3 * 8 * 7 * over(128 << 10)
+    direct = took_ps("all_reduce", "hierarchical", 8, size, 8, {"channels": 2})
+    assert direct > 2 * over(size) * 7 / 8
+
+
 @pytest.mark.parametrize(("algorithm", "op"), FORMS)
 def test_on_servers_an_algorithm_takes_the_time_of_its_closed_form(algorithm: str, op: str) -> None:
     wrong = []

@@ -29,7 +29,7 @@ LOSSY: dict[str, Any] = {"nic": {"corrupt_every": 23}, "transport": {"mtu": 1024
 
 
 def result_of(op: str, algorithm: str = "default", *, parts: int = 1, **more: Any) -> api.Result:
-    ranks = more.pop("ranks", 4)
+    ranks = more.pop("ranks", 2 if algorithm == "nvls" else 4)
     workload: dict[str, Any] = {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": ["6KiB"]}
     if op == "barrier":
         workload["sizes"] = ["4B"]

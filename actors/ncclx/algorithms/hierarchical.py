@@ -21,7 +21,7 @@ from typing import ClassVar
 from actors.ncclx.graph import SCRATCH, Algorithm, Call, Extent, Extents, Step, StepList, cut, parts
 
 
-class _Rails:
+class Rails:
     """Where a rank is: its server's ranks, its rail's, and its place in both."""
 
     def __init__(self, call: Call, rank: int) -> None:
@@ -42,7 +42,7 @@ class Hierarchical(Algorithm):
     collectives: ClassVar = ("all_reduce", "all_gather", "reduce_scatter")
 
     def steps(self, call: Call, rank: int) -> list[Step]:
-        rails = _Rails(call, rank)
+        rails = Rails(call, rank)
         made = StepList(call.chunk_bytes)
         inside: list[Extents]
         blocks: list[Extents]
@@ -62,7 +62,7 @@ class Hierarchical(Algorithm):
         return made.steps
 
 
-def _inside(rails: _Rails, inside: Sequence[Extents], made: StepList, *, reduce: bool) -> None:
+def _inside(rails: Rails, inside: Sequence[Extents], made: StepList, *, reduce: bool) -> None:
     """Give every neighbour its part to reduce, or this rank's part to keep."""
     count = len(rails.local)
     for turn in range(1, count):
@@ -71,7 +71,7 @@ def _inside(rails: _Rails, inside: Sequence[Extents], made: StepList, *, reduce:
         made.receive(rails.local[back], inside[rails.place if reduce else back], reduce=reduce)
 
 
-def _around(rails: _Rails, blocks: Sequence[Extents], made: StepList, *, reduce: bool) -> None:
+def _around(rails: Rails, blocks: Sequence[Extents], made: StepList, *, reduce: bool) -> None:
     """Half of a ring: each ends with the sum of its block, or with all blocks."""
     count = len(rails.rail)
     after, before = rails.rail[(rails.server + 1) % count], rails.rail[(rails.server - 1) % count]
@@ -92,7 +92,7 @@ class Pxn(Algorithm):
     collectives: ClassVar = ("all_to_all", "all_to_allv")
 
     def steps(self, call: Call, rank: int) -> list[Step]:
-        rails = _Rails(call, rank)
+        rails = Rails(call, rank)
         made = StepList(call.chunk_bytes)
         most = max(call.count(one, other) for one in range(call.ranks) for other in range(call.ranks))
         count, servers = len(rails.local), len(rails.servers)

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors.fabric.model import Topology
+from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule, operations_of
 from actors.ncclx.script import Group, GroupCall, ScriptPlan
@@ -70,6 +71,9 @@ class NvlinkPlan:
     index: int
     flags: bool
     """Whether it carries clear-to-sends."""
+    leaving: int = 1
+    """Transfers that the GPU's link carries once; and the other GPU's."""
+    arriving: int = 1
 
 
 class ConnectionBook:
@@ -79,12 +83,14 @@ class ConnectionBook:
         self._ends: dict[int, list[_End]] = {}
         self._nvlink: dict[int, list[NvlinkPlan]] = {}
 
-    def connect_inside(self, gpu: int, peer: int, *, flags: bool = False) -> tuple[int, int]:
+    def connect_inside(
+        self, gpu: int, peer: int, *, flags: bool = False, leaving: int = 1, arriving: int = 1
+    ) -> tuple[int, int]:
         """Note a connection over NVLink; returns its index at `gpu` and at `peer`."""
         assert gpu != peer, f"GPU {gpu} cannot connect to itself"
         ends, peer_ends = self._nvlink.setdefault(gpu, []), self._nvlink.setdefault(peer, [])
         index, peer_index = len(ends), len(peer_ends)
-        ends.append(NvlinkPlan(peer, peer_index, flags))
+        ends.append(NvlinkPlan(peer, peer_index, flags, leaving, arriving))
         peer_ends.append(NvlinkPlan(gpu, index, flags))
         return index, peer_index
 
@@ -136,12 +142,17 @@ def share_domain(topology: Topology, gpu: int, peer: int) -> bool:
 
 
 def connect_inside(
-    book: ConnectionBook, gpu: int, peer: int, admitted: bool
+    book: ConnectionBook, gpu: int, peer: int, admitted: bool, lane: int = 0, neighbours: int = 1
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Connect two GPUs over NVLink: pairs for data, and for clear-to-sends if slices wait for them, else -1;
     of each the index at `gpu` and at `peer`.
     """
-    data = book.connect_inside(gpu, peer)
+    data = book.connect_inside(
+        gpu,
+        peer,
+        leaving=neighbours if lane == NVLS_MULTICAST else 1,
+        arriving=neighbours if lane == NVLS_REDUCE else 1,
+    )
     return data, book.connect_inside(gpu, peer, flags=True) if admitted else (-1, -1)
 
 
@@ -216,11 +227,15 @@ def connect_groups(
     for number, (group, schedule) in enumerate(zip(groups, schedules, strict=True)):
         data_class = settings.data_priority if group.data_priority is None else group.data_priority
         control_class = data_class if settings.control_priority is None else settings.control_priority
+        members = group.members
         for channel, source, destination, lane in _joined(group, schedule):
             ranks = source, destination
             both = gpus[source], gpus[destination]
             if share_domain(topology, *both):
-                data, flags = connect_inside(book, *both, settings.admitted)
+                neighbours = (
+                    sum(topology.host_of(gpus[one]) == topology.host_of(both[0]) for one in members) - 1
+                )
+                data, flags = connect_inside(book, *both, settings.admitted, lane, neighbours)
                 for place in (0, 1):
                     peer, other, mine = ranks[1 - place], both[1 - place], both[place]
                     pair, cts = (data[place],), flags[place]

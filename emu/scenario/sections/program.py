@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.ncclx.graph import BARRIER_BYTES
-from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, BY_SERVER, REDUCING, ROOTED
+from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, REDUCING, ROOTED, misfit
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.graph import (
     AUTO,
@@ -234,12 +234,9 @@ class ProgramWorkload(Section):
         """Why an operation's algorithm does not fit a group, if it does not."""
         where = ("operations", at)
         graph = self.operations[at].graph
-        if step.algorithm in BY_SERVER:
-            counts = [servers.count(server) for server in dict.fromkeys(servers)]
-            if min(counts) != max(counts):
-                reason = f"a server has {min(counts)} ranks of a group, another {max(counts)}"
-                accepted = "another algorithm, or equally many ranks on each server"
-                return Refusal((*where, "algorithm"), reason, accepted)
+        unfit = misfit(step.algorithm, servers)
+        if unfit is not None:
+            return Refusal((*where, "algorithm"), *unfit)
         if graph is None:
             return None
         if len(graph.steps) != len(servers):
