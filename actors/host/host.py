@@ -226,6 +226,10 @@ class Program:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
         return []
 
+    def diverted(self) -> int:
+        """Slices that did not go to the queue pair next in turn; -1 where the program never chooses."""
+        return -1
+
     def flight_rows(self) -> list[list[int]]:
         """Rows for the table `flights`: job, rank, call, group, call of the group, operation, bytes,
         begun_ps, end_ps (-1 while it runs).
@@ -533,6 +537,8 @@ class Host(Device):
         found = [series_of(name, port) for port in self._computing() for name in COMPUTE_SERIES]
         if any(program.counters() for program in self.programs):
             found += [series_of(name) for name in LIBRARY_SERIES]
+        if any(program.diverted() >= 0 for program in self.programs):
+            found.append(series_of("host_diverted_slices"))
         return found
 
     def _computing(self) -> list[int]:
@@ -554,6 +560,9 @@ class Host(Device):
                 total = [one + other for one, other in zip(total, more, strict=True)]
                 total[-1] = peak
         into.add_list(total)
+        diverted = [program.diverted() for program in self.programs if program.diverted() >= 0]
+        if diverted:
+            into.add(sum(diverted))
 
     def results(self) -> dict[str, list[list[int]]]:
         """The flows that were posted here; of ranks the waits of clear-to-sends, the flight recorders and the

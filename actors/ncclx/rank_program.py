@@ -59,6 +59,7 @@ from actors.ncclx.transport.clear_to_send import (
     SendEnd,
     Waits,
 )
+from actors.ncclx.transport.posting import LEAST_LOADED
 from actors.wire.message import COMPLETED_SEND, PRESENT_OPERATION, STATUS_SUCCESS, STATUS_TIMED_OUT
 
 # As in actors.ncclx.script.
@@ -711,6 +712,13 @@ class ScriptProgram(Program):
         share = self.share
         lost = [0, 0, 0] if share is None else share.counted()
         return [waits.count, waits.total_ps, held, deferred, direct, *lost, waits.most_ps]
+
+    def diverted(self) -> int:
+        diverted: i64 = -1
+        for send in self.sends:
+            if send.sender.policy == LEAST_LOADED:
+                diverted = max(diverted, 0) + send.sender.diverted
+        return diverted
 
     def step_rows(self) -> list[list[int]]:
         return self.rows

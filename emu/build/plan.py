@@ -25,13 +25,16 @@ from actors.ncclx.transport.wiring import (
     ConnectionBook,
     NvlinkPlan,
     QpPlan,
+    SourcePort,
     WiredJob,
     connect_groups,
     own_faults,
     schedules_of,
 )
+from actors.nic.queue_pair.numbers import assign_udp_source
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.buffer_sizes import is_deep
+from emu.build.disjoint_paths import DisjointPaths
 from emu.errors import Problem, ScenarioError
 from emu.measure.collected import TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
@@ -227,9 +230,17 @@ def make_plan(scenario: Scenario, topology: Topology, resolved: Resolved) -> Pla
         else:
             assert isinstance(job.workload, FlowsWorkload), job.workload
             jobs.append(_flows(scenario, topology, book, number, job, job.workload))
-    per_pair = scenario.transport.udp_source_port == "per_pair"
-    pairs = book.numbered(scenario.seed, topology, udp_per_pair=per_pair)
+    pairs = book.numbered(scenario.seed, topology, source_port_of(scenario, topology))
     return Plan(pairs, tuple(jobs), book.inside())
+
+
+def source_port_of(scenario: Scenario, topology: Topology) -> SourcePort:
+    """How queue pairs come to their UDP source ports."""
+    kind, seed = scenario.transport.udp_source_port, scenario.seed
+    if kind == "disjoint":
+        return DisjointPaths(scenario, topology).source_port
+    by_peer = kind == "per_pair"
+    return lambda nic, index, peer, *_: assign_udp_source(seed, nic, peer if by_peer else index)
 
 
 def _scripted(

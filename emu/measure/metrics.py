@@ -454,6 +454,12 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
         "Slices that waited for a connection's limit on outstanding bytes.",
     ),
     counter(
+        "host_diverted_slices",
+        Unit.COUNT,
+        DEVICE,
+        "Slices that least_loaded gave to another queue pair than the next in turn.",
+    ),
+    counter(
         "host_deferred_segments",
         Unit.COUNT,
         DEVICE,

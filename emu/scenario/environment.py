@@ -117,6 +117,11 @@ class Environment(Section):
                 f"one of switch.pfc.priorities ({listed(map(str, pfc.priorities))}), or pfc.enabled: false"
             )
             yield Refusal(("transport", "data_priority"), reason, accepted)
+        searched = self.transport.udp_source_port == "disjoint"
+        if searched and (self.routing.kind not in ("ecmp", "e_ecmp") or self.routing.by_packet):
+            reason = "where packets go cannot be told from their headers alone"
+            accepted = "per_qp, or routing.kind: ecmp or e_ecmp over fields that a flow keeps"
+            yield Refusal(("transport", "udp_source_port"), reason, accepted)
         if self.routing.reorders and not self.transport.out_of_order:
             accepted = "a transport.recovery that takes packets out of order"
             odd = self.routing.packet_fields

@@ -69,7 +69,7 @@ def operations(toy: Toy, call: GroupCall) -> list[list[int]]:
     topology = toy.topology
     book = ConnectionBook()
     job = wired(topology, script_of(call, len(topology.gpus)), book)
-    pairs = book.numbered(7, topology, udp_per_pair=False)
+    pairs = book.numbered(7, topology, lambda *_: 49152)
     kernel = Kernel(len(topology.nodes))
     queue: EventQueue = kernel.queue
     delay_ps = toy.scenario.control.management_delay_ps

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from actors.ncclx.transport.posting import DQPLB, POLICIES, NicLoads, Receiver
+from emu import api
 from tests.ncclx.toy import US, Toy, collective, scenario
 
 
@@ -64,6 +65,18 @@ def test_a_sequence_number_wraps_after_31_bits() -> None:
     last = 1 << 31
     assert receiver.on_arrived(0 | last) == 0
     assert receiver.on_arrived(((1 << 31) - 1) | last) == 2
+
+
+def test_least_loaded_over_as_many_queue_pairs_as_slots_is_round_robin_and_says_so() -> None:
+    # A slot is free again when the slice before in it was acknowledged: the next in turn has nothing left.
+    mapping = {
+        "name": "few",
+        "topology": {"kind": "star", "hosts": 2},
+        "ncclx": {"qps_per_connection": 4, "qp_policy": "least_loaded"},
+        "jobs": [{"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}],
+    }
+    found = {one.feature: one.reason for one in api.run(mapping, local=True).summary.never_fired}
+    assert "next in turn, as with round_robin" in found["ncclx.qp_policy"]
 
 
 def test_least_loaded_takes_the_queue_pair_with_the_fewest_bytes_outstanding() -> None:

@@ -74,6 +74,7 @@ _SENDER_FIELDS: Final = (
     "whole_bytes",
     "held",
     "deferred",
+    "diverted",
     "data",
 )
 _RECEIVER_FIELDS: Final = ("ready", "next", "unread")
@@ -151,6 +152,8 @@ class Sender:
         """Slices that waited because the limit on outstanding bytes was reached."""
         self.deferred: i64 = 0
         """Times that a segment waited because every queue pair had its most messages outstanding."""
+        self.diverted: i64 = 0
+        """Slices that went to another queue pair than the next in turn, which had more outstanding."""
 
     def has_room(self, size: i64) -> bool:
         """Whether a slice of so many bytes may be sent now."""
@@ -225,8 +228,11 @@ class Sender:
         """The queue pair for a slice, whose bytes are counted for its NIC."""
         first: i64 = 0
         loads = self.loads
+        usual: bool = True
         if loads is not None:
+            next_nic: i64 = (loads.last + 1) % len(self.ports)
             nic: i64 = loads.least(len(self.ports))
+            usual = nic == next_nic
             loads.outstanding[nic] += size
             first = nic * self.each
         best: i64 = -1
@@ -236,6 +242,8 @@ class Sender:
             if best < 0 or self.pair_bytes[place] < self.pair_bytes[best]:
                 best = place
             step += 1
+        if not usual or best != first + (self.last + 1) % self.each:
+            self.diverted += 1
         self.last = best
         return best
 

@@ -11,7 +11,8 @@ to another host has data pairs on every NIC, each to the NIC of the same place (
 Queue pairs. Connections are noted in the order in which the plan walks the scenario; a queue pair's *index*
 is its place at its NIC. Queue pair numbers and UDP source ports are drawn per NIC from the seed once all are
 known, so every worker computes those of every NIC, whichever it hosts. With `per_pair` all queue pairs from
-one NIC to another share a UDP source port, as they do where a driver derives it from addresses alone.
+one NIC to another share a UDP source port, as they do where a driver derives it from addresses alone; with
+`disjoint` ports are searched for which paths share no link (`emu.build.disjoint_paths`).
 Connections over NVLink are noted by the same book, by index at each GPU.
 
 Source: NCCL 2.30, `src/channel.cc` (a peer's connectors serve rings and trees; those of sends and receives
@@ -22,7 +23,7 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule, operations_of
 from actors.ncclx.script import Group, GroupCall, ScriptPlan
 from actors.ncclx.settings import Settings
-from actors.nic.queue_pair.numbers import assign_qpns, assign_udp_source
+from actors.nic.queue_pair.numbers import assign_qpns
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,13 @@ class _End(NamedTuple):
     priority: int
     log_deliveries: bool
     job: int
+    sends: bool
+    """Whether data leaves here; else acknowledgements."""
+
+
+SourcePort = Callable[[int, int, int, int, int, bool], int]
+"""The UDP source port of a queue pair: NIC, index there, the other NIC, the queue pair number there,
+priority, and whether data leaves here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +114,13 @@ class ConnectionBook:
         ends = self._ends.setdefault(nic, [])
         peer_ends = self._ends.setdefault(peer, [])
         index, peer_index = len(ends), len(peer_ends)
-        ends.append(_End(peer, peer_index, priority, log_deliveries=False, job=job))
-        peer_ends.append(_End(nic, index, priority, log_deliveries, job))
+        ends.append(_End(peer, peer_index, priority, log_deliveries=False, job=job, sends=True))
+        peer_ends.append(_End(nic, index, priority, log_deliveries, job, sends=False))
         return index, peer_index
 
-    def numbered(self, seed: int, topology: Topology, *, udp_per_pair: bool) -> dict[int, tuple[QpPlan, ...]]:
+    def numbered(
+        self, seed: int, topology: Topology, source_port: SourcePort
+    ) -> dict[int, tuple[QpPlan, ...]]:
         """The queue pairs of every NIC of the fabric by index; a NIC that nobody uses has none."""
         numbers = {nic: assign_qpns(seed, nic, len(ends)) for nic, ends in self._ends.items()}
         plan: dict[int, tuple[QpPlan, ...]] = dict.fromkeys(topology.nics, ())
@@ -124,7 +134,14 @@ class ConnectionBook:
                     remote_index=end.remote_index,
                     remote_qpn=numbers[end.remote_nic][end.remote_index],
                     remote_address=topology.address_of(end.remote_nic),
-                    udp_source=assign_udp_source(seed, nic, end.remote_nic if udp_per_pair else index),
+                    udp_source=source_port(
+                        nic,
+                        index,
+                        end.remote_nic,
+                        numbers[end.remote_nic][end.remote_index],
+                        end.priority,
+                        end.sends,
+                    ),
                     priority=end.priority,
                     log_deliveries=end.log_deliveries,
                     job=end.job,

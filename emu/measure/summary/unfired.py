@@ -148,6 +148,9 @@ def _transport(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[U
         for knob in ("timeout", "retry_count"):
             if getattr(transport, knob) != getattr(default, knob):
                 yield Unfired(feature=f"transport.{knob}", reason="no acknowledgement timer expired")
+    if scenario.transport.udp_source_port == "disjoint" and not any(row.data_bytes for row in fabric.uplinks):
+        reason = "no packet had a choice between equal paths"
+        yield Unfired(feature="transport.udp_source_port", reason=reason)
     if scenario.nic.corrupt_every and counts.total("nic_rx_icrc_encapsulated") == 0:
         yield Unfired(feature="nic.corrupt_every", reason="no NIC got so many data packets")
     if scenario.nic.bond != type(scenario.nic)().bond and counts.total("nic_bond_failovers") == 0:
@@ -186,6 +189,9 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
     ncclx = scenario.ncclx
     if ncclx.outstanding != type(ncclx.outstanding)() and counts.total("host_held_slices") == 0:
         yield Unfired(feature="ncclx.outstanding", reason="no slice waited for a limit")
+    if ncclx.qp_policy == "least_loaded" and counts.total("host_diverted_slices") == 0:
+        reason = "every slice went to the queue pair next in turn, as with round_robin: too few in flight"
+        yield Unfired(feature="ncclx.qp_policy", reason=reason)
     if ncclx.qp_policy != "dqplb" and ncclx.dqplb != type(ncclx.dqplb)():
         yield Unfired(feature="ncclx.dqplb", reason=f"qp_policy is {ncclx.qp_policy}")
     others = [

@@ -216,8 +216,9 @@ class TransportSection(Section):
     """READs that a queue pair has outstanding at most. 16 is what mlx5 offers and perftest uses."""
     ack_every: Annotated[int, Field(ge=1, le=4096)] = 1
     """Packets per ACK; the last packet of a message is always acknowledged."""
-    udp_source_port: Literal["per_qp", "per_pair"] = "per_qp"
-    """Whether each queue pair has a UDP source port of its own, or all between two NICs share one."""
+    udp_source_port: Literal["per_qp", "per_pair", "disjoint"] = "per_qp"
+    """Whether each queue pair draws a UDP source port of its own, all between two NICs share one, or ports
+    are searched by which the queue pairs between two NICs take disjoint paths (HPN)."""
     data_priority: Priority = 3
     """Priority of data packets."""
     control_priority: Priority = 6
