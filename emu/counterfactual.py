@@ -39,11 +39,11 @@ from actors.wire.fault import (
     SLOW,
     STORM,
 )
-from emu.diagnosis.finding import Finding
+from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.view import alarmed, answering, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
-from emu.measure.device_state import shown_of
+from emu.measure.device_state import Shown, shown_of
 from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.measure.summary.summary import Counterfactual
 from emu.runtime.blueprint import blueprint_of
@@ -69,7 +69,12 @@ DRIFTS: Final[Mapping[int, int]] = {
 }
 """An item of a device's configuration, and what changes it."""
 ANYWHERE: Final = -1
+MOST_SHARED: Final = 3
 NO_AIMS: Final[Aims] = MappingProxyType({})
+
+
+Port = tuple[int, int]
+"""A device and its port."""
 
 
 class Repair(NamedTuple):
@@ -256,10 +261,12 @@ class Counterfactuals:
         most_events: int,
         end_ps: int,
         aims: Aims = NO_AIMS,
+        loads: Mapping[Port, int] = MappingProxyType({}),
     ) -> None:
-        """`topology` is the fabric as it was run, `own` what the run came to; each other is taken to have
-        `events`, and ends at `end_ps` if not before.
+        """`topology` is the fabric as it was run, `own` what that came to, and `loads` what its ports sent;
+        each other is taken to have `events`, and ends at `end_ps` if not before.
         """
+        self._loads = loads
         self._intended = as_intended(scenario)
         self._scenario = scenario
         self._topology = topology
@@ -288,14 +295,17 @@ class Counterfactuals:
         """
         cabling = any(one.cause == "miscabling" for one in suspects)
         fabric = self._fabric if cabling else self._topology
-        repairs = [repair_of(fabric, one) for one in suspects]
+        left_out = [one.place for one in suspects if one.cause == CONTENTION]
+        if len(left_out) > 1:
+            return None  # who else is gone could not be told
+        repairs = [repair_of(fabric, one) for one in suspects if one.cause != CONTENTION]
         mended = [one for one in repairs if one is not None]
         if len(mended) < len(repairs):
             return None
         faults = self._all(cabling=cabling)
         for repair in mended:
             faults = tuple(left for one in faults if (left := repair.mended(one)) is not None)
-        found = self._emulated(faults, cabling=cabling)
+        found = self._emulated(faults, "".join(left_out), cabling=cabling)
         if found is None:
             self.exhausted = True
             return None
@@ -311,41 +321,72 @@ class Counterfactuals:
             found = self._faults[cabling] = scripted(self._scenario, fabric, self._aims)
         return found
 
-    def _key(self, faults: tuple[Fault, ...], *, cabling: bool) -> object:
-        """What tells runs apart: swapped cables, and what happens to whom when, whatever it belongs to."""
+    def _key(self, faults: tuple[Fault, ...], left_out: str = "", *, cabling: bool) -> object:
+        """What tells runs apart: swapped cables, a job, and what happens to whom when."""
         left = tuple(one._replace(number=0, entry=0, kind="", target="") for one in faults)
-        return (miscabled(self._scenario) and not cabling, left)
+        return (miscabled(self._scenario) and not cabling, left_out, left)
 
-    def _emulated(self, faults: tuple[Fault, ...], *, cabling: bool) -> Counterfactual | None:
+    def _emulated(self, faults: tuple[Fault, ...], left_out: str, *, cabling: bool) -> Counterfactual | None:
         if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
             return None
         self._left -= self.events
-        key = self._key(faults, cabling=cabling)
+        key = self._key(faults, left_out, cabling=cabling)
         if key not in self._known:
-            self._known[key] = self._measured(self.run(faults, cabling=cabling), self._plans)
+            fabric = self._fabric if cabling else self._topology
+            outcome = emulated(without(self._intended, left_out), fabric, self._end_ps, faults)
+            self._known[key] = self._measured(outcome, left_out)
         return self._known[key]
 
     def remember(self, outcome: Outcome) -> None:
         """The run in which everything was as intended, which was emulated already."""
-        self._known[self._key((), cabling=True)] = self._measured(outcome, self._plans)
+        self._known[self._key((), cabling=True)] = self._measured(outcome)
 
-    def run(self, faults: tuple[Fault, ...], *, cabling: bool = False) -> Outcome:
-        """The same jobs with these faults."""
-        fabric = self._fabric if cabling else self._topology
-        return emulated(self._intended, fabric, self._end_ps, faults)
-
-    def _measured(self, outcome: Outcome, plans: Sequence[JobPlan]) -> Counterfactual:
-        jobs = job_rows(plans, outcome.devices)
+    def _measured(self, outcome: Outcome, left_out: str = "") -> Counterfactual:
+        jobs = job_rows(self._plans, outcome.devices)
         operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
+        shown = answering(self._topology, map(shown_of, outcome.devices))
+        times = times_of(jobs, self._plans, operations, repeats=self._intended.run.repeat)
         well = [SUCCESS, DISABLED]
         if outcome.virtual_ps >= self._end_ps:  # what was cut short here has not failed
             well.append(UNFINISHED)
         return Counterfactual(
             healed=[],
-            jobs=times_of(jobs, plans, operations, repeats=self._intended.run.repeat),
-            failed=[name for name, job in jobs.items() if job.status not in well],
-            alarms=alarmed(answering(self._topology, map(shown_of, outcome.devices)).values()),
+            jobs={name: took_ps for name, took_ps in times.items() if name != left_out},
+            failed=[name for name, job in jobs.items() if job.status not in well or name == left_out],
+            alarms=alarmed(shown.values()),
+            left_out=left_out,
+            shared=self._shared(loads_of_ports(self._topology, shown)) if left_out else {},
         )
+
+    def _shared(self, others: Mapping[Port, int]) -> dict[str, float]:
+        """The ports with most to send that a job shared with `others`, and its share of the payload there."""
+        nodes = self._topology.nodes
+        found: list[tuple[float, str, float]] = []
+        for (node, port), load in self._loads.items():
+            left = others.get((node, port), 0)
+            if 0 < left < load:
+                end = self._topology.ports(node)[port]
+                name = f"{nodes[node].name}>{nodes[end.peer].name}"
+                found.append((-load / end.rate_bps, name, round(1 - left / load, 6)))
+        return {name: share for _, name, share in sorted(found)[:MOST_SHARED]}
+
+
+def loads_of_ports(topology: Topology, shown: Mapping[int, Shown]) -> dict[Port, int]:
+    """Payload that every fabric port sent, those with none left out."""
+    return {
+        (node, port): value
+        for node, one in shown.items()
+        for (metric, port, *_), value in one.counters.items()
+        if metric == "port_transmit_payload_bytes" and topology.ports(node)[port].kind == FABRIC
+    }
+
+
+def without(scenario: Scenario, job: str) -> Scenario:
+    """The scenario with a job that does not run; its queue pairs stay, so that the others' paths do."""
+    jobs = tuple(
+        one.model_copy(update={"enabled": False}) if one.name == job else one for one in scenario.jobs
+    )
+    return scenario.model_copy(update={"jobs": jobs}) if job else scenario
 
 
 def emulated(

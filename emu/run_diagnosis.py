@@ -19,6 +19,7 @@ from actors.kernel.event import NEVER_PS
 from emu.build.job_plans import job_plans
 from emu.counterfactual import LONGER, NO_AIMS, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
+from emu.diagnosis.finding import CONTENTION
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, times_of
@@ -71,15 +72,17 @@ def diagnosed(
     events = sum(record.executed for record in outcome.devices)
     events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
     most = MOST_EVENTS_LIVE if live else MOST_EVENTS
-    if not scenario.faults or not findings(view):
+    suspects = findings(view)
+    crowded = any(one.cause == CONTENTION for one in suspects)
+    if not suspects or not (scenario.faults or crowded) or any(job.submitted for job in scenario.jobs):
         return Judged(diagnose(view))
     runs = _runs(scenario, cabled, view, sum(record.executed for record in outcome.devices), most, aims)
     reference = None
-    if undecided(view) and events <= most:
+    if scenario.faults and undecided(view) and events <= most:
         reference = reference_of(intended, topology, plans, span_ps, runs)
     found = diagnose(view, reference, runs if runs.affordable else None)
     uncompared = None
-    if undecided(view) and reference is None:
+    if scenario.faults and undecided(view) and reference is None:
         uncompared = events
     elif runs.exhausted or not runs.affordable:
         uncompared = runs.events
@@ -96,7 +99,12 @@ def _runs(
     elif broke_off(view):
         end_ps, events = LONGER * view.end_ps, LONGER * events
     own = Counterfactual(healed=[], jobs=view.times(), failed=failed_jobs(view), alarms=view.alarmed())
-    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims)
+    loads = {
+        (node, port): view.total("port_transmit_payload_bytes", node, port)
+        for node in view.networked()
+        for port, _ in view.fabric_ports(node)
+    }
+    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims, loads)
 
 
 def _span_ps(view: View) -> int | None:

@@ -24,8 +24,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import bad_links, configuration, lost_links, pauses, slow_gpus
-from emu.diagnosis.finding import CAUSES, Finding
+from emu.diagnosis import bad_links, configuration, contention, lost_links, pauses, slow_gpus
+from emu.diagnosis.finding import CAUSES, CONTENTION, Finding
 from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -36,6 +36,7 @@ from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     lost_links.found,
     bad_links.found,
+    contention.found,
     pauses.found,
     slow_gpus.found,
     pairs_in_error,
@@ -57,13 +58,15 @@ def diagnose(
     found = findings(view)
     harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
-        return []
-    suffering = [one for one in found if suffered(view, one)] or (found if harm else [])
+        found = [one for one in found if one.cause == CONTENTION]  # the intended fabric has the jobs too
+    suffering = [one for one in found if suffered(view, one)]
+    if harm and not suffering:
+        suffering = [one for one in found if one.cause != CONTENTION]
     if reference is not None and harm:
         suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
     told = [Accused(one) for one in suffering]
-    if emulate is not None and (harm or suffering):
+    if emulate is not None and found:
         told = _healed(view, found, suffering, emulate)
     if len(told) > 1:
         told = [one for one in told if one.finding.cause != UNEXPLAINED]
@@ -184,7 +187,7 @@ def findings(view: View) -> list[Finding]:
 
 def suffered(view: View, finding: Finding) -> bool:
     """Whether anything suffered from what was found."""
-    if broke_off(view):
+    if broke_off(view) and finding.cause != CONTENTION:
         return True
     if finding.alarms and view.alarms():
         return True

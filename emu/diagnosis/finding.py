@@ -46,6 +46,7 @@ class Finding(NamedTuple):
         return -self.score, self.cause, self.place
 
 
+CONTENTION = "contention"
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
     "host_lost": "a server that went dark",
@@ -69,6 +70,7 @@ CAUSES = {
     "switch_drained": "a switch that its neighbours route around though its links are up",
     "configuration_drift": "a device that runs another configuration than was meant",
     "miscabling": "cables that lead elsewhere than was meant",
+    CONTENTION: "a job that keeps another waiting at ports that both use",
     "imbalance": "equal ports that are loaded less evenly than where all is well",
     "unexplained_harm": "a job that failed or became slower where no cause was found",
     "unexplained_wait": "who waits for whom, where no cause was found",

@@ -5,6 +5,9 @@ built (`emu.counterfactual`). One whose healing gives back nothing is not accuse
 time, a job that then ends well, and counters that an operator is called for, each by the measure of
 `emu.diagnosis.impact`.
 
+A suspected job is left out in place of healed; there, only the time of the others counts, since what it
+counted itself is gone with it.
+
 1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first.
 2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
    another. What that gives back beyond the first is the second's.
@@ -16,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from emu.diagnosis.finding import Finding
+from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.impact import risen
 from emu.measure.summary.summary import Counterfactual
 from emu.units import about_time
@@ -82,6 +86,8 @@ class Accused(NamedTuple):
     gain: Gain | None = None
     """None where nobody was healed."""
     beside: tuple[Finding, ...] = ()
+    shared: Mapping[str, float] = MappingProxyType({})
+    """Of a job that was left out: ports, and its share of what crossed them."""
 
     @property
     def gains_a_job(self) -> bool:
@@ -91,6 +97,11 @@ class Accused(NamedTuple):
     def words(self) -> str:
         """What healing gives back."""
         assert self.gain is not None
+        if self.finding.cause == CONTENTION:
+            ports = ", ".join(
+                f"{port} ({share:.0%} of it {self.finding.place}'s)" for port, share in self.shared.items()
+            )
+            return f"without {self.finding.place}, {self.gain.words()}; they meet at {ports or 'no port'}"
         also = "".join(f" and {one.place}" for one in self.beside)
         return f"with {self.finding.place}{also} as built, {self.gain.words()}"
 
@@ -128,14 +139,16 @@ def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[li
     """
     tried: list[tuple[Finding, Run]] = []
     beyond: list[Finding] = []
+    shared: dict[str, Mapping[str, float]] = {}
     for one in suspects:
         found = emulate((one,)) if len(tried) < MOST_HEALED else None
         if found is None:
             beyond.append(one)
         else:
-            tried.append((one, _run(found)))
+            tried.append((one, _run(found, run)))
+            shared[one.key] = found.shared
     alone = sorted(((gain(run, healed), one) for one, healed in tried), key=lambda pair: pair[0].order())
-    guilty = [Accused(one, back) for back, one in alone if back.worthwhile]
+    guilty = [Accused(one, back, (), shared[one.key]) for back, one in alone if back.worthwhile]
     if not guilty or (run.failed and not guilty[0].gains_a_job):
         together = _together(run, [one for one, _ in tried], emulate)
         if together:
@@ -148,7 +161,7 @@ def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[li
             if all(other is not one.finding for one in guilty):
                 more = _more(healed, emulate((first.finding, other)))
                 if more.worthwhile:
-                    guilty.append(Accused(other, more, (first.finding,)))
+                    guilty.append(Accused(other, more, (first.finding,), shared[other.key]))
     return guilty, beyond
 
 
@@ -167,8 +180,10 @@ def _together(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> list[A
 
 
 def _more(first: Run, found: Counterfactual | None) -> Gain:
-    return Gain() if found is None else gain(first, _run(found))
+    return Gain() if found is None else gain(first, _run(found, first))
 
 
-def _run(found: Counterfactual) -> Run:
-    return Run(found.jobs, found.failed, found.alarms)
+def _run(found: Counterfactual, beside: Run) -> Run:
+    """What a run came to, to be compared with another."""
+    alarms = beside.alarms if found.left_out else found.alarms
+    return Run(found.jobs, found.failed, alarms)

@@ -34,7 +34,8 @@ def test_of_drawn_faults_that_mattered_four_in_five_are_named_first_and_nothing_
 
 
 @pytest.mark.parametrize("seed", range(HEALTHY_WHOLE if SOAK else HEALTHY_SAMPLE))
-def test_nothing_is_named_in_a_healthy_run(seed: int) -> None:
+def test_nothing_is_named_in_a_healthy_run_but_jobs_that_keep_each_other_waiting(seed: int) -> None:
     result = api.run(healthy.scenario(seed), local=True)
     assert [job.status for job in result.summary.jobs.values()] == ["success"] * len(result.summary.jobs)
-    assert result.summary.diagnosis == []
+    allowed = ["contention"] if len(result.summary.jobs) > 1 else []
+    assert [one.cause for one in result.summary.diagnosis if one.cause not in allowed] == []

@@ -81,6 +81,10 @@ class Counterfactual(Part):
     """Jobs that failed, or came to no end."""
     alarms: dict[str, int]
     """What an operator is called for, and how often it was counted."""
+    left_out: str = ""
+    """A job that did not run."""
+    shared: dict[str, float] = {}
+    """The busiest ports that it shared with others, and its share of the payload there."""
 
 
 class Judged(NamedTuple):

@@ -1,0 +1,57 @@
+"""Contention: jobs that ran at the same time and met at a port.
+
+A job beside another may cost it time without anything being broken. What shows is that their times overlap
+and that frames waited somewhere. Whether one cost the other anything, and where they met, is found by
+emulating the run without it (`emu.diagnosis.healing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from actors.fabric.model import Role
+from emu.diagnosis.finding import CONTENTION, Finding
+from emu.diagnosis.view import View
+from emu.measure.summary.jobs_and_bandwidth import DISABLED
+
+WAITING_FRAMES: Final = 4
+"""A port that never held more frames than this at once kept nobody waiting."""
+
+
+def found(view: View) -> Iterator[Finding]:
+    """Each job that ran beside another, where frames waited: the later it began, the likelier."""
+    spans = {
+        name: (job.start_ps or 0, view.end_ps if job.end_ps is None else job.end_ps)
+        for name, job in view.jobs.items()
+        if job.status != DISABLED
+    }
+    if len(spans) < 2 or not _waited(view):
+        return
+    for name, (begin_ps, end_ps) in spans.items():
+        beside = [
+            other
+            for other, span in spans.items()
+            if other != name and span[0] < end_ps and begin_ps < span[1]
+        ]
+        if beside:
+            later = sum(spans[other][0] < begin_ps for other in beside)
+            yield Finding(
+                CONTENTION,
+                name,
+                400 + min(later, 99),
+                f"{name} ran at the same time as {' and '.join(beside[:3])}, and frames waited",
+                (),
+                begin_ps,
+            )
+
+
+def _waited(view: View) -> bool:
+    """Whether some port held more than a few frames."""
+    most_bytes = WAITING_FRAMES * (max(one.mtu_bytes for one in view.scenario.transports) + 100)
+    peaks = ("ingress_peak_bytes", "queue_peak_bytes", "voq_peak_bytes")
+    return any(
+        metric in peaks and value > most_bytes
+        for switch in view.numbers(Role.SWITCH)
+        for (metric, *_), value in view.counters(switch).items()
+    )
