@@ -4,6 +4,8 @@
 
     python -m actors.compiled.build --background
 
+    emu compile FILE ...
+
 compiles the hot modules (`actors.compiled.hot_modules`) with mypyc, in one group, into `emu/_ext/<key>/`,
 from where `actors.compiled.finder` serves them. The rules:
 
@@ -17,7 +19,8 @@ from where `actors.compiled.finder` serves them. The rules:
 - the code is portable within the platform (no `-march`), signed overflow wraps (`-fwrapv`), and assertions
   stay on;
 - the newest few builds are kept (a process that started before an edit may still be loading one), older ones
-  are removed.
+  are removed; those with plug-ins are counted apart;
+- files of plug-ins are compiled with the packet path, in the same group and C file as switches and NICs.
 
 Not covered: cross compiling, and compilers other than gcc and clang.
 """
@@ -38,7 +41,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -130,6 +133,16 @@ def imported_names(path: Path, module: str) -> list[str]:
     return names
 
 
+def module_of(file: Path) -> str:
+    """The module that a scenario names for a plug-in's file: its name, below the packages that it is in."""
+    parts = [file.stem]
+    above = file.parent
+    while (above / "__init__.py").is_file():
+        parts.insert(0, above.name)
+        above = above.parent
+    return ".".join(parts)
+
+
 def sources_of(root: Path, modules: tuple[str, ...]) -> dict[str, str]:
     """Path under `root` -> hash, for `modules`, all of ours they import, and the packages they are in."""
     found: dict[str, str] = {}
@@ -214,7 +227,10 @@ def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
         at = 0  # mypyc's run-time library and the globals of the group
         if module is not None:
             lighten(path)
+            ours = module.startswith(tuple(f"{package}." for package in PACKAGES))
             at = next((at for at, rooms in enumerate(UNITS) if module.startswith(rooms)), len(UNITS))
+            if not ours:  # a plug-in: with the switches and NICs that call it
+                at = 0
         shares[at].append(path)
     written = []
     for number, share in enumerate(shares):
@@ -243,8 +259,11 @@ def copy_sources(root: Path, destination: Path) -> None:
             shutil.copyfile(path, copied)
 
 
-def build(root: Path) -> tuple[Build, bool]:
-    """The build of the sources under `root`, and whether it was made now; or raise CannotCompileError."""
+def build(root: Path, plugins: Sequence[Path] = ()) -> tuple[Build, bool]:
+    """The build of the sources under `root` with these files of plug-ins, and whether it was made now; or
+    raise CannotCompileError.
+    """
+    named = {module_of(file): (str(file), content_hash(file)) for file in plugins}
     ext = builds_directory(root)
     ext.mkdir(exist_ok=True)
     with (ext / ".lock").open("w") as lock, tempfile.TemporaryDirectory(dir=ext, prefix=".work-") as work:
@@ -254,17 +273,25 @@ def build(root: Path) -> tuple[Build, bool]:
         modules = present_hot_modules(snapshot)
         if not modules:
             raise CannotCompileError("there is no hot module")
-        if (current := current_build(root, snapshot)) is not None:
+        if (current := current_build(root, snapshot, named)) is not None:
+            (current.directory / RECORD_NAME).touch()
             return current, False
+        hot = modules
+        for file in plugins:
+            copied = snapshot.joinpath(*module_of(file).split(".")).with_suffix(".py")
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copied)
+        modules = (*hot, *(module for module in named if module not in hot))
         print(f"compile: {len(modules)} modules, {DURATION}", flush=True)
         made = Path(work) / "made"
         made.mkdir()
-        compile_in_child(snapshot, modules, made, ext / LOG_NAME)
+        compile_in_child(snapshot, modules, made, ext / LOG_NAME, plugins)
         record = {
             "abi_suffix": ABI_SUFFIX,
             "recipe": recipe(),
-            "modules": modules,
-            "sources": sources_of(snapshot, modules),
+            "modules": hot,
+            "sources": sources_of(snapshot, hot),
+            "plugins": named,
         }
         text = json.dumps(record, indent=1)
         (made / RECORD_NAME).write_text(text + "\n", encoding="utf-8")
@@ -275,16 +302,20 @@ def build(root: Path) -> tuple[Build, bool]:
         return Build(final), True
 
 
-def current_build(root: Path, sources: Path) -> Build | None:
-    """The build under `root` that compiling the files under `sources` would make again."""
+def current_build(
+    root: Path, sources: Path, plugins: Mapping[str, tuple[str, str]] | None = None
+) -> Build | None:
+    """The build under `root` that compiling the files under `sources` with these plug-ins would make."""
     for candidate in builds(root):
         alike = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe == recipe()
-        if alike and candidate.matches(sources):
+        if alike and candidate.plugins == (plugins or {}) and candidate.matches(sources):
             return candidate
     return None
 
 
-def compile_in_child(snapshot: Path, modules: tuple[str, ...], made: Path, log: Path) -> None:
+def compile_in_child(
+    snapshot: Path, modules: tuple[str, ...], made: Path, log: Path, plugins: Sequence[Path] = ()
+) -> None:
     """Run `run_mypyc` in `snapshot`, its output in `log`; raise CannotCompileError if it fails."""
     code = "import sys; from pathlib import Path; from actors.compiled import build as c; "
     code += "c.run_mypyc(tuple(sys.argv[2:]), Path(sys.argv[1]))"
@@ -299,14 +330,25 @@ def compile_in_child(snapshot: Path, modules: tuple[str, ...], made: Path, log: 
             check=False,
         )
     if done.returncode != 0:
-        raise CannotCompileError(f"the compile failed (see {log})")
+        raise CannotCompileError(f"the compile failed{first_error(log, plugins)} (see {log})")
+
+
+def first_error(log: Path, plugins: Sequence[Path]) -> str:
+    """The first line of a compile's output that finds fault with a plug-in; empty if none does."""
+    names = {file.name for file in plugins}
+    for line in log.read_text("utf-8").splitlines():
+        if ": error: " in line and Path(line.partition(":")[0]).name in names:
+            return f": {line}"
+    return ""
 
 
 def remove_old_builds(ext: Path) -> None:
     """Keep the newest few builds."""
     records = sorted(ext.glob(f"*/{RECORD_NAME}"), key=lambda path: path.stat().st_mtime_ns)
-    for record in records[:-KEPT_BUILDS]:
-        shutil.rmtree(record.parent, ignore_errors=True)
+    with_plugins = [record for record in records if json.loads(record.read_text("utf-8")).get("plugins")]
+    for kept in (with_plugins, [record for record in records if record not in with_plugins]):
+        for record in kept[:-KEPT_BUILDS]:
+            shutil.rmtree(record.parent, ignore_errors=True)
 
 
 def compile_or_explain(root: Path) -> Path | None:

@@ -19,6 +19,11 @@ once for the process and for all of them together:
   build that becomes ready meanwhile is for the next run;
 - what does not load (another libc, a half-copied file) counts as not built.
 
+A build may hold plug-ins besides (`emu compile FILE`): files of somebody's own, compiled in the same group,
+so that a call into them is as cheap as into a built-in policy. Of the builds that match, the newest with
+plug-ins is used, if these files are still, byte for byte, what was compiled. A plug-in is served from it only
+where Python would otherwise import a file of the same content; an edited one runs interpreted.
+
 Not modelled on `importlib.machinery.PathFinder`: that one prefers an extension module found beside the source
 without looking at either's content, which is the trap this file exists to avoid.
 """
@@ -29,7 +34,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec, PathFinder
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -87,7 +92,11 @@ class Build:
             self.recipe = str(record["recipe"])
             self.modules = tuple(str(module) for module in record["modules"])
             self.sources = {str(name): str(digest) for name, digest in record["sources"].items()}
-        except (AttributeError, KeyError, TypeError) as error:
+            self.plugins = {
+                str(name): (str(at), str(digest)) for name, (at, digest) in record["plugins"].items()
+            }
+            """Module of a plug-in -> its file and that file's hash."""
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{directory / RECORD_NAME} is not the record of a build") from error
 
     def matches(self, root: Path) -> bool:
@@ -95,6 +104,10 @@ class Build:
         return self.modules == present_hot_modules(root) and all(
             content_hash(root / name) == digest for name, digest in self.sources.items()
         )
+
+    def holds_plugins(self) -> bool:
+        """Whether plug-ins are compiled in, and each file is what was compiled."""
+        return bool(self.plugins) and all(content_hash(Path(at)) == was for at, was in self.plugins.values())
 
     def file(self, module: str) -> Path:
         """The compiled file of a hot module, or of the group."""
@@ -126,10 +139,16 @@ def matching_build(root: Path) -> tuple[Build | None, str]:
     candidates = [build for build in candidates if build.abi_suffix == ABI_SUFFIX]
     if not candidates:
         return None, f"compiled for another Python than {ABI_SUFFIX}; {ADVICE}"
-    for build in candidates:
-        if build.matches(root):
+    matching = [build for build in candidates if build.matches(root)]
+    for build in sorted(matching, key=_newest_plugins, reverse=True):
+        if not build.plugins or build.holds_plugins():
             return build, ""
     return None, f"the sources changed since they were compiled; {ADVICE}"
+
+
+def _newest_plugins(build: Build) -> int:
+    """An order that ends with the build whose plug-ins were compiled last."""
+    return (build.directory / RECORD_NAME).stat().st_mtime_ns if build.plugins else 0
 
 
 class CompiledFinder:
@@ -147,11 +166,19 @@ class CompiledFinder:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Where `fullname` is loaded from, if that is a compiled file. Part of the import protocol."""
-        del path, target
-        if fullname not in self._names:
-            return None
-        self._decide()
-        return self._spec(fullname)
+        del target
+        if fullname in self._names:
+            self._decide()
+            return self._spec(fullname)
+        if self._build is not None and fullname in self._build.plugins:
+            found = PathFinder.find_spec(fullname, path)
+            if (
+                found
+                and found.origin
+                and content_hash(Path(found.origin)) == self._build.plugins[fullname][1]
+            ):
+                return self._spec(fullname)
+        return None
 
     @property
     def interpreted_because(self) -> str:

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",
+    "compile": "Compile plug-ins with the packet path.",
     "upgrade": "Rewrite files of the last release in today's spelling.",
     "new": "Copy a scenario that comes with emu, to edit it.",
     "docs": "Show a page of the documentation.",
@@ -50,6 +51,8 @@ COMMANDS: Final = {
     "doctor": "Check what a run needs on this machine.",
 }
 """Subcommand -> what it does, in the order of the help; it is in `emu.cli.commands.NAME`."""
+ELSEWHERE: Final = {"compile": "emu.cli.plugin_compile"}
+"""Subcommands that are no verb of runs: their modules."""
 
 INTERRUPTED_STATUS: Final = 130
 BROKEN_PIPE_STATUS: Final = 141
@@ -67,7 +70,7 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        found: object = import_module(f"emu.cli.commands.{cmd_name}").command
+        found: object = import_module(ELSEWHERE.get(cmd_name, f"emu.cli.commands.{cmd_name}")).command
         assert isinstance(found, click.Command), found
         return found
 

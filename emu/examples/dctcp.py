@@ -12,6 +12,8 @@ Not modelled: slow start; a queue pair begins with the largest window, as NICs d
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from actors.kernel.device import Plain
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
@@ -45,7 +47,7 @@ class Dctcp(CongestionControl):
         """Packets to be answered before the next cut."""
         self.window_packets = self.round
 
-    def on_ack(self, packets: int, rtt_ps: int, now: int, marked: bool) -> None:
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
         self.answered += packets
         self.marked += marked
         self.spared = max(self.spared - packets, 0)
@@ -60,7 +62,7 @@ class Dctcp(CongestionControl):
             self.answered = self.marked = 0
         self.window_packets = self.window // ONE
 
-    def on_loss(self, now: int) -> None:
+    def on_loss(self, now: i64) -> None:
         self.window = max(self.window // 2, ONE)
         self.window_packets = self.window // ONE
 

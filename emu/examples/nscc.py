@@ -20,6 +20,8 @@ penalty that a receiver signals, credits.
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from actors.kernel.device import Plain
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import load_fields, save_fields
@@ -63,10 +65,10 @@ class Nscc(CongestionControl):
         self.window = min(max(size_bytes, self.mtu_bytes), self.largest)
         self.window_packets = self.window // self.mtu_bytes
 
-    def on_ack(self, packets: int, rtt_ps: int, now: int, marked: bool) -> None:
-        size = packets * self.mtu_bytes
+    def on_ack(self, packets: i64, rtt_ps: i64, now: i64, marked: bool) -> None:
+        size: int = packets * self.mtu_bytes
         self.achieved += size
-        delay = self.mean_ps
+        delay: int = self.mean_ps
         if rtt_ps > 0:
             self.base_ps = min(self.base_ps, rtt_ps)
             delay = rtt_ps - self.base_ps
@@ -119,7 +121,7 @@ class Nscc(CongestionControl):
         self.adapt_ps = now + self.base_ps + self.target_ps
         return due
 
-    def on_loss(self, now: int) -> None:
+    def on_loss(self, now: i64) -> None:
         self.lost = 1
 
     def save(self) -> list[Plain]:

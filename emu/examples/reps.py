@@ -13,6 +13,8 @@ Mitigation (2024).
 
 from __future__ import annotations
 
+from mypy_extensions import i64
+
 from actors.kernel.device import Plain
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.mixing import mix
@@ -51,7 +53,7 @@ class Reps(CongestionControl):
         del knobs
         return True
 
-    def entropy(self, psn: int) -> int:
+    def entropy(self, psn: i64) -> i64:
         if self.good:
             port = self.good.pop(0)
         elif self.now < self.frozen_ps and self.recent:
@@ -62,14 +64,14 @@ class Reps(CongestionControl):
         assert isinstance(port, int), port
         return port
 
-    def on_path(self, entropy: int, marked: bool, now: int) -> None:
+    def on_path(self, entropy: i64, marked: bool, now: i64) -> None:
         self.now = now
         if not marked:
             self.good = [*self.good, entropy][-self.cached :]
             self.recent = [*self.recent, entropy][-self.cached :]
         super().on_path(entropy, marked, now)
 
-    def on_loss(self, now: int) -> None:
+    def on_loss(self, now: i64) -> None:
         self.now = now
         self.frozen_ps = now + self.freeze_ps
         super().on_loss(now)

@@ -443,3 +443,17 @@ def test_what_cannot_be_run_is_status_2(capsys: Captured, small: str, options: l
     status, out, err = told(capsys, "run", TINY, *options)
     assert (status, out, len(err)) == (2, [], 1)
     assert err[0].startswith(f"emu: {said.replace('FILE', small)}")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("absent.py", "is no Python file"), ("two-words.py", "no scenario can name 'two-words'")],
+)
+def test_compile_says_in_a_line_which_file_no_scenario_could_name(
+    name: str, reason: str, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "two-words.py").write_text("")
+    assert main(["compile", str(tmp_path / name)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{name}: {reason}" in line
+    assert "accepted: " in line

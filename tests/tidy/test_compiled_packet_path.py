@@ -5,6 +5,7 @@ takes seconds. Without a compiler the same tests check that the copy runs interp
 """
 
 import ast
+import json
 import os
 import shlex
 import shutil
@@ -271,6 +272,48 @@ def test_a_compile_finds_no_error_of_types_although_it_reads_no_library(tmp_path
     command = [sys.executable, "-m", "mypy", *options, *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
+
+
+OWN = "from actors.kernel.toy import step\n\n\ndef own(n: int) -> int:\n    return step(n) + 10\n"
+COMPILE = """
+import sys
+from pathlib import Path
+from actors.compiled.build import build
+made, new = build(Path.cwd(), [Path(file).resolve() for file in sys.argv[1:]])
+print(new, *made.plugins)
+"""
+
+
+@needs_compiler
+def test_a_plug_in_is_compiled_with_the_group_and_served_where_it_is_what_was_compiled(copy: Path) -> None:
+    """And the newest of such builds is used, of which three are kept beside those without."""
+    plugin = copy / "mine" / "own.py"
+    plugin.parent.mkdir()
+    plugin.write_text(OWN)
+    ask = "import sys; sys.path.insert(0, sys.argv[1]); import emu, actors.walk, own; "
+    ask += "print(own.own(2), own.__file__.endswith('.so'), emu.compiled_state())"
+    assert python(copy, "-c", ask, str(plugin.parent)) == "15 False compiled"
+    assert python(copy, "-c", COMPILE, str(plugin)).splitlines()[-1] == "True own"
+    assert python(copy, "-c", COMPILE, str(plugin)) == "False own"
+    assert python(copy, "-c", ask, str(plugin.parent)) == "15 True compiled"
+    # Another file of that name, and an edit: neither is what was compiled, and both run as they are.
+    other = copy / "other" / "own.py"
+    other.parent.mkdir()
+    other.write_text(OWN.replace("10", "20"))
+    assert python(copy, "-c", ask, str(other.parent)) == "25 False compiled"
+    plugin.write_text(OWN.replace("10", "30"))
+    assert python(copy, "-c", ask, str(plugin.parent)) == "35 False compiled"
+    (made,) = (path.parent for path in copy.glob("emu/_ext/*/own.*"))
+    for older in range(3):
+        shutil.copytree(made, made.with_name(f"older-{older}"))
+        os.utime(made.with_name(f"older-{older}") / "build.json", (older, older))
+    plugin.write_text(OWN.replace("10", "42"))
+    python(copy, "-c", COMPILE, str(plugin))
+    assert python(copy, "-c", ask, str(plugin.parent)) == "47 True compiled"
+    records = [json.loads(record.read_text()) for record in copy.glob("emu/_ext/*/build.json")]
+    assert sorted(len(record["plugins"]) for record in records) == [0, 1, 1, 1]
+    (copy / "actors/kernel/toy.py").write_text(STEP.replace("2", "3"))
+    assert python(copy, "-c", ask, str(plugin.parent)).startswith("49 False interpreted (the sources changed")
 
 
 def test_no_constructor_of_the_packet_path_lets_go_of_self_before_all_fields_are_set() -> None:
