@@ -30,7 +30,7 @@ from actors.kernel.errors import RuntimeFailure
 from actors.kernel.knobs import Knob, Knobs
 from actors.kernel.state import as_int, load_integers, save_integers
 from actors.kernel.vectors import vec
-from actors.nic.egress_port import NicPort
+from actors.nic.egress_port import NicPort, SendQueue
 from actors.nic.loss_recovery import Recovery
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.port.link import PRIORITIES, Wire
@@ -127,21 +127,22 @@ class ArbitratedPort(NicPort):
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The next frame of a class; of its queue pairs the arbiter chooses."""
-        if self._frames[priority] is None:
-            first = self._round[priority]
+        queue = self.queues[priority]
+        if queue.frame is None:
+            first = queue.pair
             assert first is not None, (self.number, priority)
-            self._bring_forward(priority, self.arbiter.choose_pair(first, now))
+            self._bring_forward(queue, self.arbiter.choose_pair(first, now))
         return super().take(priority, now)
 
     def place(self) -> str:
         return f"NIC {self.owner.number}"
 
-    def _bring_forward(self, priority: i64, chosen: QueuePair) -> None:
+    def _bring_forward(self, queue: SendQueue, chosen: QueuePair) -> None:
         """Make the chosen queue pair the first of its round."""
-        before = self._round[priority]
+        before = queue.pair
         if before is chosen:
             return
-        assert before is not None, (self.number, priority)
+        assert before is not None, self.number
         following = before.active_next
         while following is not chosen:
             if following is None:
@@ -151,6 +152,6 @@ class ArbitratedPort(NicPort):
             following = before.active_next
         before.active_next = chosen.active_next
         if chosen.active_next is None:
-            self._round_tails[priority] = before
-        chosen.active_next = self._round[priority]
-        self._round[priority] = chosen
+            queue.last_pair = before
+        chosen.active_next = queue.pair
+        queue.pair = chosen

@@ -23,6 +23,16 @@ from actors.port.port import Port
 from actors.wire.frame import FIRST_TTL, READ_REQUEST, Frame
 
 
+class SendQueue:
+    """What a port has to send of one priority: acknowledgements, and the round of its queue pairs."""
+
+    def __init__(self) -> None:
+        self.frame: Frame | None = None
+        self.last_frame: Frame | None = None
+        self.pair: QueuePair | None = None
+        self.last_pair: QueuePair | None = None
+
+
 class NicPort(Port):
     """A fabric port of a NIC: the port, its acknowledgements and its round of active queue pairs."""
 
@@ -48,10 +58,8 @@ class NicPort(Port):
         """By priority."""
         self.fetch: Fetch | None = None
         """The way from memory to the NIC, where that may be slower than its links; all its ports share it."""
-        self._frames: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
-        self._frame_tails: vec[Frame | None] = vec[Frame | None]([None] * PRIORITIES)
-        self._round: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
-        self._round_tails: vec[QueuePair | None] = vec[QueuePair | None]([None] * PRIORITIES)
+        self.queues: vec[SendQueue] = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
+        """By priority."""
 
     def send_frame(self, frame: Frame, now: i64) -> None:
         """Send an acknowledgement now if nothing goes before it, else let it wait."""
@@ -101,36 +109,38 @@ class NicPort(Port):
         """Take all queue pairs out of the round; acknowledgements stay."""
         priority: i64 = 0
         while priority < 8:
-            pair = self._round[priority]
+            queue = self.queues[priority]
+            pair = queue.pair
             while pair is not None:
                 following = pair.active_next
                 pair.active_next = None
                 pair.active = False
                 pair = following
-            self._round[priority] = None
-            self._round_tails[priority] = None
-            if self._frames[priority] is None:
+            queue.pair = None
+            queue.last_pair = None
+            if queue.frame is None:
                 self.waiting &= ~(1 << priority)
             priority += 1
 
     def take(self, priority: i64, now: i64) -> Frame | None:
         """The next acknowledgement of a priority, else the next packet of the queue pair whose turn it is."""
-        frame = self._frames[priority]
+        queue = self.queues[priority]
+        frame = queue.frame
         if frame is not None:
             following = frame.queue_next
-            self._frames[priority] = following
+            queue.frame = following
             frame.queue_next = None
             if following is None:
-                self._frame_tails[priority] = None
-                if self._round[priority] is None:
+                queue.last_frame = None
+                if queue.pair is None:
                     self.waiting &= ~(1 << priority)
             return frame
-        pair = self._round[priority]
+        pair = queue.pair
         assert pair is not None, (self.number, priority)
         following_pair = pair.active_next
-        self._round[priority] = following_pair
+        queue.pair = following_pair
         if following_pair is None:
-            self._round_tails[priority] = None
+            queue.last_pair = None
         pair.active_next = None
         pair.active = False
         built: Frame | None = None
@@ -161,7 +171,7 @@ class NicPort(Port):
             if not pair.timer_pending and self.timeout_ps > 0:
                 pair.timer_pending = True
                 self.owner.push_timer(pair.deadline_ps, RETRANSMIT, self.number, pair.index)
-        if self._round[priority] is None and self._frames[priority] is None:
+        if queue.pair is None and queue.frame is None:
             self.waiting &= ~(1 << priority)
         return built
 
@@ -210,7 +220,7 @@ class NicPort(Port):
         """Acknowledgements that wait for a dead link are lost; queue pairs keep their place."""
         priority: i64 = 0
         while priority < 8:
-            while self._frames[priority] is not None:
+            while self.queues[priority].frame is not None:
                 frame = self.take(priority, now)
                 if frame is not None:
                     self.lose(frame)
@@ -218,22 +228,24 @@ class NicPort(Port):
 
     def _append(self, frame: Frame) -> None:
         priority: i64 = frame.priority
-        tail = self._frame_tails[priority]
+        queue = self.queues[priority]
+        tail = queue.last_frame
         if tail is None:
-            self._frames[priority] = frame
+            queue.frame = frame
         else:
             tail.queue_next = frame
-        self._frame_tails[priority] = frame
+        queue.last_frame = frame
         self.waiting |= 1 << priority
 
     def _join(self, pair: QueuePair) -> None:
         priority: i64 = pair.priority
-        tail = self._round_tails[priority]
+        queue = self.queues[priority]
+        tail = queue.last_pair
         if tail is None:
-            self._round[priority] = pair
+            queue.pair = pair
         else:
             tail.active_next = pair
-        self._round_tails[priority] = pair
+        queue.last_pair = pair
         pair.active = True
         self.waiting |= 1 << priority
 
@@ -241,13 +253,13 @@ class NicPort(Port):
         """The port's state: what waits, and the order of the round."""
         frames: list[Plain] = []
         rounds: list[Plain] = []
-        for head in self._frames:
-            frame = head
+        for queue in self.queues:
+            frame = queue.frame
             while frame is not None:
                 frames.append(save_event(frame))
                 frame = frame.queue_next
-        for first in self._round:
-            pair = first
+        for queue in self.queues:
+            pair = queue.pair
             while pair is not None:
                 rounds.append(pair.index)
                 pair = pair.active_next
@@ -262,10 +274,7 @@ class NicPort(Port):
             self.fetch.load(fetch)  # every port of the NIC brings the same
         self.retransmitted = as_int(retransmitted)
         waiting: i64 = self.waiting
-        empty: list[Frame | None] = [None] * PRIORITIES
-        self._frames, self._frame_tails = vec[Frame | None](empty), vec[Frame | None](empty)
-        none: list[QueuePair | None] = [None] * PRIORITIES
-        self._round, self._round_tails = vec[QueuePair | None](none), vec[QueuePair | None](none)
+        self.queues = vec[SendQueue]([SendQueue() for _ in range(PRIORITIES)])
         for frame in as_list(frames):
             self._append(load_frame(frame))
         for index in as_list(rounds):

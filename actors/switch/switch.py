@@ -280,7 +280,7 @@ class Switch(Device):
             if out.over_limit(frame):
                 port.drop(frame, EGRESS_LIMIT)
                 return
-            if out.dropped_early(frame, out.queued_bytes[priority], now):
+            if out.dropped_early(frame, out.queues[priority].queued_bytes, now):
                 port.drop(frame, AQM_DROP)
                 return
         verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
@@ -508,8 +508,10 @@ class Switch(Device):
                 into.add_table(self.watches[port.number].storms)
             for aqm in port.aqms:
                 into.add(aqm.marked)
-            into.add_table(port.queued_bytes)
-            into.add_table(port.queue_peak_bytes)
+            for queue in port.queues:
+                into.add(queue.queued_bytes)
+            for queue in port.queues:
+                into.add(queue.peak_bytes)
             first: i64 = port.number * PRIORITIES
             self.buffer.count_groups(into, first, first + PRIORITIES)
         router = self.router

@@ -43,6 +43,7 @@ from actors.port.link import PRIORITIES
 from actors.port.pfc import HOLD_END
 from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
+from actors.switch.egress import SwitchPort
 from actors.switch.switch import DROP_REASONS, Switch
 from actors.wire.frame import PREAMBLE_GAP_BYTES, PSN_MASK, Frame
 
@@ -116,7 +117,11 @@ def _ports(device: Device) -> list[Port]:
 
 def queued(port: Port) -> list[Frame]:
     """The frames that wait at a port, in no particular order."""
-    heads = port._frames if isinstance(port, NicPort) else port._heads  # type: ignore[attr-defined]
+    if isinstance(port, NicPort):
+        heads = [queue.frame for queue in port.queues]
+    else:
+        assert isinstance(port, SwitchPort)
+        heads = [queue.head for queue in port.queues]
     frames = []
     for head in heads:
         frame = head
@@ -226,8 +231,8 @@ def _port(port: Port, events: Pending) -> Iterator[str]:
     for frame in queued(port):
         waiting |= 1 << frame.priority
     if isinstance(port, NicPort):
-        for priority, first in enumerate(port._round):
-            if first is not None:
+        for priority, queue in enumerate(port.queues):
+            if queue.pair is not None:
                 waiting |= 1 << priority
     if waiting != port.waiting:
         yield f"port {port.number}: waiting is {port.waiting:#x}, the queues are {waiting:#x}"

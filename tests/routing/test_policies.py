@@ -111,7 +111,7 @@ def test_adaptive_takes_what_would_send_first() -> None:
     # Four at once fill four uplinks; a fifth at half rate would wait for the first of them.
     taken = send(one, [frame(one, DOWN, psn=turn) for turn in range(8)], every_ps=10_000)
     assert sorted(taken[:4]) == [0, 1, 2, 3]
-    assert [port.queued_bytes[3] for port in list(leaf(one).ports)[DOWN:]] == [4178] * 4
+    assert [port.queues[3].queued_bytes for port in list(leaf(one).ports)[DOWN:]] == [4178] * 4
 
 
 @pytest.mark.parametrize(

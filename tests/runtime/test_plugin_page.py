@@ -179,7 +179,7 @@ def test_an_aqm_that_drops_holds_the_queue_where_it_drops_what_is_too_much(deep:
             frame_arrives(fabric, turn * FULL_PS + port, port, 2, LOSSY)
         fabric.run((turn + 1) * FULL_PS)
         if turn > ROUNDS // 5:
-            waiting.append(sum(out.voq_bytes if deep else out.queued_bytes))
+            waiting.append(sum(out.voq_bytes if deep else [one.queued_bytes for one in out.queues]))
     fabric.run()
     # The spread of the queue is 5 frames and it forgets in 100 rounds: 5 % is five standard errors.
     assert sum(waiting) / len(waiting) == pytest.approx((1 + deep) * full_bytes / 2, rel=0.05)

@@ -61,7 +61,7 @@ def test_nothing_is_built_for_pairs_that_do_not_talk(plan: RunPlan) -> None:
     assert sum(len(of_nic) for of_nic in pairs.values()) == 2
     partition = plan.partition(0)
     partition.start()
-    assert len(list(partition.kernel.queue.pending())) <= 2
+    assert len(list(partition.kernel.pending())) <= 2
 
 
 def test_idle_devices_execute_nothing() -> None:

@@ -25,7 +25,7 @@ def test_a_packet_waits_in_the_queue_that_its_dscp_is_mapped_to() -> None:
         frame_arrives(fabric, 1 * US, port, 2)  # priority 3, so DSCP 24
     fabric.run(1 * US + 1)
     exit_port = fabric.switch("switch").ports[2]
-    assert list(exit_port.queued_bytes) == [0, 4194, 0, 0, 0, 0, 0, 0]
+    assert [queue.queued_bytes for queue in exit_port.queues] == [0, 4194, 0, 0, 0, 0, 0, 0]
     assert [group.held_bytes for group in fabric.switch("switch").buffer.groups[8:16]] == [0] * 5 + [
         4174,
         0,

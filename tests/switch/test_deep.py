@@ -99,7 +99,7 @@ def test_an_egress_grants_no_more_than_its_link_carries() -> None:
             frame_arrives(fabric, 5 * US + turn * FULL_PS, port, 4)
     fabric.run()
     # What waits at the egress itself is what one grant brought, and the single frames of the first reports.
-    assert max(modular(fabric).ports[4].queue_peak_bytes) <= 32 * 1024 + 4 * FULL_WIRE
+    assert max(queue.peak_bytes for queue in modular(fabric).ports[4].queues) <= 32 * 1024 + 4 * FULL_WIRE
 
 
 def test_a_higher_class_is_granted_first() -> None:
