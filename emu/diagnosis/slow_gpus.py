@@ -73,9 +73,9 @@ def _hung(view: View) -> Iterator[Finding]:
 
 def _ratios(view: View) -> dict[int, int]:
     """By GPU that copied or computed: the time that it took, in thousandths of what that should take."""
-    section = view.scenario.gpu
     ratios = {}
     for gpu in view.numbers(Role.GPU):
+        section = view.scenario.at(view.topology, gpu).gpu
         copies = view.total("gpu_copies", gpu)
         computed_ps, work_ps = _computed(view, gpu)
         if copies or work_ps:

@@ -39,3 +39,8 @@ def test_nothing_is_named_in_a_healthy_run_but_jobs_that_keep_each_other_waiting
     assert [job.status for job in result.summary.jobs.values()] == ["success"] * len(result.summary.jobs)
     allowed = ["contention"] if len(result.summary.jobs) > 1 else []
     assert [one.cause for one in result.summary.diagnosis if one.cause not in allowed] == []
+
+
+def test_a_gpu_that_was_meant_to_take_longer_for_a_copy_is_not_accused_of_it() -> None:
+    slower = {"devices": "gpu-1-0", "gpu": {"copy_latency": "2us"}}
+    assert api.run(healthy.scenario(4) | {"overrides": [slower]}, local=True).summary.diagnosis == []
