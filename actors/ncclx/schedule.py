@@ -152,7 +152,7 @@ class Schedule:
             return int(SIMPLE)
         if operation.algorithm in SIMPLE_ONLY:
             return int(SIMPLE)
-        return PROTOCOLS[operation.protocol or self.settings.protocol]
+        return PROTOCOLS.get(operation.protocol or self.settings.protocol, int(SIMPLE))
 
     def slots(self) -> int:
         """Of an end of a connection: the most that an operation uses."""

@@ -58,7 +58,8 @@ class Settings:
     """Most that are outstanding on a queue pair with `dqplb`."""
     outstanding: Outstanding
     protocol: str
-    """Of collectives by rings, trees and other graphs: one of `actors.ncclx.protocols.PROTOCOLS`."""
+    """Of collectives by rings, trees and other graphs: one of `actors.ncclx.protocols.PROTOCOLS`; `auto`:
+    as each call says, else Simple."""
     ll_bytes: int
     """Channel buffer of LL, in lines; and of LL128."""
     ll128_bytes: int
@@ -91,7 +92,7 @@ class Settings:
     @property
     def in_line(self) -> bool:
         """Whether some slices need no GPU."""
-        return self.zero_copy or self.protocol == "ll"
+        return self.zero_copy or self.protocol in ("ll", "auto")
 
     def cut(self, *, point_to_point: bool, protocol: int = int(SIMPLE)) -> Cut:
         """How the channel buffer of a connection is used."""

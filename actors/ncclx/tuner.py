@@ -46,7 +46,11 @@ the server has.
 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel).
 
-Not modelled: protocols, correction factors of the tree's bandwidth, copies by the GPU.
+With `protocol: auto` NCCL's own table chooses (`emu.workload.nccl_tuning`): latencies in us by algorithm
+and protocol, its factors of bandwidth (Hopper, Intel CPUs), the correction of trees by size, and the number
+of channels by the bytes that a thread has at least. `tuner` has no say then but for the rates.
+
+Not modelled: copies by the GPU; of the table, CollNet and other GPUs.
 """
 
 from __future__ import annotations

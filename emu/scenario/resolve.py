@@ -51,6 +51,7 @@ from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.workload.nccl_tuning import Choice, nccl_choice
 from emu.workload.program import BenchmarkPlan
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 from emu.workload.training import Plan as TrainingPlan
@@ -268,7 +269,7 @@ def _benchmark(
     )
     if workload.algorithm == AUTO:
         picked = {size: picks(groups, workload.op, size) for size in workload.sizes_bytes}
-        operations = tuple(one._replace(algorithm=picked[one.size_bytes]) for one in operations)
+        operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     own = own_algorithm(workload.algorithm, workload.graph)
     if own is not None:
         operations = tuple(one._replace(own=own) for one in operations)
@@ -456,7 +457,7 @@ def _job(
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([problem_at(scenario, location, reason, "at most 2GiB")])
 
-    def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> str:
+    def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
         return _tuned(scenario, topology, placed, op, size_bytes)
 
@@ -470,7 +471,7 @@ def _job(
 
 def _tuned(
     scenario: Scenario, topology: Topology, groups: Sequence[Sequence[int]], op: str, size_bytes: int
-) -> str:
+) -> Choice:
     """What `algorithm: auto` stands for in a collective among groups of GPUs.
 
     A NIC's rate is that of its port, or of the slowest PCIe where that is less; NVLink's that of the fabric;
@@ -488,7 +489,14 @@ def _tuned(
     end = topology.nvlink_end(groups[0][0])
     rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
     known = TunerSettings(tuner.base_ps, tuner.hop_ps, tuner.hop_inside_ps, tuner.among)
-    return pick(known, shapes, op, size_bytes, rates)
+    if ncclx.protocol == "auto":
+        largest = max(shapes, key=lambda shape: shape.ranks)
+        if min(shape.inside for shape in shapes) == 1:
+            largest = largest._replace(inside=1)
+        chosen = nccl_choice(op, largest, size_bytes, rates, end is not None)
+        if chosen is not None:
+            return chosen
+    return Choice(pick(known, shapes, op, size_bytes, rates))
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:

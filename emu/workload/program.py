@@ -98,6 +98,9 @@ class Step(NamedTuple):
     """Of all_to_allv: how much each place of the group has for each, in proportion; or one row for all."""
     own: Algorithm | None = None
     """The algorithm, where it is not one of the library's."""
+    protocol: str = ""
+    channels: int = 0
+    """As `actors.ncclx.operations.Operation` has them."""
     dtype: str = "fp32"
     redop: str = "sum"
 
@@ -241,6 +244,8 @@ class ProgramPlan(ScriptPlan):
                         op=TRANSFER if transfer else step.do,
                         size_bytes=step.size_bytes,
                         algorithm="direct" if transfer else step.algorithm,
+                        protocol=step.protocol,
+                        channels=step.channels,
                         root=step.root,
                         label=label,
                         weights=weights,
@@ -313,6 +318,8 @@ class BenchmarkPlan(ScriptPlan):
                 dtype=dtype,
                 redop=redop,
                 own=one.own,
+                protocol=one.protocol,
+                channels=one.channels,
             )
             for one in operations
         ]

@@ -5,7 +5,8 @@ odd). broadcast goes down, reduce up, with the root outside: the trees span the 
 talks to both of their roots. Data moves in chunks of one step of the channel buffer, halved, for all_reduce,
 while there are fewer than 8 chunks per level (down to 128 KiB), 4 (64 KiB), 1 (32 KiB). On the way up a rank
 reduces one child's chunk into its own and forwards the other's in the same GPU operation. Each tree has
-connections of its own.
+connections of its own. An all_reduce's trees go through the ranks in the order of the channel's ring, so that
+channels leave a server by different NICs.
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009;
 NCCL 2.30, `src/graph/trees.cc`, `src/device/all_reduce.h` (runTreeUpDown), `src/enqueue.cc`.
@@ -101,7 +102,11 @@ class DoubleBinaryTree(Algorithm):
             else:
                 _up(node, data, tree, made)
             return
-        node = double_tree(n, rank, tree)
+        ring = call.ring()
+        place = double_tree(n, ring.index(rank), tree)
+        node = Node(
+            ring[place.parent] if place.parent >= 0 else -1, tuple(ring[child] for child in place.children)
+        )
         if node.parent >= 0:
             _up(node, data, tree, made)
             made.forward(node.parent, data, node.children, lane=tree)

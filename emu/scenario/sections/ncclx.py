@@ -124,10 +124,11 @@ class NcclxSection(Section):
     slices: Literal["filled", "even"] = "filled"
     """How a ring cuts a chunk: into slices as large as they may be, the last shorter; or, as NCCL does, into
     `chunk_steps` / `slice_steps` of equal size, of a 32nd of the largest at least."""
-    protocol: Literal["simple", "ll", "ll128"] = "simple"
+    protocol: Literal["simple", "ll", "ll128", "auto"] = "simple"
     """How a receiver knows that data of a collective is there (NCCL_PROTO): by a flag after a whole slice, by
     flags in lines of 8 B of data and 8 B of flags, or in lines of 120 B and 8 B. Sends and receives, and
-    algorithms of one's own, are `simple`."""
+    algorithms of one's own, are `simple`. `auto`: with `algorithm: auto`
+    NCCL's table chooses algorithm, protocol and number of channels for each size; else `simple`."""
     ll_buffsize_bytes: PositiveSizeBytes = parse_size("512KiB")
     """Channel buffer of `ll`, lines with their flags: 32 KiB of data for each of eight `steps`
     (NCCL_LL_BUFFSIZE)."""
@@ -174,7 +175,7 @@ class NcclxSection(Section):
     @property
     def in_line(self) -> bool:
         """Whether some slices need no copy of the GPU."""
-        return self.zero_copy or self.protocol == "ll"
+        return self.zero_copy or self.protocol in ("ll", "auto")
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a buffer that does not divide into slots, chunks and slices."""

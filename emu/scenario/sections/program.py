@@ -25,6 +25,7 @@ from emu.scenario.sections.graph import (
 )
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, PositiveTimePs
 from emu.units import counted
+from emu.workload.nccl_tuning import Choice
 from emu.workload.program import MAIN, WORLD, Communicator, ProgramPlan, Step, faults
 
 Collective = Literal[
@@ -44,7 +45,7 @@ EVENTFUL: Final = ("record", "wait")
 MOST_OPERATIONS: Final = 4096
 Rank = Annotated[int, Field(ge=0, le=2**20)]
 
-Picks = Callable[[Sequence[Sequence[int]], str, int], str]
+Picks = Callable[[Sequence[Sequence[int]], str, int], Choice]
 """What `algorithm: auto` is of an operation, of so many bytes, among groups of ranks."""
 
 
@@ -216,14 +217,16 @@ class ProgramWorkload(Section):
         for fault in faults(steps, communicators, ranks):
             return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
         groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
-        picked: dict[tuple[str, str, int], str] = {}
+        picked: dict[tuple[str, str, int], Choice] = {}
         for at, step in enumerate(steps):
             found = groups[step.communicator]
             if step.algorithm == AUTO:
                 call = (step.communicator, step.do, step.size_bytes)
                 if call not in picked:
-                    picked[call] = picks(found, step.do, step.size_bytes) if found else by_default(step.do)
-                steps[at] = step._replace(algorithm=picked[call])
+                    picked[call] = (
+                        picks(found, step.do, step.size_bytes) if found else Choice(by_default(step.do))
+                    )
+                steps[at] = step._replace(**picked[call]._asdict())
             for group in found:
                 refusal = self._misfit(at, step, [servers[rank] for rank in group])
                 if refusal is not None:

@@ -1,0 +1,135 @@
+"""NCCL's table: the algorithm, protocol and channels that it takes for a collective of some size.
+
+Latencies in us, factors of bandwidth for Hopper GPUs and Intel CPUs, corrections of trees, bytes of a thread.
+
+Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel, ncclTopoGetAlgoTime), `src/enqueue.cc`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from actors.ncclx.tuner import Rates, Shape
+
+
+class Choice(NamedTuple):
+    """How a collective is done; "" and 0 leave protocol and channels to the settings."""
+
+    algorithm: str
+    protocol: str = ""
+    channels: int = 0
+
+
+_NAMES: Final = ("ll", "ll128", "simple")
+_BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4), "pat": (8.0, 8.0, 8.0)}
+_INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
+_BETWEEN: Final = {"ring": (2.7, 4.0, 14.0), "double_binary_tree": (5.0, 8.5, 14.0)}
+"""By protocol, us: of any operation, of a hop over NVLink, of a hop over the network."""
+_NVLS_US: Final = (25.0, 20.9)
+_POST_US: Final = 1.0
+"""Of a post; three of them with Simple."""
+_CORRECTION: Final = (
+    (10, 10, 10, 10, 9, 8, 7, 7, 7, 7, 6, 5, 4, 4, 5, 6, 7, 8, 9, 10, 10, 10, 10),
+    (10, 10, 10, 10, 10, 9, 8, 8, 8, 7, 6, 6, 6, 6, 6, 6, 8, 9, 9, 9, 9, 10, 10),
+    (9, 9, 9, 9, 9, 9, 9, 8, 7, 6, 6, 5, 5, 5, 5, 6, 7, 8, 7, 7, 8, 9, 9),
+)
+"""Tenths of a tree's bandwidth, by protocol and power of two from 64 B on."""
+_LEAST_BYTES: Final = (512 * 8, 640 * 8, 512 * 64)
+"""That a channel has, by protocol: threads x bytes of each; with LL on a ring, of each rank."""
+
+
+def nccl_choice(op: str, shape: Shape, size_bytes: int, rates: Rates, nvls: bool) -> Choice | None:
+    """What NCCL's table takes; None of an operation that it does not have. `nvls`: whether there is an
+    NVSwitch.
+    """
+    if op not in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"):
+        return None
+    found: list[tuple[float, Choice]] = []
+    for place, protocol in enumerate(_NAMES):
+        for algorithm in ("double_binary_tree", "ring", "nvls", "nvls_tree", "pat"):
+            time_us = _nccl_us(algorithm, place, op, shape, size_bytes, rates, nvls)
+            if time_us is not None:
+                found.append((time_us, Choice(algorithm, protocol)))
+    _, best = min(found, key=lambda one: one[0])
+    channels = shape.channels
+    if not best.algorithm.startswith("nvls"):
+        place = _NAMES.index(best.protocol)
+        least = _LEAST_BYTES[place] * (shape.ranks if best[:2] == ("ring", "ll") else 1)
+        channels = min(max(size_bytes // least, 1), channels)
+    return best._replace(channels=channels)
+
+
+def _nccl_us(
+    algorithm: str, place: int, op: str, shape: Shape, size_bytes: int, rates: Rates, nvls: bool
+) -> float | None:
+    """The time of the table, in us; None where it has no such thing."""
+    n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
+    reduces = op == "all_reduce"
+    simple = place == 2
+    steps = _steps(op, n)
+    link = rates.nvlink_bps if servers == 1 else rates.nic_bps * min(channels, shape.nics * inside)
+    bus = link / 8e6  # bytes in a us
+    per_channel = channels * 1e3
+    doubled = (servers - 1).bit_length()
+    if algorithm == "ring":
+        return _ring_us(place, op, shape, size_bytes, bus)
+    if algorithm == "double_binary_tree":
+        if not reduces:
+            return None
+        bus = min(bus * 0.92, 36.0 * per_channel)
+        limit = 141e3 if servers == 1 else 39e3 if servers == 2 else 20.4e3
+        lines = 7 / 9 if servers == 1 else 120 / 128
+        bus = (min(bus / 3.8, limit), min(bus * lines, 29.0 * per_channel), bus)[place]
+        power = (size_bytes >> 6).bit_length() - 1
+        if 0 <= power < len(_CORRECTION[place]):
+            bus *= _CORRECTION[place][power] / 10
+        hop, far = _INSIDE[algorithm][place], _BETWEEN[algorithm][place]
+        latency = _BASE[algorithm][place] + 2 * ((inside - 1) * hop + (servers.bit_length() - 1) * far)
+        return latency + size_bytes / (bus / 2)
+    if not simple:
+        return None
+    if algorithm == "pat":
+        if reduces or inside > 1 or servers != n or op in ("broadcast", "reduce"):
+            return None
+        return 8.0 + doubled * 14.0 / 3.5 + n * 2.8 + size_bytes / (bus * 0.75)
+    if not nvls or inside == 1 or channels < 2 or op in ("broadcast", "reduce"):
+        return None
+    own = rates.nvlink_bps / 8e6 * 0.85 * (channels - 1) / channels
+    own *= 2 if reduces else (inside - 1) / inside
+    if algorithm == "nvls":
+        if servers > 1:
+            return None
+        return _NVLS_US[0] + size_bytes / (own * (n / steps if reduces else 1))
+    if servers == 1 or not reduces:
+        return None
+    bus = min(own, bus * (2 if servers == 2 else 1), 45.5 * per_channel)
+    latency = _NVLS_US[0] + 2 * (servers.bit_length() - 1) * _NVLS_US[1]
+    return latency + size_bytes / (bus * n / steps)
+
+
+def _ring_us(place: int, op: str, shape: Shape, size_bytes: int, bus: float) -> float:
+    n, servers, inside, channels = shape.ranks, shape.servers, shape.inside, shape.channels
+    reduces = op == "all_reduce"
+    steps = _steps(op, n)
+    simple = place == 2
+    per_channel = channels * 1e3
+    limit = 141e3 if servers == 1 else 39e3 if servers == 2 else 20.4e3
+    bus = (min(limit, bus / 2), min(bus * 0.92, 36.7 * per_channel), bus)[place]
+    hop = _INSIDE["ring"][place]
+    latency = _BASE["ring"][place]
+    if op in ("broadcast", "reduce"):
+        latency += n * (_BETWEEN if servers > 1 else _INSIDE)["ring"][place]
+    else:
+        between = 0 if servers == 1 else (1 + reduces) * (servers - 1)
+        if servers > 1:
+            hop = max(hop, _POST_US * (3 if simple else 1))
+        far = _BETWEEN["double_binary_tree" if inside == 1 else "ring"][place]
+        latency += (steps - between) * hop + between * far
+    if simple and servers > 1 and reduces and size_bytes // (channels * n) >= 64:
+        latency *= 1.4
+    return latency + size_bytes / (bus * n / steps)
+
+
+def _steps(op: str, ranks: int) -> int:
+    """Hops of a ring."""
+    return {"all_reduce": 2 * (ranks - 1), "broadcast": ranks, "reduce": ranks}.get(op, ranks - 1)
