@@ -45,7 +45,7 @@ from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions,
 from emu.runtime.run import run_scenario
 from emu.runtime.steering import Steering
 from emu.runtime.sync.garbage import no_collection
-from emu.runtime.workers.worker_pool import session
+from emu.runtime.workers.idle_workers import session
 from emu.scenario.dump import to_mapping
 from emu.scenario.dump import to_yaml as effective
 from emu.scenario.expect import SeriesExpectation

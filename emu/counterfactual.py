@@ -44,7 +44,7 @@ from emu.diagnosis.view import alarmed, answering, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
-from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS, UNFINISHED, job_rows
+from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED, job_rows
 from emu.measure.summary.summary import Counterfactual
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions

@@ -29,7 +29,7 @@ from emu.measure.device_state import Shown, read_shown, shown_of
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.fabric import other_group_rows, uplink_rows
-from emu.measure.summary.jobs_and_bandwidth import job_rows
+from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.summary import Counterfactual, Diagnosed, Judged, Reference, Summary
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending, Outcome

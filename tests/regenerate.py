@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import emu
-from emu.measure import metrics
+from emu.measure import metric_names as metrics
 from emu.measure.prometheus import dashboard
 from emu.measure.summary import summary
 from emu.scenario.dump import to_yaml

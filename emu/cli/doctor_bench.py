@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 from emu.errors import RuntimeFailure
 from emu.runtime.outcome import Ending, Outcome, RunOptions
 from emu.runtime.run import run_scenario
-from emu.runtime.workers.worker_pool import session
+from emu.runtime.workers.idle_workers import session
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
 

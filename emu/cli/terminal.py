@@ -22,7 +22,7 @@ from rich.text import Text
 
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.nccl_table import NcclTable
-from emu.measure.summary.jobs_and_bandwidth import planned_bytes
+from emu.measure.summary.jobs import planned_bytes
 from emu.measure.summary.summary import Summary
 from emu.measure.summary_report import closing_lines
 from emu.runtime.outcome import Observer, Progress, WorkerRecord

@@ -30,7 +30,7 @@ from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
 from emu.diagnosis.wait_chain import chain_of_waits, host_of, pairs_in_error, ranks_behind
-from emu.measure.summary.jobs_and_bandwidth import UNFINISHED
+from emu.measure.summary.jobs import UNFINISHED
 from emu.measure.summary.summary import Diagnosed, RankFailure, Reference
 
 FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (

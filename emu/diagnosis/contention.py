@@ -13,7 +13,7 @@ from typing import Final
 from actors.fabric.model import Role
 from emu.diagnosis.finding import CONTENTION, Finding
 from emu.diagnosis.view import View
-from emu.measure.summary.jobs_and_bandwidth import DISABLED
+from emu.measure.summary.jobs import DISABLED
 
 WAITING_FRAMES: Final = 4
 """A port that never held more frames than this at once kept nobody waiting."""

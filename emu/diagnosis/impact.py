@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.collected import JobPlan
-from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS
+from emu.measure.summary.jobs import DISABLED, SUCCESS
 from emu.measure.summary.summary import GroupLoad, Reference
 from emu.units import about_size, about_time
 

@@ -20,8 +20,8 @@ from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.device import Series
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.device_state import Shown
-from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary.jobs_and_bandwidth import SUCCESS
+from emu.measure.metric_names import CONGESTION_REASONS
+from emu.measure.summary.jobs import SUCCESS
 from emu.measure.summary.summary import Job, Summary
 from emu.scenario.schema import Scenario
 from emu.units import shown_time

@@ -42,7 +42,7 @@ from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
 from emu.measure.device_state import PAIR_ERROR, WAIT_ACKNOWLEDGEMENT, WAIT_DATA, WAITS
-from emu.measure.summary.jobs_and_bandwidth import SUCCESS, status_name
+from emu.measure.summary.jobs import SUCCESS, status_name
 from emu.units import shown_time
 
 TIME_LIMIT: Final = "time_limit"

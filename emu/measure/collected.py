@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from actors.kernel.device import Series
 from actors.ncclx.script import REASONS
-from emu.measure.metrics import DROP_REASONS, METRIC_OF
+from emu.measure.metric_names import DROP_REASONS, METRIC_OF
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -220,7 +220,7 @@ class Counts:
                     self._add(record.number, record.series[place], value)
         for series in known:
             assert series.metric in METRIC_OF, (
-                f"a device counts {series.metric!r}, which emu.measure.metrics lacks"
+                f"a device counts {series.metric!r}, which emu.measure.metric_names lacks"
             )
             self.of_metric.setdefault(series.metric, 0)
             if series.metric == DROPPED:

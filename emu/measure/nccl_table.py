@@ -28,7 +28,8 @@ from typing import Any, Final, NamedTuple
 from actors.ncclx.operations import REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.summary.jobs_and_bandwidth import bandwidth_bps, bus_factor, status_name
+from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.jobs import status_name
 from emu.measure.summary.summary import Job
 from emu.units import TIME_PS
 from emu.workload.perf_scan import ROOTED, ScanSize

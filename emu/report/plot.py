@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from emu.errors import UsageError
-from emu.measure.metrics import METRIC_OF, Kind
+from emu.measure.metric_names import METRIC_OF, Kind
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import csv_text, write_whole
 from emu.measure.run_directory.tidy import recorded, tidy_rows

@@ -14,7 +14,7 @@ Series over time. Entries of `expect` that name a `series`: bounds on a series o
       within: 2ms of fault 1
 
 A series has the name that a scrape gives it. Which it may be, and which labels tell its lines apart, is read
-off the declaration (`emu.measure.metrics`), so that a wrong name is refused before anything runs. When
+off the declaration (`emu.measure.metric_names`), so that a wrong name is refused before anything runs. When
 a value is known, and how it is judged, is in `emu.measure.summary.series` and
 `emu.measure.summary.expectations`.
 """
@@ -25,7 +25,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple
 
-from emu.measure.metrics import (
+from emu.measure.metric_names import (
     COLLECTIVE,
     CONGESTION_REASONS,
     DEVICE_METRICS,

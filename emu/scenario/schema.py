@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from emu.measure.metrics import DROP_REASONS
+from emu.measure.metric_names import DROP_REASONS
 from emu.measure.summary.verdict import Flaw, bound_flaw, place_flaw
 from emu.scenario.environment import Environment
 from emu.scenario.expect import EXPECTATIONS, Expectation, SeriesExpectation, deadline, path_steps

@@ -220,7 +220,7 @@ actors.runtime.build emu.build.devices
 actors.runtime.changes emu.runtime.live.changes
 actors.runtime.control_socket emu.runtime.live.control_socket
 actors.runtime.coordinator emu.runtime.workers.coordinator
-actors.runtime.crew emu.runtime.workers.worker_pool
+actors.runtime.crew emu.runtime.workers.idle_workers
 actors.runtime.deep_buffers emu.build.buffer_sizes
 actors.runtime.edition emu.runtime.workers.worker
 actors.runtime.ensemble emu.runtime.workers.worker_group
@@ -329,14 +329,14 @@ emu.measure.dashboard emu.measure.prometheus.dashboard
 emu.measure.exposition emu.measure.prometheus.exposition
 emu.measure.fabric emu.measure.summary.fabric
 emu.measure.flight_recorder emu.measure.run_directory.flight_recorder
-emu.measure.gpu_metrics emu.measure.metrics
+emu.measure.gpu_metrics emu.measure.metric_names
 emu.measure.group_labels emu.measure.summary.series
-emu.measure.jobs emu.measure.summary.jobs_and_bandwidth
+emu.measure.jobs emu.measure.summary.jobs
 emu.measure.journal emu.cli.commands.replay
 emu.measure.junit emu.measure.summary_report
 emu.measure.lines emu.measure.prometheus.lines
-emu.measure.metric emu.measure.metrics
-emu.measure.nic_metrics emu.measure.metrics
+emu.measure.metric emu.measure.metric_names
+emu.measure.nic_metrics emu.measure.metric_names
 emu.measure.openmetrics emu.measure.prometheus.exposition
 emu.measure.parting emu.measure.run_directory.comparison
 emu.measure.perf_table emu.measure.nccl_table
@@ -348,7 +348,7 @@ emu.measure.series emu.measure.summary.series
 emu.measure.series_verdict emu.measure.summary.expectations
 emu.measure.shown emu.measure.device_state
 emu.measure.slowdown_table emu.cli.commands.slowdown
-emu.measure.state_metrics emu.measure.metrics
+emu.measure.state_metrics emu.measure.metric_names
 emu.measure.state_series emu.measure.summary.series
 emu.measure.summary emu.measure.summary.summary
 emu.measure.summary_diagnosis emu.measure.summary.summary

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from emu.measure.metrics import METRICS
+from emu.measure.metric_names import METRICS
 from emu.measure.prometheus import dashboard
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"

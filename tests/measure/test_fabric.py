@@ -8,7 +8,7 @@ from actors.kernel.device import Series
 from emu import api
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault, ran_ps
-from emu.measure.summary.jobs_and_bandwidth import flow_times
+from emu.measure.summary.jobs import flow_times
 from emu.measure.summary.summary import Flow, Job
 from emu.scenario.resolve import build_topology
 from tests.fabric.sections import graph, scenario

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from actors.kernel.device import Series
-from emu.measure.metrics import (
+from emu.measure.metric_names import (
     CONGESTION_REASONS,
     DROP_REASONS,
     METRIC_OF,

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from emu import api
-from emu.measure.metrics import METRIC_OF, labels_of, shown_value
+from emu.measure.metric_names import METRIC_OF, labels_of, shown_value
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.in_process import InProcess
 from emu.runtime.pages.scrape import Scrape

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from emu import api
-from emu.measure.metrics import size_range
+from emu.measure.metric_names import size_range
 from emu.measure.prometheus.exposition import StateText
 from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.series import ranges

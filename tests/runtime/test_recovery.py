@@ -24,8 +24,8 @@ from actors.kernel.mixing import Stream
 from emu.measure.collected import Sample
 from emu.runtime.outcome import Ending, Observer, Outcome, Progress, RunOptions, WorkerRecord
 from emu.runtime.run import run_scenario
+from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.worker import Worker
-from emu.runtime.workers.worker_pool import worker_pool_of_session
 from tests.conftest import SOAK
 from tests.runtime.spread_runs import plan_of
 from tests.runtime.stumbling import stumbling

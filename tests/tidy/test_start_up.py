@@ -27,7 +27,7 @@ FOREIGN = {"ray", "trio", "numpy", "asyncio", "multiprocessing", "rich"}
 RUNNING = {
     "emu.api",
     "emu.runtime.run",
-    "emu.runtime.workers.worker_pool",
+    "emu.runtime.workers.idle_workers",
     "emu.runtime.pages.metrics_page",
     "http",
 }

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from emu.cli.commands.replay import recorded
 from emu.cli.main import cli
 from emu.errors import UsageError
-from emu.measure.metrics import METRIC_OF
+from emu.measure.metric_names import METRIC_OF
 from emu.measure.run_directory.samples import SampleReader
 from emu.run_diagnosis import diagnose_directory
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from emu.cli.main import cli
 from emu.errors import ScenarioError
-from emu.measure.metrics import METRIC_OF, METRICS
+from emu.measure.metric_names import METRIC_OF, METRICS
 from emu.measure.summary.summary import Fabric
 from emu.scenario.load import load, load_text
 from emu.upgrade import renames

@@ -35,7 +35,7 @@ from emu.measure.nccl_table import (
     line,
 )
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.jobs_and_bandwidth import status_name
+from emu.measure.summary.jobs import status_name
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override

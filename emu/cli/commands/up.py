@@ -27,7 +27,8 @@ from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import JobPlan
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.jobs_and_bandwidth import bandwidth_bps, bus_factor, status_name
+from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.jobs import status_name
 from emu.measure.summary_report import junit_text
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended

@@ -36,7 +36,7 @@ from librt.strings import BytesWriter
 from actors.kernel.device import Series, Tally
 from actors.kernel.units import PS_PER_S
 from emu.measure.collected import Sample
-from emu.measure.metrics import (
+from emu.measure.metric_names import (
     DEVICE_METRICS,
     METRIC_OF,
     STATE_METRICS,
@@ -106,7 +106,7 @@ class Exposition:
                 if known is None:
                     family = families.get(one.metric)
                     assert family is not None, (
-                        f"{name} counts {one.metric!r}, which emu.measure.metrics lacks"
+                        f"{name} counts {one.metric!r}, which emu.measure.metric_names lacks"
                     )
                     hidden = one.priority >= 0 and one.priority not in priorities
                     known = alike[one] = (family, None if hidden else inner_labels(family.metric, one) + "} ")

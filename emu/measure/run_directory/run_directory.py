@@ -46,7 +46,7 @@ from actors.kernel.device import Series
 from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
 from emu.measure.device_state import shown_records
-from emu.measure.metrics import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
+from emu.measure.metric_names import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
 from emu.measure.run_directory.samples import MixWriter, SampleWriter, digest_header, line, series_line
 from emu.measure.summary.summary import Collective, Flow, Job, Summary
 

@@ -26,7 +26,7 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import announced
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
-from emu.measure.summary.jobs_and_bandwidth import SUCCESS, status_name
+from emu.measure.summary.jobs import SUCCESS, status_name
 from emu.measure.summary.summary import Job, RankFailure
 from emu.units import shown_time
 

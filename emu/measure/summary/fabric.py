@@ -24,8 +24,8 @@ from actors.fabric.model import Role, Topology
 from actors.fabric.routes import routes
 from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
-from emu.measure.metrics import CONGESTION_REASONS
-from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS
+from emu.measure.metric_names import CONGESTION_REASONS
+from emu.measure.summary.jobs import DISABLED, SUCCESS
 from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Job, Link, Tier
 
 

@@ -16,7 +16,7 @@ from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, 
 from emu.measure.summary.blame import told
 from emu.measure.summary.expectations import History, judge_series
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, ran_ps
-from emu.measure.summary.jobs_and_bandwidth import job_rows
+from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict

@@ -36,7 +36,7 @@ from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
-from emu.measure.metrics import (
+from emu.measure.metric_names import (
     COLLECTIVE,
     MEMBER,
     Kind,
@@ -47,7 +47,8 @@ from emu.measure.metrics import (
     labels_of,
     size_range,
 )
-from emu.measure.summary.jobs_and_bandwidth import DISABLED, SUCCESS, UNFINISHED, bandwidth_bps, bus_factor
+from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.jobs import DISABLED, SUCCESS, UNFINISHED
 from emu.measure.summary.steps import step_mfu_ppm
 from emu.measure.summary.summary import Collective, Job
 from emu.scenario.expect import SeriesExpectation

@@ -52,6 +52,7 @@ from emu.runtime.result import UNFINISHED, outcome_of, write_workers
 from emu.runtime.sampling import Merger
 from emu.runtime.sync.placement import Placement
 from emu.runtime.waiting import Wait
+from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.peers import FORCING_TCP, Address
 from emu.runtime.workers.worker import Place, Prepared, WorkerSpec, from_plain, host_identity
 from emu.runtime.workers.worker_group import (
@@ -65,7 +66,6 @@ from emu.runtime.workers.worker_group import (
     housed,
     without_errors,
 )
-from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.scenario.dump import to_yaml
 from emu.scenario.schema import Scenario
 from emu.units import format_time

@@ -26,8 +26,8 @@ from emu.runtime.cluster.nodes import Node, answering, cluster_nodes, moves_for,
 from emu.runtime.cluster.session import Interruption
 from emu.runtime.cluster.watch import ClusterWatch, fault_of, gone_errors, why_gone
 from emu.runtime.sync.placement import Placement, expected_loads
+from emu.runtime.workers.idle_workers import worker_pool_of_session
 from emu.runtime.workers.worker import Worker, edition
-from emu.runtime.workers.worker_pool import worker_pool_of_session
 from emu.units import counted
 
 NODE_WAIT_S: Final = 300.0

@@ -1,14 +1,8 @@
-"""What the jobs did: begin and end of each operation and flow, algbw and busbw.
+"""What the jobs did: begin and end of each operation and flow.
 
 The controller reports operations, hosts report flows (posted, completed), NICs log deliveries. All of them
 are rows of integers that refer to the plan by number; here they meet it. Two times are kept apart:
 *delivered* (last byte at the receiver) and *completed* (completion at the sender).
-
-An all_reduce of S bytes over n ranks moves 2(n-1)/n S over each rank's link, all_gather and reduce_scatter
-(n-1)/n S; busbw is algbw x that factor, so that it compares with the link's rate whatever n is. Rates are
-whole bit/s, rounded down, worked out in integers.
-
-Source: nccl-tests, doc/PERFORMANCE.md.
 """
 
 from __future__ import annotations
@@ -18,7 +12,6 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.gpu.memory import GROUP_MEMORIES
-from actors.kernel.units import BIT_PS_PER_BYTE
 from actors.wire.message import (
     STATUS_FLUSHED,
     STATUS_GPU_LOST,
@@ -33,6 +26,7 @@ from actors.wire.message import (
     STATUS_TIMED_OUT,
 )
 from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
+from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.steps import training_result
 from emu.measure.summary.summary import (
     ClearToSends,
@@ -67,22 +61,6 @@ STATUS_NAMES: Final = {
 def status_name(status: int) -> str:
     """A completion's status in words."""
     return STATUS_NAMES.get(status, f"status_{status}")
-
-
-def bus_factor(op: str, ranks: int) -> Fraction:
-    """Busbw / algbw."""
-    if op == "all_reduce":
-        return Fraction(2 * (ranks - 1), ranks)
-    if op in ("all_gather", "reduce_scatter", "all_to_all", "all_to_allv", "gather", "scatter"):
-        return Fraction(ranks - 1, ranks)
-    return Fraction(1)
-
-
-def bandwidth_bps(size_bytes: int, time_ps: int, factor: Fraction = Fraction(1)) -> int | None:
-    """Size / time x factor in whole bit/s; None if no time passed."""
-    if time_ps <= 0:
-        return None
-    return size_bytes * BIT_PS_PER_BYTE * factor.numerator // (time_ps * factor.denominator)
 
 
 class Outcome(NamedTuple):
