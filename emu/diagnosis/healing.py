@@ -10,7 +10,8 @@ counted itself is gone with it.
 
 1. Up to `MOST_HEALED` suspects are healed one by one, the most direct evidence first.
 2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
-   another. What that gives back beyond the first is the second's.
+   another. What that gives back beyond the first is the second's. So it is with a job where a component gives
+   something back: without the job, nothing meets that component.
 3. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
    all: each of two faults may be enough to stop a job.
 """
@@ -101,7 +102,10 @@ class Accused(NamedTuple):
             ports = ", ".join(
                 f"{port} ({share:.0%} of it {self.finding.place}'s)" for port, share in self.shared.items()
             )
-            return f"without {self.finding.place}, {self.gain.words()}; they meet at {ports or 'no port'}"
+            built = "".join(f" and with {one.place} as built" for one in self.beside)
+            return (
+                f"without {self.finding.place}{built}, {self.gain.words()}; they meet at {ports or 'no port'}"
+            )
         also = "".join(f" and {one.place}" for one in self.beside)
         return f"with {self.finding.place}{also} as built, {self.gain.words()}"
 
@@ -155,6 +159,7 @@ def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[li
             return together + [
                 one for one in guilty if one.finding not in [two.finding for two in together]
             ], beyond
+    guilty = [one for one in guilty if one.finding.cause != CONTENTION] or guilty
     for first in guilty[:1]:
         healed = next(one for finding, one in tried if finding is first.finding)
         for other, _ in tried:
