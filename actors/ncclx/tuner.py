@@ -40,9 +40,9 @@ What goes over NVLink, of the GPU that sends most there:
 
 and everything in a single server. Where both go on at the same time the longer counts, else their sum.
 
-NICs. A rank's channels have as many NICs as its GPU has, in turn. A ring leaves a server by one GPU, which
-sends the whole of its bytes; with `ring_order: by_channel` each channel leaves by another, up to as many as
-the server has.
+NICs. A rank's channels have as many NICs as its GPU has, in turn. A ring, or the tree of an all_reduce,
+leaves a server by one GPU, which sends the whole of its bytes; with `ring_order: by_channel` each channel
+leaves by another, up to as many as the server has.
 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel).
 
@@ -99,6 +99,11 @@ class Shape(NamedTuple):
     def compact(self) -> bool:
         """Whether the ranks of a server follow one another."""
         return self.crossings == (self.servers if self.servers > 1 else 0)
+
+    @property
+    def turns(self) -> bool:
+        """Whether each channel leaves a server by another of its GPUs."""
+        return self.turned and self.compact and self.servers > 1
 
     def per_nic(self, sent: int, gpus: int = 1) -> int:
         """The most bytes of `sent` that one NIC carries, where channels leave by so many GPUs in turn."""
@@ -167,7 +172,8 @@ def modelled(algorithm: str, op: str, shape: Shape, size_bytes: int) -> Work:
     if algorithm == "double_binary_tree":
         sent = (1 + twice) * size_bytes
         inside = sent if shape.inside > 1 else 0
-        work = Work((1 + twice) * (rounds - near), (1 + twice) * near, shape.per_nic(sent), inside)
+        leaving = shape.inside if twice and shape.turns else 1
+        work = Work((1 + twice) * (rounds - near), (1 + twice) * near, shape.per_nic(sent, leaving), inside)
         return _alone(shape, work, sent)
     if algorithm == "bruck":
         inside = 0
@@ -193,11 +199,10 @@ def _ring(op: str, shape: Shape, size_bytes: int, once: int) -> Work:
     hops = times * (shape.ranks - 1)
     far = -(-hops * shape.crossings // shape.ranks) if shape.crossings >= 0 else hops
     sent = size_bytes if op in ("broadcast", "reduce") else times * once
-    turns = shape.turned and shape.compact and shape.servers > 1
     inside = sent if far < hops else 0
-    if turns:  # each GPU of a server is its last on so many channels
+    if shape.turns:  # each GPU of a server is its last on so many channels
         inside -= inside * (shape.channels // shape.inside) // shape.channels
-    return Work(far, hops - far, shape.per_nic(sent, shape.inside if turns else 1), inside)
+    return Work(far, hops - far, shape.per_nic(sent, shape.inside if shape.turns else 1), inside)
 
 
 def moving_ps(size_bytes: int, rate_bps: int) -> int:

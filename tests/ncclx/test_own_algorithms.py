@@ -236,10 +236,16 @@ def test_servers_with_unequally_many_ranks_have_no_hierarchical_algorithm() -> N
     assert choose(tuner, "all_reduce", Shape(15), 1 << 20, RATES) == "ring"
 
 
-@pytest.mark.parametrize(("channels", "best"), [(1, "double_binary_tree"), (4, "ring")])
-def test_where_a_ring_has_four_nics_the_tuner_takes_it_and_is_right(channels: int, best: str) -> None:
-    """1 MiB over two servers of four GPUs: on four channels a ring leaves a server by four NICs, on one by
-    one; a tree's inner nodes send as much either way."""
+def test_a_tree_of_turned_channels_leaves_a_server_by_all_its_nics() -> None:
+    turned = Shape(8, 4, 2, channels=4, nics=1, turned=True)
+    assert modelled("double_binary_tree", "all_reduce", turned, 1 << 20).nic_bytes == 2 * (1 << 20) // 4
+    same = turned._replace(turned=False)
+    assert modelled("double_binary_tree", "all_reduce", same, 1 << 20).nic_bytes == 2 * (1 << 20)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_between_two_servers_of_four_gpus_the_tuner_takes_the_tree_and_is_right(channels: int) -> None:
+    """1 MiB: a ring has 14 hops and a tree 6, and either leaves a server by one NIC for each channel."""
     took = {}
     for algorithm in ("auto", "ring", "double_binary_tree"):
         changes = {"jobs[0].workload.algorithm": algorithm}
@@ -248,7 +254,7 @@ def test_where_a_ring_has_four_nics_the_tuner_takes_it_and_is_right(channels: in
         assert row.start_ps is not None
         took[algorithm] = (row.end_ps - row.start_ps, row.algorithm)
     assert took["auto"] == min(took["ring"], took["double_binary_tree"])
-    assert took["auto"][1] == best
+    assert took["auto"][1] == "double_binary_tree"
 
 
 def split(op: str, algorithm: str, colours: tuple[int, ...]) -> Toy:
