@@ -50,9 +50,14 @@ COMMANDS: Final = {
     "bench": "Measure packet-hops per CPU second on fixed cases.",
     "doctor": "Check what a run needs on this machine.",
 }
-"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.commands.NAME`."""
-ELSEWHERE: Final = {"compile": "emu.cli.plugin_compile"}
-"""Subcommands that are no verb of runs: their modules."""
+"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.commands.NAME` unless `ELSEWHERE` says so."""
+LOOKING: Final = ("report", "plot", "compare", "export")
+"""Subcommands that show a run: in `emu.cli.commands.look`."""
+ELSEWHERE: Final = {
+    "compile": "emu.cli.plugin_compile",
+    **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
+}
+"""Subcommands whose module is not `emu.cli.commands.NAME`."""
 
 INTERRUPTED_STATUS: Final = 130
 BROKEN_PIPE_STATUS: Final = 141

@@ -1,0 +1,1 @@
+"""The subcommands that show a run: page, figures, tables, a live view."""
