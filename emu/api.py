@@ -31,8 +31,15 @@ from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.pcapng import capture_files, pcapng
 from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv
-from emu.measure.run_directory.samples import SampleSpool, sample_before
-from emu.measure.run_directory.tidy import COLUMNS, csv_frame, data_frame, recorded, tidy_rows
+from emu.measure.run_directory.samples import (
+    COLUMNS,
+    SampleSpool,
+    csv_frame,
+    data_frame,
+    recorded,
+    sample_before,
+    tidy_rows,
+)
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema

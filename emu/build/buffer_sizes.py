@@ -16,8 +16,7 @@ from actors.switch.buffer import ALPHA_BITS, headroom_bytes
 from actors.wire.frame import LARGEST_HEADERS_BYTES, PAUSE_WIRE_BYTES, PREAMBLE_GAP_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.buffer import BufferProfile
-from emu.scenario.sections.switch import QUANTUM_BYTES
+from emu.scenario.sections.switch import QUANTUM_BYTES, BufferProfile
 from emu.units import format_size
 
 

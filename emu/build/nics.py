@@ -41,9 +41,9 @@ from emu.build.round_trip import settled
 from emu.build.switches import OutboxFor, give_credits, give_debounce, give_errors, give_pfc, has_pfc, wire_of
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.congestion import CongestionSection
 from emu.scenario.sections.nic import (
     ArbiterSection,
+    CongestionSection,
     ReceiveSection,
     TransportSection,
 )

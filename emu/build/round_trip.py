@@ -28,7 +28,7 @@ from actors.wire.frame import ACKNOWLEDGE, WRITE_ONLY, wire_size
 from emu.build.buffer_sizes import is_deep
 from emu.errors import Problem, ScenarioError
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.congestion import CongestionSection
+from emu.scenario.sections.nic import CongestionSection
 from emu.units import format_time
 
 US_PS: Final = 10**6

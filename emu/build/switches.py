@@ -56,10 +56,10 @@ from emu.build.buffer_sizes import (
 )
 from emu.scenario.plugins import policy_of
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.buffer import BufferSection
 from emu.scenario.sections.routing import HashedSection, RoutingSection
 from emu.scenario.sections.switch import (
     AqmSection,
+    BufferSection,
     EcnSection,
     SchedulingSection,
     StaticRoute,

@@ -14,7 +14,7 @@ from actors.fabric.model import Attachment, Role, Topology, TopologyError, forma
 from actors.fabric.paths import count_paths, first_paths, path_text
 from emu.errors import ScenarioError, UsageError
 from emu.scenario.schema import Scenario
-from emu.scenario.sections.buffer import GroupProfile
+from emu.scenario.sections.switch import GroupProfile
 from emu.topology.outline import about_rate, table
 from emu.units import counted, format_size, format_time
 

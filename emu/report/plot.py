@@ -16,7 +16,7 @@ from emu.errors import UsageError
 from emu.measure.metric_names import METRIC_OF, Kind
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.run_directory import csv_text, write_whole
-from emu.measure.run_directory.tidy import recorded, tidy_rows
+from emu.measure.run_directory.samples import recorded, tidy_rows
 from emu.measure.summary.summary import Flow, Summary
 from emu.spelling import did_you_mean, listed
 from emu.units import about_size

@@ -19,9 +19,8 @@ from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.build.plan import make_plan as plan_jobs
 from emu.build.round_trip import settled
-from emu.runtime.sync.cache_blocks import cut
 from emu.runtime.sync.partition import Partition
-from emu.runtime.sync.placement import Assignment, Placement, assign, workers_of
+from emu.runtime.sync.placement import Assignment, Placement, assign, cut_into_blocks, workers_of
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.runtime.sync.window import WindowMachine
 from emu.scenario.fault_schedule import aimed
@@ -43,7 +42,7 @@ class RunPlan:
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
     block: int | None = None
-    """NICs in a block (`emu.runtime.sync.cache_blocks`); None for what suits the fabric."""
+    """NICs in a block (`emu.runtime.sync.placement`); None for what suits the fabric."""
 
     @property
     def scenario(self) -> Scenario:
@@ -77,7 +76,7 @@ class RunPlan:
 
     def partition(self, worker: int) -> Partition:
         """One worker's devices, built."""
-        blocks = cut(self.blueprint, self.assignment, worker, self.block)
+        blocks = cut_into_blocks(self.blueprint, self.assignment, worker, self.block)
         kernel, outboxes = build_kernel(self.blueprint, self.assignment, worker, blocks)
         ports = [
             len(self.topology.ports(device)) if host == worker else -1

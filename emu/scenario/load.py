@@ -7,10 +7,15 @@ it depends on no other file any more.
 A mistake found late still names its line. What needs the topology (more ranks than GPUs, a link that does not
 exist) is found after loading, by code that knows only keys. `Source.located` looks those keys up in the tree
 the scenario was read from.
+
+`variants:` maps names to what each changes, as `--set` would: paths to values. A variant is a run of its
+own, `NAME_VARIANT` unless it sets `name`; the file as it stands is one more. What is left of a scenario once
+a variant was chosen, or none, has no variants.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -31,11 +36,87 @@ from emu.scenario.sections.graph import put_graphs_in_place
 from emu.scenario.sections.nccl_names import put_names_in_place
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.set_options import Override, apply_override
-from emu.scenario.variants import choose
 from emu.scenario.yaml.document import MAX_FILE_BYTES, Node, Place, decode, from_plain, read_document
 from emu.scenario.yaml.problems import problems_of
-from emu.spelling import shown
+from emu.spelling import did_you_mean, listed, shown
 from emu.upgrade.scenarios import upgraded_scenario
+
+VARIANTS: Final = "variants"
+VARIANT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+VARIANTS_MEANING: Final = "Runs of their own: name to what each changes, as with `--set`: paths to values."
+PATHS_ACCEPTED: Final = 'paths with their values, like {"ncclx.channels": 2}'
+
+
+def variants_schema() -> dict[str, object]:
+    """What an editor knows of `variants`."""
+    changes = {"type": "object", "minProperties": 1}
+    names = {"pattern": f"^{VARIANT_NAME.pattern}$"}
+    return {
+        "description": VARIANTS_MEANING,
+        "type": "object",
+        "propertyNames": names,
+        "additionalProperties": changes,
+    }
+
+
+def choose_variant(tree: Node, variant: str, file: str) -> tuple[tuple[str, ...], list[Problem]]:
+    """Apply a variant, if one is named, and take all out of the tree: their names, and what is wrong."""
+    assert isinstance(tree.value, dict), tree.value
+    place = tree.keys.get(VARIANTS)
+    node = tree.value.pop(VARIANTS, None)
+    tree.keys.pop(VARIANTS, None)
+    line = place.line if place is not None else 0
+    if node is None or node.value is None:
+        return (), [_unknown_variant(variant, (), file, line)] if variant else []
+    if not isinstance(node.value, dict):
+        return (), [Problem(file, line, VARIANTS, "is not a mapping", "names, each with what it changes")]
+    problems: list[Problem] = []
+    for name, changes in node.value.items():
+        overrides, wrong = _changes_of(name, changes, node, file)
+        problems += wrong
+        if name == variant and not wrong:
+            _name_variant(tree, name)
+            for override in overrides:
+                try:
+                    apply_override(tree, override)
+                except ScenarioError as error:
+                    problems += error.problems
+    if variant and variant not in node.value:
+        problems.append(_unknown_variant(variant, tuple(node.value), file, line))
+    return tuple(node.value), problems
+
+
+def _unknown_variant(variant: str, names: tuple[str, ...], file: str, line: int) -> Problem:
+    reason = f"there is no variant {variant!r}{did_you_mean(variant, names)}"
+    return Problem(file, line, VARIANTS, reason, listed(names) or "no --variant: the scenario has none")
+
+
+def _name_variant(tree: Node, variant: str) -> None:
+    """Give the run of a variant its name; what it sets itself comes after."""
+    assert isinstance(tree.value, dict), tree.value
+    name = tree.value.get("name")
+    if name is not None and isinstance(name.value, str):
+        tree.value["name"] = Node(f"{name.value}_{variant}", name.place)
+
+
+def _changes_of(name: str, changes: Node, variants: Node, file: str) -> tuple[list[Override], list[Problem]]:
+    """What a variant sets, and what is wrong with how it says so."""
+    line = variants.keys[name].line
+    here = f"{VARIANTS}.{name}"
+    if not VARIANT_NAME.fullmatch(name):
+        return [], [Problem(file, line, VARIANTS, f"{name!r} is not a name", "letters, digits, - and _")]
+    if not isinstance(changes.value, dict) or not changes.value:
+        return [], [Problem(file, line, here, "changes nothing", PATHS_ACCEPTED)]
+    overrides, problems = [], []
+    for path, value in changes.value.items():
+        place = changes.keys[path]
+        try:
+            steps = path_steps(path)
+        except RefusedError as error:
+            problems.append(Problem(file, place.line, here, error.reason, PATHS_ACCEPTED))
+        else:
+            overrides.append(Override(steps, value, here, place))
+    return overrides, problems
 
 
 class Source:
@@ -166,7 +247,7 @@ def _checked(
         raise ScenarioError(
             [Problem(file, tree.place.line, "", reason, "keys with values, see `emu schema`")]
         )
-    variants, wrong = choose(tree, variant, file)
+    variants, wrong = choose_variant(tree, variant, file)
     problems.extend(wrong)
     for override in overrides:
         try:

@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from emu.docstrings import describe_fields, field_docstrings
-from emu.scenario import variants
+from emu.scenario.load import VARIANTS, variants_schema
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.schema import Scenario
 from emu.scenario.section import OneOf, Section
@@ -74,7 +74,7 @@ def json_schema() -> dict[str, Any]:
     ) in SECTIONS.items():  # what has no default in a section has its tag, which may be left out
         changed[name]["$ref"] = f"#/$defs/{model.__name__}"
         del changed[name]["type"]
-    schema["properties"][variants.KEY] = variants.json_schema()
+    schema["properties"][VARIANTS] = variants_schema()
     return {"$schema": DIALECT, **schema}
 
 

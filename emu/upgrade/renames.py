@@ -92,7 +92,7 @@ MOVED: Final[dict[str, str]] = {
     "switch.deep_buffer.switches": "switch: {deep_buffer: {where: all}}",
     "link.bit_errors": "link: {bit_error_rate: ...}",
 }
-"""Lists of devices that are entries of `overrides` now (`emu.upgrade.selectors`)."""
+"""Lists of devices that are entries of `overrides` now (`emu.upgrade.scenarios`)."""
 
 SERIES: Final[dict[str, str]] = {
     "emu_nic_receive_bytes": "emu_nic_receive_buffer_bytes",
@@ -361,11 +361,11 @@ emu.measure.unfired emu.measure.summary.unfired
 emu.measure.unfired_faults emu.measure.summary.unfired
 emu.scenario.algorithm emu.scenario.sections.graph
 emu.scenario.arbiter emu.scenario.sections.nic
-emu.scenario.buffer emu.scenario.sections.buffer
+emu.scenario.buffer emu.scenario.sections.switch
 emu.scenario.changes emu.scenario.live_changes
 emu.scenario.composing emu.workload.composing
 emu.scenario.config_db emu.scenario.readers.config_db
-emu.scenario.congestion emu.scenario.sections.congestion
+emu.scenario.congestion emu.scenario.sections.nic
 emu.scenario.core_schema emu.scenario.yaml.document
 emu.scenario.document emu.scenario.yaml.document
 emu.scenario.dump emu.scenario.dump

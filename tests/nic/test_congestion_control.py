@@ -13,7 +13,7 @@ from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.congestion.swift import Swift
 from actors.wire.frame import CNP, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.errors import ScenarioError
-from emu.scenario.sections.congestion import CONTROLS, CongestionSection
+from emu.scenario.sections.nic import CONTROLS, CongestionSection
 from tests.fabric.rig import Fabric, Tap
 from tests.fabric.sections import scenario, star
 

@@ -12,7 +12,7 @@ from actors.nic.congestion.hpcc import Hpcc
 from actors.wire.frame import ACKNOWLEDGE, CNP, Frame
 from actors.wire.telemetry import PLACE, QUEUE, RATE, RECORD_BYTES, SENT, TIME, field_of, with_hop
 from emu.errors import ScenarioError
-from emu.scenario.sections.congestion import CONTROLS
+from emu.scenario.sections.nic import CONTROLS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 

@@ -18,7 +18,7 @@ from actors.wire.frame import ACKNOWLEDGE, ECN_CAPABLE, ECN_CONGESTED, Frame
 from emu.errors import ScenarioError
 from emu.examples.nscc import Nscc
 from emu.examples.reps import Reps
-from emu.scenario.sections.congestion import CONTROLS
+from emu.scenario.sections.nic import CONTROLS
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
 from tests.fabric.test_snapshots import through_msgpack

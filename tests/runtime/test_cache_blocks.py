@@ -13,8 +13,7 @@ from emu.errors import ProtocolError
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Ending
 from emu.runtime.recovery.snapshots import to_bytes
-from emu.runtime.sync.cache_blocks import ELSEWHERE, cut
-from emu.runtime.sync.placement import assign
+from emu.runtime.sync.placement import ELSEWHERE, assign, cut_into_blocks
 from emu.runtime.sync.sync_points import SyncGrid
 from emu.scenario.resolve import build_topology
 from tests.conftest import SOAK
@@ -105,7 +104,7 @@ def test_no_server_is_cut_and_every_device_of_a_worker_is_in_a_block(
     topology = plan.topology
     assignment = assign(topology, workers)
     for worker in range(workers):
-        found = cut(plan, assignment, worker, nics)
+        found = cut_into_blocks(plan, assignment, worker, nics)
         hosted = [block for block, at in zip(found.block_of, assignment, strict=True) if at == worker]
         assert sorted(set(hosted)) == list(range(len(found.lookahead_ps)))
         assert all(
@@ -120,7 +119,7 @@ def test_no_server_is_cut_and_every_device_of_a_worker_is_in_a_block(
 def test_blocks_of_a_large_fabric_are_alike_and_stand_a_link_apart() -> None:
     plan = blueprint()
     topology = plan.topology
-    found = cut(plan, assign(topology, 1), 0)
+    found = cut_into_blocks(plan, assign(topology, 1), 0)
     nics = [found.block_of[nic] for nic in topology.nics]
     assert [nics.count(block) for block in range(8)] == [128] * 8
     # 500 ns of link and 84 B at 400G.
@@ -135,6 +134,6 @@ def test_blocks_of_a_large_fabric_are_alike_and_stand_a_link_apart() -> None:
 )
 def test_there_is_one_block_where_more_would_not_pay(topology: dict[str, object]) -> None:
     plan = blueprint(**topology)
-    found = cut(plan, assign(plan.topology, 1), 0)
+    found = cut_into_blocks(plan, assign(plan.topology, 1), 0)
     assert set(found.block_of) == {0}
     assert found.lookahead_ps == (NEVER_PS,)

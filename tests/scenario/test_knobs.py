@@ -14,11 +14,9 @@ from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
 from emu.scenario.plugins import OneOfOrPlugin
-from emu.scenario.sections.buffer import ADMISSIONS
-from emu.scenario.sections.congestion import CONTROLS
-from emu.scenario.sections.nic import ARBITERS, RECOVERIES
+from emu.scenario.sections.nic import ARBITERS, CONTROLS, RECOVERIES
 from emu.scenario.sections.routing import POLICIES
-from emu.scenario.sections.switch import SCHEDULERS
+from emu.scenario.sections.switch import ADMISSIONS, SCHEDULERS
 from tests.scenario.scenarios import SMALL
 
 

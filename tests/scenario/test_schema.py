@@ -8,11 +8,10 @@ from emu.docstrings import field_docstrings
 from emu.scenario.reference import parts
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section, yaml_name
-from emu.scenario.sections.buffer import BufferSection
 from emu.scenario.sections.ncclx import NcclxSection
 from emu.scenario.sections.nic import NicSection, TransportSection
 from emu.scenario.sections.routing import POLICIES
-from emu.scenario.sections.switch import PfcSection
+from emu.scenario.sections.switch import BufferSection, PfcSection
 from emu.scenario.yaml.problems import fields, shape_at
 from tests.scenario.scenarios import SMALL, scenario
 

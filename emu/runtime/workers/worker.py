@@ -220,7 +220,7 @@ class WorkerSpec:
     moves: tuple[tuple[int, int], ...] = ()
     """Devices that do not live where the placement puts them, and the workers that host them."""
     block: int | None = None
-    """NICs in a block (`emu.runtime.sync.cache_blocks`); None for what suits the fabric."""
+    """NICs in a block (`emu.runtime.sync.placement`); None for what suits the fabric."""
     snapshots: str = ""
     """Where shares of snapshots go and are read; empty where that directory cannot be reached."""
     snapshots_at_ps: tuple[int, ...] = ()

@@ -5,11 +5,14 @@ MTU; NCCL for what libraries set (IB_TIMEOUT 14 up to 2.13, 18 and then 20 since
 (SIGCOMM'24) for control messages in a class of their own and for UDP source ports that are equal for all
 queue pairs of a pair.
 
-The arbiter says whose turn it is at a NIC's port, loss recovery what is sent again. Each is one line in its
-table, `ARBITERS` or `RECOVERIES`: its name, its class, which lists its knobs, and what it is. One of your own
-is `module:Class`.
+The arbiter says whose turn it is at a NIC's port, congestion control (`transport.congestion_control`) how
+fast a queue pair sends, loss recovery what is sent again. Each is one line in its table, `ARBITERS`,
+`CONTROLS` or `RECOVERIES`: its name, its class, which lists its knobs, and what it is. One of your own is
+`module:Class`.
 
-Its source: IEEE 802.1Qaz (enhanced transmission selection) for sharing a port between classes by weight.
+Sources: Zhu et al. (SIGCOMM'15) for CNPs 50 us apart; the controls name theirs. Llama 3's fabric ran without
+congestion control (`none`): receiver-driven admission and PFC alone. IEEE 802.1Qaz (enhanced transmission
+selection) for sharing a port between classes by weight.
 """
 
 from __future__ import annotations
@@ -20,11 +23,15 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from actors.nic.arbiter import Arbiter, WeightedClasses
+from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.dcqcn import Dcqcn
+from actors.nic.congestion.hpcc import Hpcc
+from actors.nic.congestion.hybrid import Hybrid
+from actors.nic.congestion.swift import Swift
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
-from emu.scenario.sections.congestion import CONTROLS, CongestionSection
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
 from emu.scenario.yaml.values import (
     AutoSizeBytes,
@@ -37,6 +44,55 @@ from emu.scenario.yaml.values import (
     TimePs,
 )
 from emu.units import format_time, parse_rate, parse_size, parse_time
+
+
+class CongestionSection(PolicySection):
+    """What every algorithm shares."""
+
+    kind: str
+    """Which algorithm."""
+    cnp_interval_ps: PositiveTimePs = parse_time("50us")
+    """A receiver sends at most one CNP per queue pair and interval."""
+    cnp_priority: Priority = 6
+    """Priority of CNPs."""
+
+    @property
+    def by_packet(self) -> bool:
+        """Whether packets of a queue pair go by different ways, by UDP source ports of its choice."""
+        return bool(self.policy.by_packet(self))
+
+    @property
+    def collects(self) -> bool:
+        """Whether packets collect telemetry (INT) from switches."""
+        return self.policy.telemetry_on_wire(self) is not None
+
+    @property
+    def telemetry_bytes(self) -> int:
+        """What that adds to packets and acknowledgements on the wire."""
+        return int(self.policy.telemetry_on_wire(self) or 0)
+
+
+CONTROLS: Final = OneOfOrPlugin(
+    {
+        "none": section_of(
+            CongestionSection, "none", CongestionControl, "Only pauses slow a queue pair down."
+        ),
+        "dcqcn": section_of(CongestionSection, "dcqcn", Dcqcn, "The rate follows what switches mark."),
+        "swift": section_of(CongestionSection, "swift", Swift, "The window follows the round-trip time."),
+        "hybrid": section_of(
+            CongestionSection, "hybrid", Hybrid, "DCQCN's answer to marks and Swift's to delay."
+        ),
+        "hpcc": section_of(
+            CongestionSection, "hpcc", Hpcc, "The window follows what links on the way say of themselves."
+        ),
+    },
+    default="none",
+    base=CongestionSection,
+    parent=CongestionControl,
+    methods=("on_send", "on_ack", "on_cnp"),
+    arguments={"on_ack": ("packets", "rtt_ps", "now", "marked")},
+)
+
 
 LONGEST_JITTER_PS = parse_time("2ms")
 

@@ -14,7 +14,7 @@ import click
 from emu.cli.scenario_options import positive_time_ps
 from emu.errors import UsageError
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
-from emu.measure.run_directory.tidy import COLUMNS, recorded, tidy_rows
+from emu.measure.run_directory.samples import COLUMNS, recorded, tidy_rows
 
 Command = Callable[..., Any]
 
