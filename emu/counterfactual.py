@@ -39,7 +39,8 @@ from actors.wire.fault import (
     SLOW,
     STORM,
 )
-from emu.diagnosis.finding import CONTENTION, Finding
+from emu.diagnosis.finding import CONTENTION, ODD, Finding
+from emu.diagnosis.fleet import differences, like_the_fleet
 from emu.diagnosis.view import alarmed, answering, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
@@ -111,8 +112,8 @@ class Repair(NamedTuple):
 
 def repair_of(topology: Topology, finding: Finding) -> Repair | None:
     """What it takes to heal what is suspected; None where no single component would do."""
-    if finding.cause == "miscabling":
-        return Repair(frozenset())  # cables are part of the fabric
+    if finding.cause in ("miscabling", ODD):
+        return Repair(frozenset())  # cables are part of the fabric, configuration is of the scenario
     make = _REPAIRS.get(finding.cause)
     try:
         return None if make is None else make(topology, finding)
@@ -262,11 +263,13 @@ class Counterfactuals:
         end_ps: int,
         aims: Aims = NO_AIMS,
         loads: Mapping[Port, int] = MappingProxyType({}),
+        ran_ps: int = int(NEVER_PS),
     ) -> None:
-        """`topology` is the fabric as it was run, `own` what that came to, and `loads` what its ports sent;
-        each other is taken to have `events`, and ends at `end_ps` if not before.
+        """`topology` is the fabric as it was run until `ran_ps`, `own` what that came to, and `loads` what
+        its ports sent; each other is taken to have `events`, and ends at `end_ps` if not before.
         """
         self._loads = loads
+        self._ran_ps = ran_ps
         self._intended = as_intended(scenario)
         self._scenario = scenario
         self._topology = topology
@@ -305,7 +308,9 @@ class Counterfactuals:
         faults = self._all(cabling=cabling)
         for repair in mended:
             faults = tuple(left for one in faults if (left := repair.mended(one)) is not None)
-        found = self._emulated(faults, "".join(left_out), cabling=cabling)
+        differ = differences(self._intended, fabric)
+        odd = tuple(sorted(one.place for one in suspects if one.cause == ODD and one.place in differ))
+        found = self._emulated(faults, "".join(left_out), odd, cabling=cabling)
         if found is None:
             self.exhausted = True
             return None
@@ -314,26 +319,39 @@ class Counterfactuals:
         return found
 
     def _all(self, *, cabling: bool) -> tuple[Fault, ...]:
-        """Every occurrence, on the fabric as it was cabled or as it was meant to be."""
+        """Every occurrence that the run saw, on the fabric as it was cabled or as it was meant to be. What
+        was to come after its end did not happen, also where a healed run gets that far.
+        """
         found = self._faults.get(cabling)
         if found is None:
             fabric = self._fabric if cabling else self._topology
-            found = self._faults[cabling] = scripted(self._scenario, fabric, self._aims)
+            every = scripted(self._scenario, fabric, self._aims)
+            found = self._faults[cabling] = tuple(one for one in every if one.begin_ps <= self._ran_ps)
         return found
 
-    def _key(self, faults: tuple[Fault, ...], left_out: str = "", *, cabling: bool) -> object:
-        """What tells runs apart: swapped cables, a job, and what happens to whom when."""
+    def _key(
+        self, faults: tuple[Fault, ...], left_out: str = "", odd: tuple[str, ...] = (), *, cabling: bool
+    ) -> object:
+        """What tells runs apart: swapped cables, a job, configuration, and what happens to whom when."""
         left = tuple(one._replace(number=0, entry=0, kind="", target="") for one in faults)
-        return (miscabled(self._scenario) and not cabling, left_out, left)
+        return (miscabled(self._scenario) and not cabling, left_out, odd, left)
 
-    def _emulated(self, faults: tuple[Fault, ...], left_out: str, *, cabling: bool) -> Counterfactual | None:
+    def _emulated(
+        self, faults: tuple[Fault, ...], left_out: str, odd: tuple[str, ...], *, cabling: bool
+    ) -> Counterfactual | None:
         if not self.affordable:  # nor is told what another run has shown: who cannot run does not know
             return None
         self._left -= self.events
-        key = self._key(faults, left_out, cabling=cabling)
+        key = self._key(faults, left_out, odd, cabling=cabling)
         if key not in self._known:
             fabric = self._fabric if cabling else self._topology
-            outcome = emulated(without(self._intended, left_out), fabric, self._end_ps, faults)
+            scenario = self._intended
+            for name in odd:
+                scenario = like_the_fleet(scenario, fabric, name)
+            if odd:
+                swapped = () if cabling else self._scenario.faults
+                fabric = build_topology(scenario.model_copy(update={"faults": swapped}))
+            outcome = emulated(without(scenario, left_out), fabric, self._end_ps, faults)
             self._known[key] = self._measured(outcome, left_out)
         return self._known[key]
 

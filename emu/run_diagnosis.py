@@ -19,7 +19,7 @@ from actors.kernel.event import NEVER_PS
 from emu.build.job_plans import job_plans
 from emu.counterfactual import LONGER, NO_AIMS, Counterfactuals, as_intended, emulated, miscabled
 from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
-from emu.diagnosis.finding import CONTENTION
+from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
 from emu.diagnosis.view import Moves, View, alarmed, times_of
@@ -73,8 +73,8 @@ def diagnosed(
     events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
     most = MOST_EVENTS_LIVE if live else MOST_EVENTS
     suspects = findings(view)
-    crowded = any(one.cause == CONTENTION for one in suspects)
-    if not suspects or not (scenario.faults or crowded) or any(job.submitted for job in scenario.jobs):
+    compares = scenario.faults or any(one.cause in MEANT for one in suspects)
+    if not suspects or not compares or any(job.submitted for job in scenario.jobs):
         return Judged(diagnose(view))
     runs = _runs(scenario, cabled, view, sum(record.executed for record in outcome.devices), most, aims)
     reference = None
@@ -104,7 +104,7 @@ def _runs(
         for node in view.networked()
         for port, _ in view.fabric_ports(node)
     }
-    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims, loads)
+    return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims, loads, view.end_ps)
 
 
 def _span_ps(view: View) -> int | None:

@@ -24,8 +24,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from emu.diagnosis import bad_links, configuration, contention, lost_links, pauses, slow_gpus
-from emu.diagnosis.finding import CAUSES, CONTENTION, Finding
+from emu.diagnosis import bad_links, configuration, contention, fleet, lost_links, pauses, slow_gpus
+from emu.diagnosis.finding import CAUSES, MEANT, ODD, Finding
 from emu.diagnosis.healing import Accused, Emulate, Run, accused
 from emu.diagnosis.impact import SLOWER_PERMILLE, failed_jobs, harms, slower, uneven_groups
 from emu.diagnosis.view import PORTS_DOWN, View
@@ -41,6 +41,7 @@ FAMILIES: Final[tuple[Callable[[View], Iterator[Finding]], ...]] = (
     slow_gpus.found,
     pairs_in_error,
     configuration.found,
+    fleet.found,
     ranks_behind,
 )
 MOST_TOLD: Final = 5
@@ -58,10 +59,10 @@ def diagnose(
     found = findings(view)
     harm = [] if reference is None else harms(view.times(), view.alarmed(), reference, view.end_ps)
     if reference is not None and not harm and not broke_off(view):
-        found = [one for one in found if one.cause == CONTENTION]  # the intended fabric has the jobs too
+        found = [one for one in found if one.cause in MEANT]
     suffering = [one for one in found if suffered(view, one)]
     if harm and not suffering:
-        suffering = [one for one in found if one.cause != CONTENTION]
+        suffering = [one for one in found if one.cause not in MEANT]
     if reference is not None and harm:
         suffering += uneven_groups(view, reference)
     suffering.sort(key=Finding.order)
@@ -182,12 +183,18 @@ def findings(view: View) -> list[Finding]:
     """Everything that is not as it should be, harmless or not."""
     found = [one for family in FAMILIES for one in family(view)]
     assert all(one.cause in CAUSES for one in found), found
-    return found
+    return [_with_symptoms(one, found) if one.cause == ODD else one for one in found]
+
+
+def _with_symptoms(odd: Finding, found: list[Finding]) -> Finding:
+    """What is configured otherwise, with what shows there."""
+    there = [one.sentence for one in found if one.place == odd.place and one is not odd]
+    return odd._replace(evidence=(*odd.evidence, *there))
 
 
 def suffered(view: View, finding: Finding) -> bool:
     """Whether anything suffered from what was found."""
-    if broke_off(view) and finding.cause != CONTENTION:
+    if broke_off(view) and finding.cause not in MEANT:
         return True
     if finding.alarms and view.alarms():
         return True

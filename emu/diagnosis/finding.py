@@ -47,6 +47,9 @@ class Finding(NamedTuple):
 
 
 CONTENTION = "contention"
+ODD = "odd_configuration"
+MEANT = (CONTENTION, ODD)
+"""What is so on the intended fabric too."""
 CAUSES = {
     "deadlock": "pauses that wait for each other in a circle",
     "host_lost": "a server that went dark",
@@ -69,6 +72,7 @@ CAUSES = {
     "qp_error": "a queue pair that went into error by itself",
     "switch_drained": "a switch that its neighbours route around though its links are up",
     "configuration_drift": "a device that runs another configuration than was meant",
+    ODD: "a device or link that is configured otherwise than its peers",
     "miscabling": "cables that lead elsewhere than was meant",
     CONTENTION: "a job that keeps another waiting at ports that both use",
     "imbalance": "equal ports that are loaded less evenly than where all is well",

@@ -12,7 +12,9 @@ counted itself is gone with it.
 2. Beside the one that gives back most, each other that gave back nothing is healed too: one may hide
    another. What that gives back beyond the first is the second's. So it is with a job where a component gives
    something back: without the job, nothing meets that component.
-3. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
+3. Where all that is suspected is a difference from the fleet (`emu.diagnosis.fleet`), all are healed at once
+   before: on a fabric that is meant to differ that mostly gives back nothing, and is one run.
+4. If none gives back anything alone, or no job that failed, pairs are healed, the likeliest first, and then
    all: each of two faults may be enough to stop a job.
 """
 
@@ -23,7 +25,7 @@ from itertools import combinations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from emu.diagnosis.finding import CONTENTION, Finding
+from emu.diagnosis.finding import CONTENTION, ODD, Finding
 from emu.diagnosis.impact import risen
 from emu.measure.summary.summary import Counterfactual
 from emu.units import about_time
@@ -106,8 +108,11 @@ class Accused(NamedTuple):
             return (
                 f"without {self.finding.place}{built}, {self.gain.words()}; they meet at {ports or 'no port'}"
             )
-        also = "".join(f" and {one.place}" for one in self.beside)
-        return f"with {self.finding.place}{also} as built, {self.gain.words()}"
+        every = (self.finding, *self.beside)
+        how = {one.place: "as its peers" if one.cause == ODD else "as built" for one in every}
+        if len({*how.values()}) == 1:
+            return f"with {' and '.join(how)} {how[self.finding.place]}, {self.gain.words()}"
+        return f"with {' and '.join(f'{place} {word}' for place, word in how.items())}, {self.gain.words()}"
 
 
 class Run(NamedTuple):
@@ -144,6 +149,10 @@ def accused(run: Run, suspects: Sequence[Finding], emulate: Emulate) -> tuple[li
     tried: list[tuple[Finding, Run]] = []
     beyond: list[Finding] = []
     shared: dict[str, Mapping[str, float]] = {}
+    if len(suspects) > 1 and all(one.cause == ODD for one in suspects):
+        alike = emulate(suspects)
+        if alike is not None and not gain(run, _run(alike, run)).worthwhile:
+            return [], []
     for one in suspects:
         found = emulate((one,)) if len(tried) < MOST_HEALED else None
         if found is None:

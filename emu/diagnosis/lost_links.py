@@ -36,6 +36,10 @@ class Dark(NamedTuple):
         """The first time that is known of."""
         return self.spans[0][0]
 
+    def covers(self, at_ps: int) -> bool:
+        """Whether it had no signal then."""
+        return any(start_ps <= at_ps and (end_ps < 0 or at_ps < end_ps) for start_ps, end_ps in self.spans)
+
 
 def found(view: View) -> Iterator[Finding]:
     """Everything that went dark, the largest thing that explains it first."""
@@ -67,14 +71,22 @@ def _dark(view: View) -> dict[str, Dark]:
 
 
 def _together(view: View, dark: dict[str, Dark], nodes: Sequence[int]) -> tuple[list[Dark], int] | None:
-    """The links of some devices, if all of them first went down at one instant, and when."""
-    links = [view.link_name(node, port) for node in nodes for port, _ in view.fabric_ports(node)]
-    if not links or any(link not in dark for link in links):
+    """The most links of some devices that went down at one instant, where all others were down already, and
+    when that first was.
+    """
+    links = [dark[link] for link in _links(view, nodes) if link in dark]
+    if not links or len(links) < len(_links(view, nodes)):
         return None
-    starts = {start_ps for start_ps, _ in dark[links[0]].spans}
-    for link in links[1:]:
-        starts &= {start_ps for start_ps, _ in dark[link].spans}
-    return ([dark[link] for link in links], min(starts)) if starts else None
+    found: tuple[list[Dark], int] | None = None
+    for at_ps in sorted({start_ps for one in links for start_ps, _ in one.spans}):
+        gone = [one for one in links if any(at_ps == start_ps for start_ps, _ in one.spans)]
+        if (found is None or len(gone) > len(found[0])) and all(one.covers(at_ps) for one in links):
+            found = gone, at_ps
+    return found
+
+
+def _links(view: View, nodes: Sequence[int]) -> list[str]:
+    return [view.link_name(node, port) for node in nodes for port, _ in view.fabric_ports(node)]
 
 
 def _hosts(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
@@ -108,12 +120,18 @@ def _hosts(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[st
 def _switches(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str]]]:
     for switch in view.numbers(Role.SWITCH):
         gone = _together(view, dark, [switch])
-        if gone is None or len(gone[0]) < 2:
+        ports = len(_links(view, [switch]))
+        if gone is None or len(gone[0]) < 2 or len(gone[0]) * 2 <= ports:
             continue
         links, since_ps = gone
+        which = (
+            f"all its {ports} links"
+            if len(links) == ports
+            else f"the {len(links)} of its {ports} links that were up"
+        )
         lost = sum(_lost(view, one) for one in links)
         sentence = (
-            f"{view.name(switch)} went down at {shown_time(since_ps)}: all its {len(links)} links lost "
+            f"{view.name(switch)} went down at {shown_time(since_ps)}: {which} lost "
             f"their signal at once, and {lost} frames were lost on them"
         )
         evidence = tuple(_down_line(view, one) for one in links[:MOST_SPANS])
@@ -144,7 +162,7 @@ def _nics(view: View, dark: dict[str, Dark]) -> Iterator[tuple[Finding, list[str
                 Finding("nic_reset", view.name(nic), 950, sentence, evidence, at_once[0][0], alarms=True),
                 names,
             )
-        elif len(links) > 1:
+        elif 1 < len(links) == len(_links(view, [nic])):
             sentence = (
                 f"{view.name(nic)} went down at {shown_time(since_ps)}: all its {len(links)} links lost "
                 "their signal at once"

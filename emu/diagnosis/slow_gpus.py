@@ -80,7 +80,7 @@ def _ratios(view: View) -> dict[int, int]:
         computed_ps, work_ps = _computed(view, gpu)
         if copies or work_ps:
             copied = view.total("gpu_copied_bytes", gpu)
-            meant_ps = copies * section.copy_latency_ps + serialisation_ps(1, section.copy_rate_bps) * copied
+            meant_ps = copies * section.copy_latency_ps + serialisation_ps(copied, section.copy_rate_bps)
             taken_ps = view.total("gpu_copy_ps", gpu) + computed_ps
             ratios[gpu] = taken_ps * 1000 // max(meant_ps + work_ps, 1)
     return ratios

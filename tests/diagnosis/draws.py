@@ -152,6 +152,11 @@ def fabric_of(base: int) -> Topology:
     return api.prepare(base_scenario(base)).topology
 
 
+def base_of(seed: int) -> int:
+    """The base of a seed."""
+    return Random(seed).randrange(POOL)
+
+
 def drawn(seed: int, span_ps: Callable[[int], int]) -> Drawn | None:
     """The fault of a seed; None if it does not fit its fabric. `span_ps` says how long a base takes."""
     random = Random(seed)

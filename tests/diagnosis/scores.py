@@ -1,32 +1,66 @@
 """Scores of the diagnosis: by symptoms alone, and after healing (`python -m tests.diagnosis.scores [SHARE]`).
 
-Four tables: single faults, pairs of faults, contention between jobs, healthy runs with a harmless oddity.
-What is right to say is worked out from what was scripted, by leaving it out; the diagnosis does not see that.
-`SHARE` is of the counts that docs/diagnosis.md gives.
+Five tables: single faults, pairs of faults, contention between jobs, healthy runs with a harmless oddity, and
+live runs that are broken from outside. What is right to say is worked out from what was done to a run, by
+leaving it out; the diagnosis does not see that. `SHARE` is of the counts that docs/diagnosis.md gives.
+
+A line for each run in which something was missed, or an innocent accused, follows each table.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from random import Random
 from typing import Any, NamedTuple
 
-from emu import api, run_diagnosis
 from emu.errors import ScenarioError
-from emu.measure.summary.summary import Diagnosed, Summary
+from emu.measure.summary.summary import Diagnosed
 from tests.diagnosis import healthy
-from tests.diagnosis.draws import Answer, Drawn, base_scenario, drawn
-from tests.diagnosis.scoring import Run, faults, mattered, right, run
+from tests.diagnosis.draws import Answer, Drawn, base_of, base_scenario, drawn
+from tests.diagnosis.live_runs import live
+from tests.diagnosis.scoring import answers_of, begins_ps, mattered, right, run, span_ps
 from tests.diagnosis.scoring import healthy as well
 
-COUNTS = {"single": 300, "pairs": 200, "contention": 100, "oddities": 200}
 FIRST_SEED = 500_000
 
 
-Rows = Iterator[tuple[list[tuple[Answer, ...]], list[Diagnosed], list[Diagnosed]]]
-"""Of a run: what is right to say of each that did harm, what symptoms say, and what is said after healing."""
+class Case(NamedTuple):
+    """One run that is scored."""
+
+    what: str
+    """What was done to it."""
+    answers: list[tuple[Answer, ...]]
+    """Of each thing that did harm, what is right to say."""
+    symptoms: list[Diagnosed]
+    healed: list[Diagnosed]
+    also: tuple[Answer, ...] = ()
+    """What may be said besides."""
+
+    def named(self, said: list[Diagnosed]) -> bool:
+        """Whether all that did harm is named; if it is one, first."""
+        within = said[:1] if len(self.answers) == 1 and not self.also else said
+        return all(any(right(one, wanted) for one in within) for wanted in self.answers)
+
+    def accused(self, said: list[Diagnosed]) -> bool:
+        """Whether something else is named too."""
+        return any(not any(right(one, wanted) for wanted in (*self.answers, self.also)) for one in said)
+
+    def fault(self) -> str:
+        """What is wrong with what is said after healing; empty if nothing is."""
+        wrong = [] if self.named(self.healed) else ["missed"]
+        wrong += ["accused"] if self.accused(self.healed) else []
+        if not wrong:
+            return ""
+        asked = " and ".join(
+            "|".join(f"{one.cause} {one.places[0]}" for one in wanted) for wanted in self.answers
+        )
+        said = ", ".join(f"{one.cause} {one.place}" for one in self.healed)
+        return f"{' and '.join(wrong)}: {self.what}; asked {asked or 'nothing'}; said {said or 'nothing'}"
 
 
 class Score(NamedTuple):
@@ -37,93 +71,82 @@ class Score(NamedTuple):
     """Runs with something to name."""
     named: int
     """Those in which all of it was named, or, of one, named first."""
-    innocent: int
+    accused: int
     """Runs in which something else was named too."""
 
     def __str__(self) -> str:
-        share = 100 * self.named / max(self.asked, 1)
-        innocent = f"innocents accused in {self.innocent} of {self.runs}"
-        return f"{self.named:>4} of {self.asked:<4} ({share:5.1f} %)  {innocent}"
+        share = f"({100 * self.named / self.asked:5.1f} %)" if self.asked else " " * 9
+        named = f"{self.named:>4} of {self.asked:<4} {share}" if self.asked else " " * 22
+        return (
+            f"{named} {self.accused:>4} of {self.runs:<4} ({100 * self.accused / max(self.runs, 1):4.1f} %)"
+        )
 
 
-def unhealed(mapping: dict[str, Any]) -> list[Diagnosed]:
-    """What is said where nothing may be emulated."""
-    most = run_diagnosis.MOST_EVENTS
+def scores(cases: list[Case]) -> tuple[Score, Score]:
+    """By symptoms alone, and after healing."""
+    asked = [one for one in cases if one.answers]
+    return (
+        Score(
+            len(cases),
+            len(asked),
+            sum(one.named(one.symptoms) for one in asked),
+            sum(one.accused(one.symptoms) for one in cases),
+        ),
+        Score(
+            len(cases),
+            len(asked),
+            sum(one.named(one.healed) for one in asked),
+            sum(one.accused(one.healed) for one in cases),
+        ),
+    )
+
+
+def single(seed: int) -> Case | None:
+    """A run with one fault; None if that does not fit its fabric."""
+    one = drawn(seed, span_ps)
+    if one is None:
+        return None
     try:
-        run_diagnosis.MOST_EVENTS = -1  # type: ignore[misc]
-        return api.run(mapping, local=True).summary.diagnosis
-    finally:
-        run_diagnosis.MOST_EVENTS = most  # type: ignore[misc]
-
-
-def both(rows: Rows) -> tuple[Score, Score]:
-    """The two scores of runs."""
-    found = [[0, 0, 0, 0], [0, 0, 0, 0]]
-    for answers, *said in rows:
-        for at, diagnosis in enumerate(said):
-            found[at][0] += 1
-            found[at][1] += bool(answers)
-            within = diagnosis[:1] if len(answers) == 1 else diagnosis
-            hit = all(any(right(one, wanted) for one in within) for wanted in answers)
-            found[at][2] += bool(answers) and hit
-            found[at][3] += any(not any(right(one, wanted) for wanted in answers) for one in diagnosis)
-    symptoms, healed = (Score(*one) for one in found)
-    return symptoms, healed
-
-
-def worse(broken: Run, other: Run) -> bool:
-    """Whether a run suffered beside another, which may have failed too."""
-    if broken.span_ps < 0 and other.span_ps < 0:
-        return bool(mattered(broken._replace(span_ps=1), other._replace(span_ps=1)))
-    return other.span_ps >= 0 and bool(mattered(broken, other))
-
-
-def singles(count: int) -> Rows:
-    """Runs with one fault."""
-    for one in faults(FIRST_SEED, count):
-        mapping = base_scenario(one.drawn.base) | {"faults": [one.drawn.fault]}
-        answers = one.drawn.answers
-        if one.drawn.fault["kind"] == "link_flap":
-            answers = (*answers, Answer("link_down", answers[0].places))
-        yield [answers] if one.mattered else [], unhealed(mapping), one.found
+        broken = run(base_scenario(one.base) | {"faults": [one.fault]})
+    except ScenarioError:
+        return None
+    answers = [answers_of(one)] if mattered(broken, well(one.base)) else []
+    return Case(f"seed {seed}, base {one.base}, {one.fault}", answers, broken.symptoms, broken.found)
 
 
 def pair_of(seed: int) -> tuple[Drawn, Drawn] | None:
     """Two faults of different kinds on one fabric."""
-    first = drawn(seed, lambda base: well(base).span_ps)
-    for other in range(seed * 100, seed * 100 + 200) if first else ():
-        second = drawn(other, lambda base: well(base).span_ps)
-        if first and second and second.base == first.base and second.fault["kind"] != first.fault["kind"]:
+    first = drawn(seed, span_ps)
+    for other in range(seed * 100, seed * 100 + 200):
+        second = drawn(other, span_ps) if first and base_of(other) == first.base else None
+        if first and second and second.fault["kind"] != first.fault["kind"]:
             return first, second
     return None
 
 
-def pairs(count: int) -> Rows:
-    """Runs with two faults."""
-    seed = FIRST_SEED
-    while count:
-        seed += 1
-        drawn_pair = pair_of(seed)
-        if drawn_pair is None:
-            continue
-        base = base_scenario(drawn_pair[0].base)
-        try:
-            broken = run(base | {"faults": [one.fault for one in drawn_pair]})
-            alone = [run(base | {"faults": [one.fault]}) for one in drawn_pair]
-        except ScenarioError:
-            continue
-        count -= 1
-        others = zip(drawn_pair, reversed(alone), strict=True)
-        harmful = [one for one, other in others if worse(broken, other)]
-        if not harmful and mattered(broken, well(drawn_pair[0].base)):
-            harmful = list(drawn_pair)
-        answers = [
-            (*one.answers, Answer("link_down", one.answers[0].places))
-            if one.fault["kind"] == "link_flap"
-            else one.answers
-            for one in harmful
-        ]
-        yield answers, unhealed(base | {"faults": [one.fault for one in drawn_pair]}), broken.found
+def pair(seed: int) -> Case | None:
+    """A run with two faults. One that came after its end is none of it. Each is to be named that gives back
+    something where it is left out, or both where only leaving out both does. One that would have done harm
+    without the other may be named.
+    """
+    two = pair_of(seed)
+    if two is None:
+        return None
+    base = base_scenario(two[0].base)
+    try:
+        broken = run(base | {"faults": [one.fault for one in two]})
+        happened = [one for one in two if begins_ps(one) < broken.end_ps]
+        alone = [run(base | {"faults": [one.fault]}) for one in happened]
+    except ScenarioError:
+        return None
+    others = reversed(alone) if len(happened) > 1 else [well(two[0].base)]
+    harmful = [one for one, other in zip(happened, others, strict=True) if mattered(broken, other)]
+    if not harmful and mattered(broken, well(two[0].base)):
+        harmful = happened
+    by_themselves = [one for one, own in zip(happened, alone, strict=True) if mattered(own, well(one.base))]
+    what = f"seed {seed}, base {two[0].base}, {' and '.join(str(one.fault) for one in two)}"
+    also = tuple(answer for one in by_themselves if one not in harmful for answer in answers_of(one))
+    return Case(what, [answers_of(one) for one in harmful], broken.symptoms, broken.found, also)
 
 
 def contending(seed: int) -> dict[str, Any]:
@@ -148,28 +171,20 @@ def contending(seed: int) -> dict[str, Any]:
     }
 
 
-def took(summary: Summary, name: str) -> int:
-    """How long a job took."""
-    job = summary.jobs[name]
-    return (job.end_ps or 0) - (job.start_ps or 0)
-
-
-def contention(count: int) -> Rows:
-    """Runs of two jobs."""
-    for seed in range(count):
-        mapping = contending(seed)
-        together = api.run(mapping, local=True).summary
-        guilty: list[str] = []
-        for name, other in (("train", "noise"), ("noise", "train")):
-            jobs = [one | {"enabled": one["name"] != name} for one in mapping["jobs"]]
-            alone = api.run(mapping | {"jobs": jobs}, local=True).summary
-            if took(together, other) * 100 >= took(alone, other) * 105:
-                guilty.append(name)
-        answers = [tuple(Answer("contention", (name,), "they meet at") for name in guilty)] if guilty else []
-        symptoms = [
-            one.model_copy(update={"sentence": "they meet at"}) for one in unhealed(mapping)
-        ]  # ports are known only by healing
-        yield answers, symptoms, together.diagnosis
+def contention(seed: int) -> Case | None:
+    """A run of two jobs; one is to be named if the other is quicker without it. Ports are known only by
+    healing.
+    """
+    mapping = contending(seed)
+    together = run(mapping)
+    guilty: list[str] = []
+    for name in ("train", "noise"):
+        jobs = [one | {"enabled": one["name"] != name} for one in mapping["jobs"]]
+        alone = run(mapping | {"jobs": jobs})
+        if mattered(together._replace(alarms=alone.alarms), alone):
+            guilty.append(name)
+    answers = [tuple(Answer("contention", (name,), "they meet at") for name in guilty)] if guilty else []
+    return Case(f"seed {seed}", answers, together.symptoms, together.found)
 
 
 def oddity(random: Random) -> dict[str, Any]:
@@ -185,35 +200,75 @@ def oddity(random: Random) -> dict[str, Any]:
     )
 
 
-def oddities(count: int) -> Rows:
-    """Healthy runs with an oddity that costs less than 5 %."""
-    seed = 0
-    while count:
-        seed += 1
-        mapping = healthy.scenario(seed)
-        if len(mapping["jobs"]) > 1:
+def odd(seed: int) -> Case | None:
+    """A healthy run with an oddity that costs less than 5 %; None where it costs more."""
+    mapping = healthy.scenario(seed)
+    if len(mapping["jobs"]) > 1:
+        return None
+    what = oddity(Random(seed))
+    try:
+        found = run(mapping | what)
+    except ScenarioError:
+        return None
+    if mattered(found, run(mapping)):
+        return None
+    return Case(f"seed {seed}, {what}", [], found.symptoms, found.found)
+
+
+def broken_live(seed: int) -> Case | None:
+    """A live run into which a fault was injected."""
+    found = live(seed)
+    if found is None:
+        return None
+    answers = [answers_of(found.drawn)] if mattered(found.broken, found.well) else []
+    what = f"seed {seed}, base {found.drawn.base}, {found.drawn.fault}"
+    return Case(what, answers, found.broken.symptoms, found.broken.found)
+
+
+class Kind(NamedTuple):
+    """One table: how many runs, the case of a seed, the first seed."""
+
+    runs: int
+    case: Callable[[int], Case | None]
+    first_seed: int
+
+
+KINDS = {
+    "single": Kind(300, single, FIRST_SEED),
+    "pairs": Kind(200, pair, FIRST_SEED),
+    "contention": Kind(100, contention, 0),
+    "oddities": Kind(200, odd, 0),
+    "live": Kind(20, broken_live, FIRST_SEED),
+}
+
+
+def cases_of(kind: Kind, count: int, cores: int = 1) -> list[Case]:
+    """So many cases, in the order of their seeds, whatever ran beside what."""
+    found: list[Case] = []
+    seed = kind.first_seed
+    with ProcessPoolExecutor(cores) as beside:
+        while len(found) < count:
+            seeds = range(seed, seed + count - len(found))
+            seed = seeds.stop
+            found += [one for one in (beside.map if cores > 1 else map)(kind.case, seeds) if one is not None]
+    return found
+
+
+def main(share: Fraction, names: list[str]) -> None:
+    """Print all, or those of some names."""
+    sys.stdout.write(f"{'':<21} {'named':<22} innocents accused\n")
+    for name, kind in KINDS.items():
+        if names and name not in names:
             continue
-        odd = mapping | oddity(Random(seed))
-        try:
-            found = api.run(odd, local=True).summary
-        except ScenarioError:
-            continue
-        count -= 1
-        name = mapping["jobs"][0]["name"]
-        if took(found, name) * 100 < took(api.run(mapping, local=True).summary, name) * 105:
-            yield [], unhealed(odd), found.diagnosis
-
-
-KINDS = {"single": singles, "pairs": pairs, "contention": contention, "oddities": oddities}
-
-
-def main(share: Fraction) -> None:
-    """Print all."""
-    for name, rows in KINDS.items():
-        for what, score in zip(("symptoms", "healed"), both(rows(int(COUNTS[name] * share))), strict=True):
+        begun = time.perf_counter()
+        cases = cases_of(kind, int(kind.runs * share), os.cpu_count() or 1)
+        for what, score in zip(("symptoms", "healed"), scores(cases), strict=True):
             sys.stdout.write(f"{name:<11} {what:<9} {score}\n")
-            sys.stdout.flush()
+        for line in filter(None, (one.fault() for one in cases)):
+            sys.stdout.write(f"    {line}\n")
+        sys.stdout.write(f"    {time.perf_counter() - begun:.0f} s\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    main(Fraction(sys.argv[1]) if len(sys.argv) > 1 else Fraction(1))
+    main(Fraction(sys.argv[1]) if len(sys.argv) > 1 else Fraction(1), sys.argv[2:])

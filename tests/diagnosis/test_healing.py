@@ -75,6 +75,8 @@ SOUND = [
     ("configuration_drift", "rtsw-0", ECN),
     ("configuration_drift", "rtsw-0>ctsw-1", PFC),
     ("miscabling", LINK, -1),
+    ("odd_configuration", "nic-2-0", -1),
+    ("odd_configuration", LINK, -1),
 ]
 
 

@@ -1,0 +1,95 @@
+"""Devices and links that are configured otherwise than their peers.
+
+Peers are switches of one tier, NICs, GPUs, hosts, or links between the same tiers. What most of them have is
+the fleet's configuration. An override (`overrides` of a scenario) that less than half of them share is a
+difference from it, as one sees who compares running configurations. Whether it costs anything is found by
+emulating the run with the fleet's configuration there (`emu.diagnosis.healing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from actors.fabric.model import FABRIC, Topology
+from emu.diagnosis.finding import ODD, Finding
+from emu.diagnosis.view import View
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.overrides import OverrideSection
+
+SCORE: Final = 760
+MOST_KEYS: Final = 4
+
+
+def found(view: View) -> Iterator[Finding]:
+    """Every device and link that differs from the fleet."""
+    for name, places in differences(view.scenario, view.topology).items():
+        keys = [key for place in places for key in _keys(view.scenario.overrides[place].parts)]
+        shown = ", ".join(keys[:MOST_KEYS]) + (
+            f" and {len(keys) - MOST_KEYS} more" if keys[MOST_KEYS:] else ""
+        )
+        sentence = f"{name} is configured otherwise than its peers: {shown}"
+        yield Finding(ODD, name, SCORE, sentence, tuple(f"{name}: {key}" for key in keys))
+
+
+def differences(scenario: Scenario, topology: Topology) -> dict[str, list[int]]:
+    """The overrides that are not the fleet's, by name of a device or link."""
+    found: dict[str, list[int]] = {}
+    if not scenario.overrides:
+        return found
+    for peers in _fleets(topology):
+        for place, one in enumerate(scenario.overrides):
+            odd = [name for name in peers if (one.names_link if ":" in name else one.names)(name)]
+            if len(odd) * 2 < len(peers):
+                for name in odd:
+                    found.setdefault(name, []).append(place)
+    return found
+
+
+def like_the_fleet(scenario: Scenario, topology: Topology, name: str) -> Scenario:
+    """The scenario with one device or link configured as its peers are."""
+    places = differences(scenario, topology).get(name, [])
+    every = [other for peers in _fleets(topology) for other in peers]
+    overrides: list[OverrideSection] = []
+    for place, one in enumerate(scenario.overrides):
+        if place not in places:
+            overrides.append(one)
+            continue
+        is_for = one.names_link if one.link is not None else one.names
+        left = tuple(
+            other
+            for other in every
+            if other != name and (":" in other) == (one.link is not None) and is_for(other)
+        )
+        if left:
+            overrides.append(one.model_copy(update={"devices": left}))
+    return scenario.model_copy(update={"overrides": tuple(overrides)})
+
+
+def _fleets(topology: Topology) -> list[list[str]]:
+    """Names of peers."""
+    fleets: dict[object, list[str]] = {}
+    for node in topology.nodes:
+        fleets.setdefault((node.role, node.tier), []).append(node.name)
+    for link in topology.links:
+        if link.kind == FABRIC:
+            ends = [topology.nodes[node] for node in (link.a, link.b)]
+            fleets.setdefault(tuple((end.role, end.tier) for end in ends), []).append(link.name)
+    return list(fleets.values())
+
+
+def _keys(parts: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """What an override says, a line each: `nic.receive.rate 5G`."""
+    for key, value in parts.items():
+        if isinstance(value, dict) and value:
+            yield from _keys(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key} {_word(value)}"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_word, value))}]"
+    return str(value)
