@@ -47,7 +47,7 @@ from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import ReceiveBuffer, show_refused
-from actors.nic.queue_pair.endpoint import RECOVERY_PORT
+from actors.nic.queue_pair.endpoint import RECOVERY_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
@@ -116,24 +116,10 @@ class Nic(Responder):
         number: int,
         queue: EventQueue,
         host: MessagePort,
-        timeout_ps: int,
-        first_timeout_ps: int,
-        retry_count: int,
-        ack_priority: int,
+        settings: EndpointSettings,
         recovery: Recovery,
-        corrupt_every: int,
     ) -> None:
-        super().__init__(
-            number,
-            queue,
-            host,
-            timeout_ps,
-            first_timeout_ps,
-            retry_count,
-            ack_priority,
-            recovery,
-            corrupt_every,
-        )
+        super().__init__(number, queue, host, settings, recovery)
         self._table: vec[QueuePair | None] = vec[QueuePair | None]()
         self._mask: i64 = 0
         self.receive: ReceiveBuffer | None = None

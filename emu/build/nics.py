@@ -31,6 +31,7 @@ from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch, ReceiveBuffer, ReceiveGroup
 from actors.nic.nic import CreditNic, Nic
+from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
 from actors.nic.queue_pair.responder import ACCESS_READ, ACCESS_WRITE
@@ -44,6 +45,7 @@ from emu.scenario.schema import Scenario
 from emu.scenario.sections.nic import (
     ArbiterSection,
     CongestionSection,
+    NicSection,
     ReceiveSection,
     TransportSection,
 )
@@ -128,17 +130,7 @@ def build_nic(
     )
     recovery = recovery_of(transport)
     kind = CreditNic if scenario.credited else Nic
-    nic = kind(
-        number,
-        queue,
-        host,
-        transport.timeout_ps,
-        first_timeout_ps(transport),
-        transport.retry_count,
-        transport.ack_priority,
-        recovery,
-        section.corrupt_every,
-    )
+    nic = kind(number, queue, host, endpoint_settings(transport, section), recovery)
     ports: list[NicPort] = []
     for index, end in enumerate(fabric):
         wire = wire_of(scenario, topology, end, outbox_for)
@@ -184,7 +176,7 @@ def build_nic(
     )
     for pair in nic.pairs:
         pair.max_reads = transport.max_rd_atomic
-    give_receives(nic, transport)
+        pair.receives = transport.receive_queue.depth
     if nic.bond is not None:
         nic.bond.set_homes(spread=section.bond == "per_qp")
     give_control(nic, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
@@ -290,16 +282,19 @@ ACCESS: Final = {
 }
 
 
-def give_receives(nic: Nic, transport: TransportSection) -> None:
-    """Post the receives that the queue pairs of a NIC begin with, and say what peers may do."""
-    section = transport.receive_queue
-    nic.rnr_retry = transport.rnr_retry
-    nic.rnr_timer = transport.rnr_timer
-    nic.counted = section.depth > 0
-    nic.access = ACCESS[transport.remote_access]
-    nic.guarded = nic.counted or nic.access != ACCESS["read_write"]
-    for pair in nic.pairs:
-        pair.receives = section.depth
+def endpoint_settings(transport: TransportSection, nic: NicSection) -> EndpointSettings:
+    """What a NIC's transport is built from."""
+    return EndpointSettings(
+        transport.timeout_ps,
+        first_timeout_ps(transport),
+        transport.retry_count,
+        transport.rnr_retry,
+        transport.rnr_timer,
+        ACCESS[transport.remote_access],
+        transport.receive_queue.depth > 0,
+        transport.ack_priority,
+        nic.corrupt_every,
+    )
 
 
 def give_control(nic: Nic, section: CongestionSection, line_bps: int, mtu_bytes: int) -> None:

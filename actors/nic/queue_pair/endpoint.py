@@ -25,6 +25,38 @@ RECOVERY_PORT: Final[i64] = 2046
 """The port number of a timer of the loss recovery scheme, which no port has."""
 
 
+class EndpointSettings:
+    """How a NIC's transport is set up. Its layers read this as they are built, and packets never do."""
+
+    def __init__(
+        self,
+        timeout_ps: int,
+        first_timeout_ps: int,
+        retry_count: int,
+        rnr_retry: int,
+        rnr_timer: int,
+        access: int,
+        receives_run_out: bool,
+        ack_priority: int,
+        corrupt_every: int,
+    ) -> None:
+        self.timeout_ps: i64 = timeout_ps
+        """How long a queue pair waits for an acknowledgement; 0 for ever."""
+        self.first_timeout_ps: i64 = first_timeout_ps
+        """The first timeout of adaptive retransmission; else the only one."""
+        self.retry_count: i64 = retry_count
+        self.rnr_retry: i64 = rnr_retry
+        self.rnr_timer: i64 = rnr_timer
+        """The timer code of RNR NAKs."""
+        self.access: i64 = access
+        """What peers may do here: ACCESS_* of the responder."""
+        self.receives_run_out: bool = receives_run_out
+        """Whether receives are counted."""
+        self.ack_priority: i64 = ack_priority
+        self.corrupt_every: i64 = corrupt_every
+        """Every so many-th data packet is lost here; 0 for none."""
+
+
 class Endpoint(Device):
     """A device with queue pairs and a host behind it; `Nic` is the one there is."""
 
@@ -33,11 +65,8 @@ class Endpoint(Device):
         number: int,
         queue: EventQueue,
         host: MessagePort,
-        timeout_ps: int,
-        first_timeout_ps: int,
-        ack_priority: int,
+        settings: EndpointSettings,
         whole_messages: bool,
-        corrupt_every: int,
     ) -> None:
         super().__init__(number, queue)
         # What every packet reads comes first, behind the device's counters.
@@ -53,17 +82,14 @@ class Endpoint(Device):
         """Whether they repeat PSN, mark and UDP source port, and controls hear of these."""
         self.delivered_bytes: i64 = 0
         self.transmit_acks: i64 = 0
-        self.first_timeout_ps: i64 = first_timeout_ps
-        """The first timeout of adaptive retransmission; else the only one."""
+        self.first_timeout_ps: i64 = settings.first_timeout_ps
         self.telemetry_bytes: i64 = -1
         """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
-        self.ack_priority: i64 = ack_priority
-        self.corrupt_every: i64 = corrupt_every
-        """Every so many-th data packet is lost here; 0 for none."""
+        self.ack_priority: i64 = settings.ack_priority
+        self.corrupt_every: i64 = settings.corrupt_every
         self.host: MessagePort = host
         self.pairs: list[QueuePair] = []
-        self.timeout_ps: i64 = timeout_ps
-        """How long a queue pair waits for an acknowledgement; 0 for ever."""
+        self.timeout_ps: i64 = settings.timeout_ps
         self.deliveries: list[list[int]] = []
         """Messages that are here whole: queue pair, number of the message, time, size."""
         self.out_of_sequence: i64 = 0

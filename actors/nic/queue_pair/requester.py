@@ -42,7 +42,7 @@ from actors.kernel.event import RATE_TIMER, RETRANSMIT
 from actors.kernel.queue import EventQueue
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
-from actors.nic.queue_pair.endpoint import Endpoint
+from actors.nic.queue_pair.endpoint import Endpoint, EndpointSettings
 from actors.nic.queue_pair.packets import WorkRequest
 from actors.nic.queue_pair.queue_pair import (
     ERROR,
@@ -95,25 +95,12 @@ class Requester(Endpoint):
         number: int,
         queue: EventQueue,
         host: MessagePort,
-        timeout_ps: int,
-        first_timeout_ps: int,
-        retry_count: int,
-        ack_priority: int,
+        settings: EndpointSettings,
         recovery: Recovery,
-        corrupt_every: int,
     ) -> None:
-        super().__init__(
-            number,
-            queue,
-            host,
-            timeout_ps,
-            first_timeout_ps,
-            ack_priority,
-            recovery.whole_messages,
-            corrupt_every,
-        )
-        self.retry_count: i64 = retry_count
-        self.rnr_retry: i64 = FOR_EVER
+        super().__init__(number, queue, host, settings, recovery.whole_messages)
+        self.retry_count: i64 = settings.retry_count
+        self.rnr_retry: i64 = settings.rnr_retry
         self.recovery: Recovery = recovery
 
     # ---- acknowledgements

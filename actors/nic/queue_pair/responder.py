@@ -40,6 +40,7 @@ from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import vec
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
+from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.owed import owe_acknowledgement, owe_response
 from actors.nic.queue_pair.queue_pair import QueuePair, unwrap
 from actors.nic.queue_pair.requester import Requester
@@ -78,30 +79,15 @@ class Responder(Requester):
         number: int,
         queue: EventQueue,
         host: MessagePort,
-        timeout_ps: int,
-        first_timeout_ps: int,
-        retry_count: int,
-        ack_priority: int,
+        settings: EndpointSettings,
         recovery: Recovery,
-        corrupt_every: int,
     ) -> None:
-        super().__init__(
-            number,
-            queue,
-            host,
-            timeout_ps,
-            first_timeout_ps,
-            retry_count,
-            ack_priority,
-            recovery,
-            corrupt_every,
-        )
-        self.counted: bool = False
+        super().__init__(number, queue, host, settings, recovery)
+        self.counted: bool = settings.receives_run_out
         """Whether receives are counted."""
-        self.access: i64 = ACCESS_WRITE | ACCESS_READ
-        """What peers may do here: ACCESS_*."""
-        self.rnr_timer: i64 = 0
-        """The timer code of RNR NAKs."""
+        self.access: i64 = settings.access
+        self.guarded = settings.receives_run_out or settings.access != ACCESS_WRITE | ACCESS_READ
+        self.rnr_timer: i64 = settings.rnr_timer
         self.cnp_interval_ps: i64 = 0
         self.cnp_priority: i64 = 0
         self._came: Frame | None = None
