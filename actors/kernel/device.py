@@ -244,7 +244,8 @@ class Device:
 
     def mix_arrival(self, port: i64, frame: Frame) -> None:
         """A frame arrived now at a port that is no `Port`."""
-        self.mix_in(port, frame.opcode | (frame.ecn << (ECN_SHIFT - TAG_SHIFT)), packet_word(frame))
+        tag: i64 = i64(frame.opcode) | (i64(frame.ecn) << (ECN_SHIFT - TAG_SHIFT))
+        self.mix_in(port, tag, packet_word(frame))
 
     def mix_timer(self, kind: i64, port: i64, subject: i64) -> None:
         """A timer had an effect."""

@@ -7,7 +7,7 @@ go first, then queue pairs in turn, one packet each (round-robin). Between prior
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64, u8
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import RETRANSMIT, SERVE
@@ -53,7 +53,7 @@ class NicPort(Port):
         self.ack_priority: i64 = 0
         self.stamping: bool = False
         """Whether frames leave with a TTL or DSCP of their own."""
-        self.ttl: i64 = FIRST_TTL
+        self.ttl: u8 = FIRST_TTL
         self.dscp_of: vec[i64] = vec[i64]([0, 8, 16, 24, 32, 40, 48, 56])
         """By priority."""
         self.fetch: Fetch | None = None
@@ -84,7 +84,7 @@ class NicPort(Port):
         """A frame leaves now: it gets the TTL and DSCP that this NIC gives."""
         if self.stamping:
             frame.ttl = self.ttl
-            frame.dscp = self.dscp_of[frame.priority]
+            frame.dscp = u8(self.dscp_of[i64(frame.priority)])
         super().tell(frame, now)
 
     def set_fetch(self, fetch: Fetch) -> None:
@@ -96,7 +96,7 @@ class NicPort(Port):
         super()._fly(frame, now, done)
         fetch = self.fetch
         if fetch is not None and frame.payload_bytes > 0:
-            self.free_ps = fetch.take(frame.payload_bytes, now, done)
+            self.free_ps = fetch.take(i64(frame.payload_bytes), now, done)
 
     def activate(self, pair: QueuePair, now: i64) -> None:
         """A queue pair has packets to send: it joins the end of its priority's round."""
@@ -194,7 +194,7 @@ class NicPort(Port):
     ) -> None:
         """A request of a controlled queue pair leaves: by which path, and when?"""
         if control.picks_entropy:
-            frame.udp_source = control.entropy(psn) & 0xFFFF
+            frame.udp_source = i32(control.entropy(psn) & 0xFFFF)
         if control.wants_echo:
             pair.leaves(psn, left_ps)
 
@@ -227,7 +227,8 @@ class NicPort(Port):
             priority += 1
 
     def _append(self, frame: Frame) -> None:
-        priority: i64 = frame.priority
+        its: int = frame.priority
+        priority: i64 = its
         queue = self.queues[priority]
         tail = queue.last_frame
         if tail is None:

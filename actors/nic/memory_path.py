@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from actors.kernel.device import Device, Plain
 from actors.kernel.event import COPY_DONE
@@ -83,7 +83,7 @@ class ReceiveBuffer:
 
     def arrive(self, frame: Frame, port_number: i64, now: i64) -> None:
         """A packet is here: it waits for its turn, or is dropped."""
-        number: i64 = (port_number << 3) | frame.priority
+        number: i64 = (port_number << 3) | i64(frame.priority)
         group = self.groups[number]
         held: i64 = group.held_bytes + frame.wire_bytes - PREAMBLE_GAP_BYTES
         if held > group.size_bytes:
@@ -97,10 +97,10 @@ class ReceiveBuffer:
         if group.lossless and not group.stopped and held > group.xoff_bytes:
             group.stopped = True
             self._tell(number, now, stop=True)
-        frame.ingress = number
+        frame.ingress = i32(number)
         lanes = self._ports[port_number].credits
         if lanes is not None:
-            lanes.hold(frame.priority, frame.wire_bytes)
+            lanes.hold(i64(frame.priority), frame.wire_bytes)
         if self._append(frame):
             self._begin(frame, now)
 
@@ -117,7 +117,7 @@ class ReceiveBuffer:
             self._tail = None
         else:
             self._begin(following, now)
-        number: i64 = frame.ingress
+        number: i64 = i64(frame.ingress)
         group = self.groups[number]
         group.held_bytes -= frame.wire_bytes - PREAMBLE_GAP_BYTES
         if group.stopped and group.held_bytes <= group.xon_bytes:
@@ -125,7 +125,7 @@ class ReceiveBuffer:
             self._tell(number, now, stop=False)
         lanes = self._ports[number >> 3].credits
         if lanes is not None:
-            lanes.free(frame.priority, frame.wire_bytes, now)
+            lanes.free(i64(frame.priority), frame.wire_bytes, now)
         return frame
 
     def dropped_at(self, port_number: int) -> int:

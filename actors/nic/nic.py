@@ -272,13 +272,14 @@ class Nic(Responder):
 
     def _arrived(self, frame: Frame, port_number: i64, now: i64) -> None:
         """A packet has passed whatever bottleneck there is between link and queue pair."""
-        pair = self._table[frame.qpn & self._mask]
-        if pair is None or pair.qpn != frame.qpn:
+        qpn: int = frame.qpn
+        pair = self._table[qpn & self._mask]
+        if pair is None or pair.qpn != qpn:
             self.unknown_qpn += 1
             show_refused(self._ports[port_number], frame, UNKNOWN_PAIR, now)
             self.mix_drop(port_number, UNKNOWN_PAIR_DROP, frame)
             return
-        opcode: i64 = frame.opcode
+        opcode: int = frame.opcode
         if opcode == ACKNOWLEDGE:
             self.acknowledged(pair, frame, now)
         elif pair.state >= READY_TO_RECEIVE and pair.state != ERROR:  # others drop what arrives, silently
@@ -326,7 +327,7 @@ class Nic(Responder):
             receive = self.receive
             assert receive is not None, self.number
             frame = receive.taken(now)
-            self._arrived(frame, frame.ingress >> 3, now)
+            self._arrived(frame, i64(frame.ingress >> 3), now)
             return True
         if kind == LINK_STATE:
             return self._link_changed(port, subject, now)
@@ -527,7 +528,7 @@ class CreditNic(Nic):
         lanes = port.credits
         assert lanes is not None, (self.number, port_number)
         lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
-        lane: i64 = frame.priority
+        lane: i64 = i64(frame.priority)
         size: i64 = frame.wire_bytes
         super().on_frame(frame, port_number)
         if not lost:

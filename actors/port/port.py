@@ -43,7 +43,7 @@ from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.scheduling import Scheduler, highest, next_class
 from actors.port.tap import CORRUPT, LINK_DOWN, Capture, Tap
 from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
-from actors.wire.frame import Frame
+from actors.wire.frame import PSN_SHIFT, QPN_SHIFT, Frame
 
 LINK_DOWN_DROP: Final[i64] = 7
 CORRUPT_DROP: Final[i64] = 8
@@ -113,18 +113,23 @@ class Port(LinkEnd):
     def mix_arrival(self, frame: Frame, now: i64) -> None:
         """A frame is here, or its head where the device cuts through: before anything is done with it."""
         # `mix` written out: interpreted, the calls would be an eighth of a run.
-        digest: i64 = self.mix ^ now ^ (frame.opcode << TAG_SHIFT) ^ (frame.ecn << ECN_SHIFT)
+        opcode: int = frame.opcode
+        ecn: int = frame.ecn
+        psn: int = frame.psn
+        qpn: int = frame.qpn
+        digest: i64 = self.mix ^ now ^ (opcode << TAG_SHIFT) ^ (ecn << ECN_SHIFT)
         digest = (digest * DIGEST_MULTIPLIER) & MASK62
-        digest ^= (digest >> 29) ^ (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
+        digest ^= (digest >> 29) ^ (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ frame.wire_bytes
         digest = (digest * DIGEST_MULTIPLIER) & MASK62
         self.mix = digest ^ (digest >> 29)
 
     def send_at_once(self, frame: Frame, now: i64) -> bool:
         """Send a frame now if nothing goes before it and nothing forbids it; whether it left."""
+        priority: int = frame.priority
         if (
             (self.waiting & ~self.blocked) == 0
             and self.free_ps <= now
-            and ((self.blocked | self.discarding) >> frame.priority) & 1 == 0
+            and ((self.blocked | self.discarding) >> priority) & 1 == 0
             and self.up
             and not self.control_pending
         ):
@@ -143,7 +148,8 @@ class Port(LinkEnd):
         self.free_ps = done
         self.sent_frames += 1
         self.sent_bytes += size
-        self.sent_data_bytes += frame.payload_bytes
+        payload: int = frame.payload_bytes
+        self.sent_data_bytes += payload
         frame.sent_ps = now
         frame.time_ps = done + self.flight_ps
         if self.uneven:
@@ -165,7 +171,7 @@ class Port(LinkEnd):
     def tell(self, frame: Frame, now: i64) -> None:
         """A frame leaves now: it costs credits, and a switch's port writes into it what it has to say."""
         if self.credits is not None:
-            self.credits.spend(frame.priority, frame.wire_bytes, now)
+            self.credits.spend(i64(frame.priority), frame.wire_bytes, now)
 
     def send_control(self, now: i64) -> None:
         """Send what flow control has pending; the wire is free."""

@@ -127,9 +127,9 @@ class Tap:
 
 def kind_of(frame: Frame) -> i64:
     """What a frame is, for filters: a number of `KINDS`."""
-    opcode: i64 = frame.opcode
+    opcode: int = frame.opcode
     if opcode == ACKNOWLEDGE:
-        syndrome: i64 = frame.syndrome
+        syndrome: int = frame.syndrome
         if syndrome == SYNDROME_ACK:
             return 2
         return 3 if syndrome >= SYNDROME_NAK_SEQUENCE else 4
@@ -226,7 +226,7 @@ class Capture(Tap):
     def _wants(self, frame: Frame, at_ps: i64) -> bool:
         if not self.from_ps <= at_ps < self.until_ps:
             return False
-        if (self.kinds >> kind_of(frame)) & 1 == 0 or (self.priorities >> frame.priority) & 1 == 0:
+        if (self.kinds >> kind_of(frame)) & 1 == 0 or (self.priorities >> i64(frame.priority)) & 1 == 0:
             return False
         if len(self.addresses) > 0 and frame.src not in self.addresses and frame.dst not in self.addresses:
             return False
@@ -255,7 +255,7 @@ class Capture(Tap):
 
 
 def _row(frame: Frame, at_ps: i64, event: i64, reason: i64) -> bytes:
-    flags: i64 = frame.ack_request
+    flags: i64 = i64(frame.ack_request)
     if frame.corrupt != 0:
         flags |= SPOILT
     if frame.data is not None:

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from actors.kernel.device import Plain, Series, Tally, series_of
 from actors.kernel.event import LINK_STATE, SERVE, WATCHDOG, Message
@@ -367,7 +367,7 @@ class DeepSwitch(Switch):
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """A frame came in: into its ingress' buffer and its VOQ, or dropped."""
-        priority: i64 = frame.priority
+        priority: i64 = i64(frame.priority)
         if not out.up:
             out.lose(frame)
             return
@@ -383,7 +383,7 @@ class DeepSwitch(Switch):
         if verdict != ADMITTED:
             port.drop(frame, verdict)
             return
-        frame.ingress = place
+        frame.ingress = i32(place)
         voq = self._voq(out.number, (port.number << 3) | priority)
         voq.append(frame)
         out.voq_bytes[priority] += frame.wire_bytes
@@ -522,7 +522,7 @@ class DeepSwitch(Switch):
             if voq.egress == egress and (classes >> voq.priority) & 1:
                 while voq.head is not None:
                     frame = voq.pop()
-                    self.buffer.release(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+                    self.buffer.release(i64(frame.ingress), frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
                     if reason == LINK_DOWN_DROP:
                         out.lose(frame)
                     else:

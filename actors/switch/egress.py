@@ -86,14 +86,15 @@ class SwitchPort(Port):
 
     def dropped_early(self, frame: Frame, queued_bytes: i64, now: i64) -> bool:
         """Whether the AQM of a lossy frame's queue, in which so much waits, drops it."""
-        priority: i64 = frame.priority
+        its: int = frame.priority
+        priority: i64 = its
         if (self.dropping >> priority) & 1 == 0:
             return False
         return self.aqms[priority].drops(queued_bytes, frame.wire_bytes, now)
 
     def over_limit(self, frame: Frame) -> bool:
         """Whether a frame would take its queue, a lossy one, over a limit."""
-        held: i64 = self.queues[frame.priority].queued_bytes + frame.wire_bytes
+        held: i64 = self.queues[i64(frame.priority)].queued_bytes + frame.wire_bytes
         if self.egress_limit_bytes > 0 and held > self.egress_limit_bytes:
             return True
         if self.egress_alpha_fixed == 0:
@@ -102,7 +103,8 @@ class SwitchPort(Port):
 
     def enqueue(self, frame: Frame) -> None:
         """Append a frame that the buffer admitted to the queue of its priority."""
-        priority: i64 = frame.priority
+        its: int = frame.priority
+        priority: i64 = its
         queue = self.queues[priority]
         tail = queue.tail
         if tail is None:
@@ -132,7 +134,8 @@ class SwitchPort(Port):
         if (self.marking >> priority) & 1 and not self.behind_voqs:
             self.mark(frame, priority, queue.queued_bytes, now)
         queue.queued_bytes -= size
-        self.buffer.release(frame.ingress, size - PREAMBLE_GAP_BYTES, now)
+        place: int = frame.ingress
+        self.buffer.release(place, size - PREAMBLE_GAP_BYTES, now)
         return frame
 
     def mark(self, frame: Frame, priority: i64, waiting_bytes: i64, now: i64) -> None:

@@ -42,7 +42,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64, u8
 
 from actors.kernel.device import Device, Plain, Series, Tally, by_priority, series_of
 from actors.kernel.errors import RuntimeFailure
@@ -218,11 +218,12 @@ class Switch(Device):
         self.frames_received += 1
         if frame.payload_bytes > 0:
             self.data_frames_received += 1
-        ttl: i64 = frame.ttl - 1
-        frame.ttl = ttl
-        if ttl <= 0:
+        ttl: u8 = frame.ttl
+        if ttl <= 1:
+            frame.ttl = 0
             port.drop(frame, TTL_EXPIRED)
             return
+        frame.ttl = ttl - 1
         dst: i64 = frame.dst
         group = self._groups[dst >> PREFIX_SHIFT]
         exit_number: i64 = -1
@@ -247,7 +248,8 @@ class Switch(Device):
             port.drop(frame, NO_ROUTE)
             return
         out = ports[exit_number]
-        place: i64 = (port_number << 3) | frame.priority
+        priority: int = frame.priority
+        place: i64 = (port_number << 3) | priority
         classes = self.classes
         if classes is not None:
             place = (port_number << 3) | self._classify(classes, frame)
@@ -259,16 +261,17 @@ class Switch(Device):
 
     def _choice(self, router: RoutingPolicy, frame: Frame, group: Group, ingress: i64, now: i64) -> i64:
         """The port that a policy chooses; it may hash by which port the frame came."""
-        frame.ingress = ingress << 3
+        frame.ingress = i32(ingress << 3)
         chosen: i64 = router.choose(frame, group, ingress, now)
         if chosen < 0 or chosen >= len(self.ports):
             who = f"routing policy {type(router).__name__}"
             raise RuntimeFailure(f"{who} chose port {chosen} of switch {self.number}, of {len(self.ports)}")
         return chosen
 
-    def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
+    def _hold(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: int, now: i64) -> None:
         """A frame that cannot leave at once: into the buffer and its egress queue, or dropped."""
-        priority: i64 = frame.priority
+        its: int = frame.priority
+        priority: i64 = its
         if not out.up:
             out.lose(frame)
             return
@@ -283,7 +286,7 @@ class Switch(Device):
             if out.dropped_early(frame, out.queues[priority].queued_bytes, now):
                 port.drop(frame, AQM_DROP)
                 return
-        verdict: i64 = self.buffer.admit(frame.ingress, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
+        verdict: i64 = self.buffer.admit(place, frame.wire_bytes - PREAMBLE_GAP_BYTES, now)
         if verdict != ADMITTED:
             port.drop(frame, verdict)
             return
@@ -293,31 +296,31 @@ class Switch(Device):
 
     def _classify(self, classes: Classes, frame: Frame) -> i64:
         """Give a frame the queue of its DSCP; returns its priority group."""
-        dscp: i64 = frame.dscp
+        dscp: i64 = i64(frame.dscp)
         usual: i64 = dscp >> 3
         queue: i64 = classes.queue_of[dscp]
         group: i64 = classes.group_of[dscp]
         if queue != usual or group != usual:
             classes.moved += 1
-        frame.priority = queue
+        frame.priority = u8(queue)
         return group
 
     def forward_apart(self, frame: Frame, port: SwitchPort, out: SwitchPort, place: i64, now: i64) -> None:
         """Cut-through: the head of a frame is here. It leaves at once, or when its tail has come."""
-        frame.ingress = place
+        frame.ingress = i32(place)
         if out.rate_bps <= port.rate_bps and out.send_at_once(frame, now):
             self.cut_frames += 1
             return
         head_ps: i64 = serialisation_ps(HEAD_WIRE_BYTES, port.rate_bps)
-        frame.ingress = -1 - ((out.number << PLACE_BITS) | place)
+        frame.ingress = i32(-1 - ((out.number << PLACE_BITS) | place))
         frame.time_ps = now + port.serialisation(frame.wire_bytes) - head_ps
         self.queue.push(frame)
 
     def _tail_came(self, frame: Frame, port: SwitchPort, now: i64) -> None:
         """Cut-through: the tail of a frame that had to wait for it is here."""
-        kept: i64 = -1 - frame.ingress
+        kept: i64 = i64(-1 - frame.ingress)
         place: i64 = kept & PLACE_BITS_MASK
-        frame.ingress = place
+        frame.ingress = i32(place)
         if port.suspect and port.tail_spoilt(frame, now):
             return
         out = self.ports[kept >> PLACE_BITS]
@@ -598,7 +601,7 @@ class CreditSwitch(Switch):
         lanes = port.credits
         assert lanes is not None, (self.number, port_number)
         lost: bool = port.ever_down and port.was_down(frame.sent_ps, now - port.own_ingress_latency_ps)
-        lane: i64 = frame.priority
+        lane: i64 = i64(frame.priority)
         size: i64 = frame.wire_bytes
         super().on_frame(frame, port_number)
         if not lost and not (port.apart and frame.ingress < 0):  # not while a cut frame waits for its tail

@@ -30,7 +30,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from librt.strings import BytesWriter, read_i64_le, write_i64_le
-from mypy_extensions import i64
+from mypy_extensions import i32, i64, u8
 
 from actors.kernel.errors import ProtocolError
 from actors.kernel.event import (
@@ -103,12 +103,13 @@ def encode_batch(frames: vec[Frame], messages: vec[Message]) -> Batch:
         write_i64_le(writer, frame.time_ps)
         write_i64_le(writer, frame.key)
         write_i64_le(writer, frame.sent_ps)
-        header: i64 = frame.opcode | (frame.priority << 8) | (frame.ecn << 11) | (frame.ack_request << 13)
-        header |= (frame.syndrome << 14) | (frame.udp_source << 22)
-        header |= (frame.ttl << 38) | (frame.dscp << 46) | (frame.corrupt << 52)
+        header: i64 = i64(frame.opcode) | (i64(frame.priority) << 8) | (i64(frame.ecn) << 11)
+        header |= (i64(frame.ack_request) << 13) | (i64(frame.syndrome) << 14) | (i64(frame.udp_source) << 22)
+        header |= (i64(frame.ttl) << 38) | (i64(frame.dscp) << 46) | (i64(frame.corrupt) << 52)
         write_i64_le(writer, header)
-        write_i64_le(writer, frame.src | (frame.dst << 24) | (frame.wire_bytes << 48))
-        write_i64_le(writer, frame.qpn | (frame.psn << 24) | (frame.payload_bytes << 48))
+        write_i64_le(writer, i64(frame.src) | (frame.dst << 24) | (frame.wire_bytes << 48))
+        numbers: i64 = i64(frame.qpn) | (i64(frame.psn) << 24) | (i64(frame.payload_bytes) << 48)
+        write_i64_le(writer, numbers)
         write_i64_le(writer, frame.immediate)
         write_i64_le(writer, frame.message_bytes)
         tail = frame.tail
@@ -256,24 +257,24 @@ class BatchReader:
             self._check_address(addresses & PSN_MASK)
             self._check_address((addresses >> 24) & PSN_MASK)
         frame = Frame(
-            opcode,
-            (header >> 8) & 7,
-            addresses & PSN_MASK,
+            u8(opcode),
+            u8((header >> 8) & 7),
+            i32(addresses & PSN_MASK),
             (addresses >> 24) & PSN_MASK,
-            (header >> 22) & 0xFFFF,
-            numbers & PSN_MASK,
-            (numbers >> 24) & PSN_MASK,
-            payload_bytes,
+            i32((header >> 22) & 0xFFFF),
+            i32(numbers & PSN_MASK),
+            i32((numbers >> 24) & PSN_MASK),
+            i32(payload_bytes),
             wire_bytes,
         )
         frame.time_ps = time
         frame.key = key
-        frame.ecn = (header >> 11) & 3
-        frame.ack_request = (header >> 13) & 1
-        frame.syndrome = (header >> 14) & 0xFF
-        frame.ttl = (header >> 38) & 0xFF
-        frame.dscp = (header >> 46) & 0x3F
-        frame.corrupt = (header >> 52) & 1
+        frame.ecn = u8((header >> 11) & 3)
+        frame.ack_request = u8((header >> 13) & 1)
+        frame.syndrome = u8((header >> 14) & 0xFF)
+        frame.ttl = u8((header >> 38) & 0xFF)
+        frame.dscp = u8((header >> 46) & 0x3F)
+        frame.corrupt = u8((header >> 52) & 1)
         frame.immediate = immediate
         frame.message_bytes = message_bytes
         frame.sent_ps = sent_ps

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from actors.kernel.event import Event
 
@@ -42,29 +42,29 @@ CREDIT_WIRE_BYTES: Final[i64] = 8
 """A flow control packet of InfiniBand, one lane's (volume 1, section 7.9.4)."""
 
 UDP_PORT: Final[i64] = 4791
-FIRST_TTL: Final[i64] = 64
+FIRST_TTL: Final = 64
 """IPv4's time to live as a packet leaves its NIC, unless that says otherwise."""
 
 # BTH opcodes of the reliable connection (volume 1, table 38), and the CNP of annex A17.
-SEND_FIRST: Final[i64] = 0x00
-SEND_MIDDLE: Final[i64] = 0x01
-SEND_LAST: Final[i64] = 0x02
-SEND_LAST_IMM: Final[i64] = 0x03
-SEND_ONLY: Final[i64] = 0x04
-SEND_ONLY_IMM: Final[i64] = 0x05
-WRITE_FIRST: Final[i64] = 0x06
-WRITE_MIDDLE: Final[i64] = 0x07
-WRITE_LAST: Final[i64] = 0x08
-WRITE_LAST_IMM: Final[i64] = 0x09
-WRITE_ONLY: Final[i64] = 0x0A
-WRITE_ONLY_IMM: Final[i64] = 0x0B
-READ_REQUEST: Final[i64] = 0x0C
-READ_RESPONSE_FIRST: Final[i64] = 0x0D
-READ_RESPONSE_MIDDLE: Final[i64] = 0x0E
-READ_RESPONSE_LAST: Final[i64] = 0x0F
-READ_RESPONSE_ONLY: Final[i64] = 0x10
-ACKNOWLEDGE: Final[i64] = 0x11
-CNP: Final[i64] = 0x81
+SEND_FIRST: Final = 0x00
+SEND_MIDDLE: Final = 0x01
+SEND_LAST: Final = 0x02
+SEND_LAST_IMM: Final = 0x03
+SEND_ONLY: Final = 0x04
+SEND_ONLY_IMM: Final = 0x05
+WRITE_FIRST: Final = 0x06
+WRITE_MIDDLE: Final = 0x07
+WRITE_LAST: Final = 0x08
+WRITE_LAST_IMM: Final = 0x09
+WRITE_ONLY: Final = 0x0A
+WRITE_ONLY_IMM: Final = 0x0B
+READ_REQUEST: Final = 0x0C
+READ_RESPONSE_FIRST: Final = 0x0D
+READ_RESPONSE_MIDDLE: Final = 0x0E
+READ_RESPONSE_LAST: Final = 0x0F
+READ_RESPONSE_ONLY: Final = 0x10
+ACKNOWLEDGE: Final = 0x11
+CNP: Final = 0x81
 
 OPCODES: Final = (
     SEND_FIRST,
@@ -94,19 +94,22 @@ TOLD_OPCODES: Final[i64] = 0xA3C
 """A bit for each that ends a message of which the receiver's host is told."""
 
 # AETH syndromes (volume 1, table 45).
-SYNDROME_ACK: Final[i64] = 0x1F
+SYNDROME_ACK: Final = 0x1F
 """Acknowledge, with no limit on credits."""
-SYNDROME_RNR: Final[i64] = 0x20
+SYNDROME_RNR: Final = 0x20
 """Receiver not ready; the low five bits are a timer code."""
-SYNDROME_NAK_SEQUENCE: Final[i64] = 0x60
-SYNDROME_NAK_INVALID: Final[i64] = 0x61
-SYNDROME_NAK_ACCESS: Final[i64] = 0x62
-SYNDROME_NAK_OPERATION: Final[i64] = 0x63
+SYNDROME_NAK_SEQUENCE: Final = 0x60
+SYNDROME_NAK_INVALID: Final = 0x61
+SYNDROME_NAK_ACCESS: Final = 0x62
+SYNDROME_NAK_OPERATION: Final = 0x63
 
-ECN_NOT_CAPABLE: Final[i64] = 0
-ECN_CAPABLE: Final[i64] = 2
-ECN_CONGESTED: Final[i64] = 3
+ECN_NOT_CAPABLE: Final = 0
+ECN_CAPABLE: Final = 2
+ECN_CONGESTED: Final = 3
 
+PSN_SHIFT: Final[i64] = 38
+QPN_SHIFT: Final[i64] = 14
+"""Of `packet_word`."""
 PSN_BITS: Final[i64] = 24
 PSN_MASK: Final[i64] = 0xFFFFFF
 PSN_HALF: Final[i64] = 0x800000
@@ -126,6 +129,9 @@ class Frame(Event):
     entered the switch that holds it (port << 3 | priority group); it does not travel. `sent_ps` is when its
     first bit left the last port.
     `tail` is what switches wrote into it (INT), `data` its payload, where that is more than a number.
+
+    Most fields are narrow, since a fabric has a frame for each packet in flight and must fit the caches. To
+    calculate in 64 bits with one, take it as an `int` first.
 
     Compiled, the frame that was freed last is used again for the next one: half of them cost no allocation.
     """
@@ -157,47 +163,49 @@ class Frame(Event):
 
     def __init__(
         self,
-        opcode: i64,
-        priority: i64,
-        src: i64,
+        opcode: u8,
+        priority: u8,
+        src: i32,
         dst: i64,
-        udp_source: i64,
-        qpn: i64,
-        psn: i64,
-        payload_bytes: i64,
+        udp_source: i32,
+        qpn: i32,
+        psn: i32,
+        payload_bytes: i32,
         wire_bytes: i64,
     ) -> None:
         self.time_ps: i64 = 0
         self.key: i64 = 0
         self.chain: Event | None = None
-        # What every hop reads comes first, and so shares a cache line or two.
-        self.opcode: i64 = opcode
-        self.wire_bytes: i64 = wire_bytes
+        # What every hop reads comes first: with the headers of an object the first 128 bytes of 160.
         self.dst: i64 = dst
-        self.qpn: i64 = qpn
-        self.psn: i64 = psn
-        self.src: i64 = src
-        self.udp_source: i64 = udp_source
-        self.priority: i64 = priority
-        self.ttl: i64 = FIRST_TTL
-        self.payload_bytes: i64 = payload_bytes
-        self.ecn: i64 = 0
+        self.wire_bytes: i64 = wire_bytes
         self.sent_ps: i64 = 0
+        self.qpn: i32 = qpn
+        self.psn: i32 = psn
+        self.payload_bytes: i32 = payload_bytes
+        self.ingress: i32 = 0
+        self.opcode: u8 = opcode
+        self.priority: u8 = priority
+        self.ecn: u8 = 0
+        self.ttl: u8 = FIRST_TTL
+        self.ack_request: u8 = 0
+        self.syndrome: u8 = 0
+        self.dscp: u8 = priority << 3
+        self.corrupt: u8 = 0
+        self.src: i32 = src
+        self.udp_source: i32 = udp_source
         self.queue_next: Frame | None = None
-        self.ingress: i64 = 0
-        self.dscp: i64 = priority << 3
-        self.corrupt: i64 = 0
-        self.ack_request: i64 = 0
-        self.syndrome: i64 = 0
-        self.immediate: i64 = 0
-        self.message_bytes: i64 = 0
         self.tail: bytes | None = None
         self.data: bytes | None = None
+        self.immediate: i64 = 0
+        self.message_bytes: i64 = 0
 
 
 def packet_word(frame: Frame) -> i64:
     """PSN, queue pair and size of a packet in 62 bits."""
-    return (frame.psn << 38) ^ (frame.qpn << 14) ^ frame.wire_bytes
+    psn: int = frame.psn
+    qpn: int = frame.qpn
+    return (psn << PSN_SHIFT) ^ (qpn << QPN_SHIFT) ^ frame.wire_bytes
 
 
 def wire_size(opcode: i64, payload_bytes: i64) -> i64:

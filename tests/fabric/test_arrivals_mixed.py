@@ -29,7 +29,7 @@ class Recorder(Tap):
         self.words: list[int] = []
 
     def saw(self, frame: Frame, now: int) -> None:
-        word = frame.psn << 38 | frame.qpn << 14 | frame.wire_bytes
+        word = int(frame.psn) << 38 | int(frame.qpn) << 14 | int(frame.wire_bytes)
         self.words += [now | frame.opcode << 52 | frame.ecn << 60, word]
         if self.count == self.lost:
             frame.ttl = 1

@@ -110,7 +110,8 @@ def test_a_congestion_notification_does_not_wait_for_memory() -> None:
     fabric.post(0, 0, 64 * 1024)
     at_ps = FIRST_AT_PS + 70 * 1_106 * 20  # all of it is here, and memory takes 8 us for each packet
     pair = fabric.pair(fabric.connections[1])
-    cnp = Frame(CNP, 6, pair.remote_address, pair.address, pair.udp_source, pair.qpn, 0, 0, wire_size(CNP, 0))
+    src, dst, qpn = int(pair.remote_address), int(pair.address), int(pair.qpn)
+    cnp = Frame(CNP, 6, src, dst, pair.udp_source, qpn, 0, 0, wire_size(CNP, 0))
     cnp.time_ps, cnp.key = at_ps, pack_key(fabric.nics[1].number, ARRIVAL, 0, 0)
     fabric.queue.push(cnp)
     fabric.run(at_ps)

@@ -207,7 +207,8 @@ def test_a_packet_for_a_queue_pair_that_is_not_here_is_refused_though_its_low_bi
         pair = fabric.nics[1].pairs[0]
         size = wire_size(WRITE_ONLY, 100)
         # A NIC with so few queue pairs tells them apart by less than the low twelve bits.
-        frame = Frame(WRITE_ONLY, 3, 0, 0, 50_000, pair.qpn ^ stray, pair.expected_psn & 0xFFFFFF, 100, size)
+        qpn, psn = int(pair.qpn) ^ stray, int(pair.expected_psn) & 0xFFFFFF
+        frame = Frame(WRITE_ONLY, 3, 0, 0, 50_000, qpn, psn, 100, size)
         frame.time_ps, frame.key = US, pack_key(fabric.nics[1].number, ARRIVAL, 0, 0)
         fabric.queue.push(frame)
         fabric.run()

@@ -88,7 +88,7 @@ class Toy(Device):
         self.mix_arrival(port, frame)
         self.heard += frame.psn
         self.frames_received += 1
-        self.progress += frame.payload_bytes
+        self.progress += int(frame.payload_bytes)
         self.act()
 
     def on_message(self, message: Message, port: int, subject: int) -> None:
@@ -138,12 +138,12 @@ class Toy(Device):
             frame = Frame(
                 WRITE_MIDDLE,
                 3,
-                self.number,
+                int(self.number),
                 peer,
                 7,
                 9,
                 self.lives,
-                payload,
+                int(payload),
                 wire_size(WRITE_MIDDLE, payload),
             )
             frame.time_ps, frame.key, frame.sent_ps = time_ps, pack_key(peer, ARRIVAL, port, 0), now

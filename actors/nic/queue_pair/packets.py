@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64, u8
 
 from actors.wire.frame import (
     ACKNOWLEDGE,
@@ -76,27 +76,31 @@ class Connection:
     ) -> None:
         self.index: i64 = index
         self.qpn: i64 = qpn
-        self.remote_qpn: i64 = remote_qpn
-        self.address: i64 = address
+        self.remote_qpn: i32 = remote_qpn
+        self.address: i32 = address
         self.remote_address: i64 = remote_address
-        self.udp_source: i64 = udp_source
+        self.udp_source: i32 = udp_source
         self.priority: i64 = priority
         self.mtu_bytes: i64 = mtu_bytes
         self.ack_every: i64 = ack_every
-        self.ecn: i64 = ECN_NOT_CAPABLE
+        self.ecn: u8 = ECN_NOT_CAPABLE
         """What its packets say of ECN."""
 
     def frame(self, opcode: i64, psn: i64, payload: i64) -> Frame:
         """A packet to the other end."""
+        kind: int = opcode
+        priority: int = self.priority
+        number: int = psn & PSN_MASK
+        size: int = payload
         frame = Frame(
-            opcode,
-            self.priority,
+            kind,
+            priority,
             self.address,
             self.remote_address,
             self.udp_source,
             self.remote_qpn,
-            psn & PSN_MASK,
-            payload,
+            number,
+            size,
             wire_size(opcode, payload),
         )
         frame.ecn = self.ecn
@@ -143,8 +147,9 @@ class Connection:
         frame.message_bytes = size
         return frame
 
-    def acknowledgement(self, psn: i64, syndrome: i64, priority: i64) -> Frame:
+    def acknowledgement(self, psn: i64, syndrome: int, priority: int) -> Frame:
         """An acknowledgement or a NAK for `psn`."""
+        number: int = psn & PSN_MASK
         frame = Frame(
             ACKNOWLEDGE,
             priority,
@@ -152,7 +157,7 @@ class Connection:
             self.remote_address,
             self.udp_source,
             self.remote_qpn,
-            psn & PSN_MASK,
+            number,
             0,
             ACK_WIRE_BYTES,
         )

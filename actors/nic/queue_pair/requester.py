@@ -107,7 +107,8 @@ class Requester(Endpoint):
 
     def acknowledged(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """An acknowledgement or a NAK came."""
-        psn: i64 = unwrap(frame.psn, pair.una_psn)
+        number: int = frame.psn
+        psn: i64 = unwrap(number, pair.una_psn)
         nak: bool = frame.syndrome != SYNDROME_ACK
         una: i64 = psn if nak else psn + 1
         if una > pair.high_psn or pair.state < READY or pair.state == ERROR:
@@ -120,9 +121,9 @@ class Requester(Endpoint):
             self._echoed(pair, frame, now)
         if nak and frame.syndrome != SYNDROME_NAK_SEQUENCE:
             if frame.syndrome < SYNDROME_NAK_SEQUENCE:
-                self._refused(pair, frame.syndrome & 0x1F, now)
+                self._refused(pair, i64(frame.syndrome & 0x1F), now)
             else:  # 0x61 to 0x63 are fatal, and in the order of the statuses
-                self.flush(pair, STATUS_REMOTE_INVALID + frame.syndrome - SYNDROME_NAK_INVALID)
+                self.flush(pair, STATUS_REMOTE_INVALID + i64(frame.syndrome - SYNDROME_NAK_INVALID))
         elif nak and (una == pair.una_psn or self.recovery.selective):
             self.packet_seq_err += 1
             self._lost(pair, now)
@@ -269,7 +270,7 @@ class Requester(Endpoint):
                 marked = frame.ecn == ECN_CONGESTED
                 rtt_ps = pair.round_trip_ps(frame.immediate, now)
                 packets = pair.first_answered(pair.una_psn - packets, frame.immediate)
-                control.on_path(frame.udp_source, marked, now)
+                control.on_path(i64(frame.udp_source), marked, now)
         elif pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
             rtt_ps = now - pair.timed_ps
             pair.timed_psn = NO_PSN
@@ -316,7 +317,8 @@ class Requester(Endpoint):
     def responded(self, pair: QueuePair, frame: Frame, now: i64) -> None:
         """A response came."""
         request = _due(pair)
-        psn: i64 = unwrap(frame.psn, pair.una_psn)
+        number: int = frame.psn
+        psn: i64 = unwrap(number, pair.una_psn)
         if request is None or psn >= pair.asked_psn:
             return
         expected: i64 = max(pair.response_psn, request.first_psn)
@@ -334,10 +336,10 @@ class Requester(Endpoint):
                 if pair.came[psn & mask] == psn + 1:
                     return
                 pair.came[psn & mask] = psn + 1
-                self._response_came(frame.payload_bytes)
+                self._response_came(i64(frame.payload_bytes))
             self._missing(pair, psn, now)
             return
-        self._response_came(frame.payload_bytes)
+        self._response_came(i64(frame.payload_bytes))
         pair.asked_again = False
         una: i64 = self._taken(pair, request, psn + 1, now)
         if una > pair.una_psn:

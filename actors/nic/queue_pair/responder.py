@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from actors.kernel.event import Message
 from actors.kernel.queue import EventQueue
@@ -109,7 +109,7 @@ class Responder(Requester):
         while not (self.guarded and self._not_taken(pair, frame, port, now)):
             pair.expected_psn = expected + 1
             pair.nak_sent = False
-            payload: i64 = frame.payload_bytes
+            payload: int = frame.payload_bytes
             data = frame.data
             if data is not None:
                 _place(pair, data)
@@ -117,7 +117,7 @@ class Responder(Requester):
             if not self.whole_messages:
                 self.delivered_bytes += payload
                 self.progress += payload
-            opcode: i64 = frame.opcode
+            opcode: int = frame.opcode
             if opcode != WRITE_MIDDLE:
                 if opcode == READ_REQUEST:
                     pair.expected_psn = self._asked(pair, frame, expected, now)
@@ -139,7 +139,7 @@ class Responder(Requester):
     def _out_of_order(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> None:
         """A request packet that is not the one expected: beyond it, or one that came before."""
         expected: i64 = pair.expected_psn
-        psn: i64 = unwrap(frame.psn, expected)
+        psn: i64 = unwrap(i64(frame.psn), expected)
         if psn > expected:
             self.out_of_sequence += 1
             naks: i64 = self.transmit_naks
@@ -173,7 +173,7 @@ class Responder(Requester):
         pair.message_bytes = 0
         pair.receive_taken = False
         pair.message_psn = pair.expected_psn
-        if (TOLD_OPCODES >> frame.opcode) & 1:
+        if (TOLD_OPCODES >> i64(frame.opcode)) & 1:
             done = Message(
                 COMPLETION, pair.index, frame.immediate, size, COMPLETED_RECEIVE, STATUS_SUCCESS, 0
             )
@@ -184,7 +184,7 @@ class Responder(Requester):
 
     def _not_taken(self, pair: QueuePair, frame: Frame, port: i64, now: i64) -> bool:
         """Whether the packet that is expected is not taken; else it has taken a receive if it needs one."""
-        opcode: i64 = frame.opcode
+        opcode: int = frame.opcode
         if opcode >= WRITE_FIRST:
             needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
             if self.access & needed == 0:
@@ -221,7 +221,7 @@ class Responder(Requester):
         came = self._came
         if came is not None:
             if self.echoes:
-                answer.immediate = came.psn
+                answer.immediate = i64(came.psn)
                 answer.ecn = came.ecn if came.ecn == ECN_CONGESTED else ECN_NOT_CAPABLE
                 answer.udp_source = came.udp_source
             tail = came.tail
@@ -239,7 +239,7 @@ class Responder(Requester):
         self.np_cnp_sent += 1
         cnp = Frame(
             CNP,
-            self.cnp_priority,
+            u8(self.cnp_priority),
             pair.address,
             pair.remote_address,
             pair.udp_source,

@@ -48,9 +48,12 @@ POLICIES: Final = {"ecmp": ECMP, "e_ecmp": E_ECMP}
 
 def flow_hash(frame: Frame, policy: i64, seed: i64) -> i64:
     """A 32-bit hash of the fields that the policy looks at."""
-    h: i64 = mix32(mix32(mix32(seed, frame.src), frame.dst), frame.udp_source)
+    src: int = frame.src
+    udp_source: int = frame.udp_source
+    h: i64 = mix32(mix32(mix32(seed, src), frame.dst), udp_source)
     if policy == E_ECMP:
-        h = mix32(h, frame.qpn)
+        qpn: int = frame.qpn
+        h = mix32(h, qpn)
     return mix32(h, 0x5BD1E995)
 
 
@@ -177,26 +180,26 @@ class FieldHash:
 def field_of(frame: Frame, field: i64) -> i64:
     """A field's value, as it stands in the packet; `field` is its place in FIELDS."""
     if field == 0:
-        return _NETWORK | frame.src
+        return _NETWORK | i64(frame.src)
     if field == 1:
         return _NETWORK | frame.dst
     if field == 2:
         return _UDP
     if field == 3:
-        return frame.udp_source
+        return i64(frame.udp_source)
     if field == 4:
         return UDP_PORT
     if field == 5:
-        return frame.qpn
+        return i64(frame.qpn)
     if field == 6:
-        return frame.psn
+        return i64(frame.psn)
     if field == 7:
-        return frame.opcode
+        return i64(frame.opcode)
     if field == 8:
-        return frame.priority
+        return i64(frame.priority)
     if field == 9:
-        return frame.ingress >> 3
-    return frame.dscp
+        return i64(frame.ingress >> 3)
+    return i64(frame.dscp)
 
 
 def _crc_table(polynomial: i64, bits: i64) -> vec[i64]:
