@@ -21,6 +21,8 @@ FOLDERS: Final = ("scenarios", "docs")
 COMMIT_NAME: Final = "commit"
 SCENARIO_DIRECTORY: Final = Path("scenarios")
 SCENARIO_SUFFIX: Final = ".yaml"
+CAMPAIGNS: Final = "campaigns"
+"""The folder of `scenarios` with campaigns (`emu campaign`), which are no scenarios."""
 
 
 def folder(name: str) -> Path:
@@ -41,7 +43,18 @@ def scenario_directories() -> list[Path]:
 def scenarios_in(directory: Path) -> list[Path]:
     """The scenarios of a directory and of the folders in it, by name."""
     found = (path for depth in ("", "*/") for path in directory.glob(f"{depth}*{SCENARIO_SUFFIX}"))
-    return sorted(found, key=lambda path: (path.stem, path))
+    return sorted(
+        (path for path in found if path.parent.name != CAMPAIGNS), key=lambda path: (path.stem, path)
+    )
+
+
+def campaign_files() -> dict[str, Path]:
+    """The file of every campaign that has a name, by name; one in `./scenarios` hides its namesake."""
+    found: dict[str, Path] = {}
+    for directory in scenario_directories():
+        for path in sorted((directory / CAMPAIGNS).glob(f"*{SCENARIO_SUFFIX}")):
+            found.setdefault(path.stem, path)
+    return found
 
 
 def scenario_files() -> dict[str, Path]:

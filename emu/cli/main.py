@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "capture": "Capture packets of a live run for Wireshark.",
     "replay": "Repeat a run with all that was done to it, bit for bit.",
     "sweep": "Run a scenario with every combination of some values: one table.",
+    "campaign": "Weeks of a training run: failures, recovery, goodput.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",

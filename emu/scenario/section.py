@@ -30,7 +30,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 
 from emu.spelling import listed, shown
 
-UNIT_SUFFIXES: Final = ("_ps", "_bytes", "_bps")
+UNIT_SUFFIXES: Final = ("_ps", "_ms", "_bytes", "_bps")
 
 Location = tuple[str | int, ...]
 """Where a value sits in a scenario: keys and indices, as YAML writes them."""

@@ -168,7 +168,7 @@ def test_a_scenario_in_the_directory_hides_its_namesake_that_comes_with_emu(
     capsys: Captured, small: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    come_with_emu = sorted(path.stem for path in (ROOT / "scenarios").glob("*/*.yaml"))
+    come_with_emu = sorted(path.stem for path in scenarios_in(ROOT / "scenarios"))
     assert listed_names(capsys) == come_with_emu
     assert "64 GPUs" in told(capsys, "validate", "quickstart")[1][0]
     (tmp_path / "scenarios").mkdir()

@@ -10,12 +10,13 @@ from emu.scenario.load import Loaded, load, load_mapping, load_text
 from emu.scenario.resolve import Resolved, build_topology, resolve
 from emu.scenario.schema import Scenario
 from emu.scenario.set_options import parse_override
+from emu.shipped import scenarios_in
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 EVERYTHING_WRONG = ("jobs[9].ranks=3", "ncclx.chanels=3", "switch.latency=abc")
 MARK = "<!-- The rest is written by `emu schema --markdown`. -->\n"
-FILES = sorted((ROOT / "scenarios").glob("*/*.yaml"), key=lambda path: path.stem)
+FILES = scenarios_in(ROOT / "scenarios")
 
 SMALL = """\
 name: small

@@ -8,7 +8,7 @@ from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.dump import to_yaml
 from emu.scenario.load import load_text
-from emu.shipped import scenario_names
+from emu.shipped import scenario_names, scenarios_in
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 
@@ -118,7 +118,7 @@ def test_a_variant_is_run_by_its_name_and_by_its_file_and_a_mistyped_one_is_told
 
 
 def test_every_name_belongs_to_one_scenario_that_has_it_as_its_own() -> None:
-    files = list((ROOT / "scenarios").glob("*/*.yaml"))
+    files = scenarios_in(ROOT / "scenarios")
     assert len({path.stem for path in files}) == len(files)
     for name, (path, variant) in scenario_names().items():
         assert api.load(path, variant=variant).scenario.name == name

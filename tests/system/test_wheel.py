@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 import emu
+from emu.shipped import scenarios_in
 from tests.tidy.tracked import ROOT, text_of, tracked_files
 
 README = text_of("README.md")
@@ -119,7 +120,7 @@ def test_first_screen_of_the_readme_works_from_an_installed_wheel(installed: Ins
     assert len(shown) == 2
     rows = [line.split() for line in run.splitlines() if " float " in line]
     assert [row for row in rows if row in shown] == shown
-    names = {path.stem for path in (ROOT / "scenarios").glob("*/*.yaml")}
+    names = {path.stem for path in scenarios_in(ROOT / "scenarios")}
     assert names <= set(re.findall(r"\w+", listed))
     assert "written: permutation.yaml" in new
     copy = (installed.place / "permutation.yaml").read_bytes()

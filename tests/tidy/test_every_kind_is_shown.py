@@ -11,10 +11,11 @@ from emu.scenario.section import OneOf
 from emu.scenario.sections.jobs import WORKLOADS
 from emu.scenario.sections.routing import POLICIES
 from emu.scenario.sections.topology import TOPOLOGIES
+from emu.shipped import scenarios_in
 from tests.tidy.tracked import ROOT
 
-SCENARIOS = [load(path).scenario for path in sorted((ROOT / "scenarios").glob("*/*.yaml"))]
-SOURCES = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "scenarios").glob("*/*.yaml")))
+SCENARIOS = [load(path).scenario for path in scenarios_in(ROOT / "scenarios")]
+SOURCES = "".join(path.read_text(encoding="utf-8") for path in scenarios_in(ROOT / "scenarios"))
 
 KINDS: dict[str, tuple[OneOf, Callable[[Scenario], Iterator[object]]]] = {
     "topology": (TOPOLOGIES, lambda one: iter([one.topology])),

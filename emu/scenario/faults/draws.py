@@ -174,16 +174,19 @@ def draws(
     per_ps = per_hour * section.acceleration / HOUR_PS
     at_ps = section.at_ps
     while True:
-        at_ps += _gap_ps(stream.draw62(), per_ps)
+        at_ps += exponential_gap(stream.draw62(), per_ps)
         if at_ps >= section.at_ps + section.within_ps:
             return
         values: dict[str, Any] = {"target": spot.name, "at": at_ps, "for": one.for_ps}
         yield Drawn(DRAWN[one.fails].model_construct(**values), at_ps)
 
 
-def _gap_ps(drawn: int, per_ps: Fraction) -> int:
-    """An exponentially distributed time, exact to the picosecond on every machine."""
+def exponential_gap(drawn: int, rate: Fraction) -> int:
+    """An exponentially distributed time of that rate, at least 1, exact to its unit on every machine.
+
+    `drawn` is uniform over 62 bits, `rate` per unit of time.
+    """
     share = Decimal(drawn + 1) / Decimal(1 << 62)
-    mean_ps = _EXACT.divide(Decimal(per_ps.denominator), Decimal(per_ps.numerator))
-    gap = _EXACT.multiply(-_EXACT.ln(share), mean_ps)
+    mean = _EXACT.divide(Decimal(rate.denominator), Decimal(rate.numerator))
+    gap = _EXACT.multiply(-_EXACT.ln(share), mean)
     return max(1, int(gap.to_integral_value(ROUND_FLOOR)))

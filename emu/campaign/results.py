@@ -1,0 +1,152 @@
+"""What came of a campaign over its seeds: goodput, where time went, what struck, what would change it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
+
+from emu.campaign.optimum import daly_ms, expected_goodput, young_ms
+from emu.campaign.weeks import PHASES, Course, Weeks, weeks
+
+
+class Knob(NamedTuple):
+    """What a sensitivity is about, and how a course is changed by a factor."""
+
+    name: str
+    change: Any
+
+
+def _times(field: str) -> Any:
+    def change(course: Course, factor: Fraction) -> Course:
+        return replace(course, **{field: max(round(getattr(course, field) * factor), 0)})
+
+    return change
+
+
+def _failures(course: Course, factor: Fraction) -> Course:
+    return replace(course, causes=tuple(replace(one, per_ms=one.per_ms * factor) for one in course.causes))
+
+
+def _noticing(course: Course, factor: Fraction) -> Course:
+    changed = (replace(one, noticed_ms=round(one.noticed_ms * factor)) for one in course.causes)
+    return replace(course, causes=tuple(changed))
+
+
+def _interval(course: Course, factor: Fraction) -> Course:
+    return replace(course, steps_between=max(round(course.steps_between * factor), 1))
+
+
+KNOBS: Final = (
+    Knob("failures", _failures),
+    Knob("checkpoint.every", _interval),
+    Knob("checkpoint.stalls", _times("stalls_ms")),
+    Knob("checkpoint.written_after", _times("written_ms")),
+    Knob("checkpoint.loads", _times("loads_ms")),
+    Knob("detection", _noticing),
+    Knob("recovery.self_check", _times("self_check_ms")),
+    Knob("recovery.replace", _times("replace_ms")),
+    Knob("recovery.init", _times("init_ms")),
+    Knob("recovery.repaired_after", _times("repaired_ms")),
+    Knob("spare_hosts", _times("spare_hosts")),
+)
+FACTORS: Final = (Fraction(1, 3), Fraction(3))
+
+
+@dataclass(frozen=True, slots=True)
+class Seed:
+    """One seed's figures."""
+
+    kept_ms: int
+    steps: int
+    shares_ms: dict[str, int]
+    struck: Counter[str]
+
+
+def figures(one: Weeks) -> Seed:
+    """What is added up over seeds."""
+    steps = one.rows[-1].steps_to if one.rows else 0
+    return Seed(one.kept_ms(), steps, one.shares_ms(), Counter(strike.cause for strike in one.strikes))
+
+
+def simulated(course: Course, seeds: Iterable[int]) -> list[Seed]:
+    """The campaign with each seed."""
+    return [figures(weeks(course, seed)) for seed in seeds]
+
+
+def goodput(course: Course, seeds: Sequence[Seed]) -> float:
+    """The mean share of time whose work counts."""
+    return sum(one.kept_ms for one in seeds) / (len(seeds) * course.lasts_ms)
+
+
+def _percentile(values: Sequence[float], share: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def summary_of(name: str, seed: int, course: Course, seeds: Sequence[Seed]) -> dict[str, Any]:
+    """Plain values: means over seeds unless a name says otherwise. Times in seconds, shares of the time."""
+    count = len(seeds)
+    planned = {one.name for one in course.causes if one.shows == "planned"}
+    struck: Counter[str] = sum((one.struck for one in seeds), Counter())
+    total = sum(struck.values())
+    unplanned = sum(many for cause, many in struck.items() if cause not in planned)
+    goods = [one.kept_ms / course.lasts_ms for one in seeds]
+    every_ms = course.steps_between * course.step_ms
+    rate = course.stops_per_ms
+    mean_ms = float(1 / rate) if rate else None
+    whole_ms = count * course.lasts_ms
+    return {
+        "name": name,
+        "seed": seed,
+        "seeds": count,
+        "lasts_s": course.lasts_ms / 1000,
+        "goodput": round(sum(goods) / count, 6),
+        "goodput_p5": round(_percentile(goods, 0.05), 6),
+        "goodput_p95": round(_percentile(goods, 0.95), 6),
+        "steps": sum(one.steps for one in seeds) // count,
+        "interruptions": round(total / count, 3),
+        "unexpected": round(unplanned / count, 3),
+        "mtbf_s": round(whole_ms / total / 1000, 3) if total else None,
+        "causes": {one.name: round(struck[one.name] / count, 3) for one in course.causes},
+        "shares": {
+            phase: round(sum(one.shares_ms[phase] for one in seeds) / whole_ms, 6)
+            for phase in ("kept", "redone", "slowed", *PHASES[2:])
+        },
+        "checkpoint": {
+            "every_s": every_ms / 1000,
+            "young_s": None if mean_ms is None else round(young_ms(course.stalls_ms, mean_ms) / 1000, 3),
+            "daly_s": None if mean_ms is None else round(daly_ms(course.stalls_ms, mean_ms) / 1000, 3),
+            "expected_goodput": None
+            if mean_ms is None
+            else round(expected_goodput(every_ms, course.stalls_ms, mean_ms, float(course.restart_ms())), 6),
+        },
+    }
+
+
+def sensitivities(course: Course, seeds: Sequence[int], base: float) -> list[tuple[str, list[float]]]:
+    """By knob: what a third of it, and three times of it, change of the goodput, with the same seeds."""
+    return [
+        (
+            knob.name,
+            [goodput(course, simulated(knob.change(course, factor), seeds)) - base for factor in FACTORS],
+        )
+        for knob in KNOBS
+    ]
+
+
+def recomputed(rows: Iterable[Sequence[str]], step_ms: int) -> float:
+    """Goodput from the rows of events.csv alone: the steps done at the end, over the time.
+
+    Steps are added up row by row: what a row did counts unless a later row begins with fewer.
+    """
+    done = 0
+    begin_ms = end_ms = 0
+    for at, row in enumerate(rows):
+        if at == 0:
+            begin_ms = int(row[0])
+        end_ms = int(row[1])
+        done += int(row[5]) - int(row[4]) + min(int(row[4]) - done, 0)
+    return done * step_ms / (end_ms - begin_ms)

@@ -1,0 +1,180 @@
+"""`emu campaign`: weeks of a training run, and what is left of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from emu.campaign.measured import Measurement, put_in_place
+from emu.campaign.optimum import settled
+from emu.campaign.results import FACTORS, Seed, figures, sensitivities, simulated, summary_of
+from emu.campaign.sections import checked, measurements, read_campaign, shown_span
+from emu.campaign.timeline import timeline
+from emu.campaign.weeks import PHASES, Course, Row, weeks
+from emu.cli.scenario_options import forcing
+from emu.errors import UsageError
+from emu.measure.run_directory.run_directory import write_whole
+from emu.measure.summary.verdict import evaluate
+from emu.measure.summary_report import expectation_line
+from emu.scenario.set_options import parse_override
+from emu.shipped import campaign_files, is_name
+from emu.spelling import did_you_mean, listed
+from emu.units import aligned
+
+EXAMPLES: Final = """\b
+Examples:
+  emu campaign llama3
+  emu campaign llama3 --set checkpoint.every=30min --seeds 100
+  emu campaign llama3 --sensitivity --out campaign
+"""
+CACHE: Final = Path("runs") / "measured"
+HEAD: Final = ("begin_ms", "end_ms", "phase", "cause", "steps_from", "steps_to", "stalled_ms")
+WORDS: Final = {
+    "kept": "work that counts",
+    "redone": "work lost, done again",
+    "slowed": "slower than it should be",
+    "checkpoint": "standing still for checkpoints",
+    "noticing": "until somebody notices",
+    "self_check": "self-check",
+    "waiting_for_spares": "waiting for spare hosts",
+    "replacing": "replacing hosts",
+    "init": "init",
+    "loading": "loading a checkpoint",
+    "planned": "planned work",
+}
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("campaign")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change one value. Can be repeated."
+)
+@click.option("--seeds", type=click.IntRange(1, 100_000), default=20, help="Seeds, from the file's on.  [20]")
+@click.option("--sensitivity", is_flag=True, help="What a third and three times of each knob would change.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write OUT/summary.json, and events.csv and timeline.svg of the first seed.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=CACHE,
+    help=f"Where results of measuring runs are kept.  [{CACHE}]",
+)
+@forcing
+def command(
+    campaign: str,
+    assignments: tuple[str, ...],
+    seeds: int,
+    sensitivity: bool,
+    as_json: bool,
+    out: Path | None,
+    cache: Path,
+    force: bool,
+) -> int:
+    """Follow one training job for weeks, from failure to failure, and say what is left of the time.
+
+    CAMPAIGN is a file, or one of those that come with emu: llama3, megascale, measured. Times of steps, of
+    detection and of recovery may be measured by runs of scenarios first. Exit status: 0; 1 if an expectation
+    failed; 2 for bad input.
+    """
+    if out is not None and out.exists() and not force:
+        raise UsageError(f"--out {out} exists; accepted: another directory, or --force")
+    tree, file = read_campaign(_file(campaign), [parse_override(text) for text in assignments])
+    measured = put_in_place(
+        tree, file, measurements(tree, file), cache, lambda line: click.echo(f"emu: {line}", err=True)
+    )
+    found = checked(tree, file)
+    course = settled(found)
+    numbers = range(found.seed, found.seed + seeds)
+    first = weeks(course, found.seed)
+    every = [figures(first), *simulated(course, numbers[1:])]
+    summary = summary_of(found.name, found.seed, course, every)
+    summary["measured"] = [one._asdict() for one in measured]
+    verdicts = evaluate(found.expect, summary)
+    if sensitivity:
+        rows = sensitivities(course, numbers, float(summary["goodput"]))
+        summary["sensitivity"] = {name: [round(one, 6) for one in changes] for name, changes in rows}
+    if out is not None:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_whole(out / "events.csv", events_csv(first.rows))
+        share = f"{every[0].kept_ms / course.lasts_ms:.1%} of {shown_span(course.lasts_ms)}"
+        write_whole(out / "timeline.svg", timeline(first, f"{found.name}, seed {found.seed}: {share}"))
+    lines = [json.dumps(summary, indent=2)] if as_json else [*_text(summary, course, every, measured)]
+    click.echo("\n".join(lines))
+    for one in verdicts:
+        click.echo(expectation_line(one), err=as_json)
+    return int(any(not one.passed for one in verdicts))
+
+
+def _file(given: str) -> Path:
+    """The file that is meant. Raises UsageError."""
+    if not is_name(given) or Path(given).exists():
+        return Path(given)
+    known = campaign_files()
+    if given not in known:
+        reason = f"there is no campaign {given!r}{did_you_mean(given, known)}"
+        raise UsageError(f"{reason}; accepted: a file, or {listed(known)}")
+    return known[given]
+
+
+def events_csv(rows: Iterable[Row]) -> str:
+    """The rows of one seed."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(HEAD)
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _text(
+    summary: dict[str, Any], course: Course, seeds: Sequence[Seed], measured: Sequence[Measurement]
+) -> list[str]:
+    """Lines for reading."""
+    many = len(seeds) > 1
+    of_seeds = f"{len(seeds)} seeds from {summary['seed']}" if many else f"seed {summary['seed']}"
+    lasts, step = shown_span(course.lasts_ms), shown_span(course.step_ms)
+    lines = [f"{summary['name']}: {lasts}, steps of {step}, {of_seeds}"]
+    for one in measured:
+        kept = f", kept in {one.kept_in}" if one.kept_in else ""
+        value = shown_span(one.value_ms)
+        lines.append(f"  {one.key} {value}: measured, {one.scenario} ({one.digest[:12]}{kept})")
+    spread = f" (P5 {summary['goodput_p5']:.2%}, P95 {summary['goodput_p95']:.2%})" if many else ""
+    struck = f"interruptions {_count(summary['interruptions'])}"
+    if summary["mtbf_s"]:
+        struck += (
+            f", {_count(summary['unexpected'])} of them unexpected; one in {summary['mtbf_s'] / 3600:.3g} h"
+        )
+    lines += ["", f"goodput {summary['goodput']:.2%}{spread}; {summary['steps']:,} steps", struck]
+    lines += ["", "where time went"]
+    shares = [(phase, share) for phase, share in summary["shares"].items() if share]
+    lines += aligned([[WORDS[phase], f"{share:.2%}"] for phase, share in shares])
+    causes = [[name, _count(many)] for name, many in summary["causes"].items() if many]
+    if causes:
+        lines += ["", "what interrupted it, each seed", *aligned(causes)]
+    point = summary["checkpoint"]
+    if point["daly_s"] is not None:
+        known = f"Young's interval {point['young_s']:g}s, Daly's {point['daly_s']:g}s"
+        lines += ["", f"a checkpoint each {point['every_s']:g}s of computing; {known}"]
+    if "sensitivity" in summary:
+        head = ["goodput, in points", *(f"x {factor}" for factor in FACTORS)]
+        found = summary["sensitivity"].items()
+        rows = [[name, *(f"{100 * one:+.2f}" for one in changes)] for name, changes in found]
+        lines += ["", *aligned([head, *rows])]
+    return lines
+
+
+def _count(many: float) -> str:
+    return f"{many:.3g}" if many < 100 else f"{many:.0f}"
+
+
+assert set(WORDS) == {"kept", "redone", "slowed", *PHASES[2:]}, PHASES
