@@ -1,6 +1,7 @@
 """Write again every file that is made from the code: texts, tables of the pages, schema, dashboard, traces.
 
     make golden
+    python -m tests.regenerate --no-tutorials    without the tables of tutorials: they take minutes
 
 What changed is then read in the diff before it is committed. A file in a merge conflict is made anew as well.
 """
@@ -50,7 +51,7 @@ def main() -> None:
     rewritten(GOLDEN / "everything_wrong.txt", "\n".join(refusals(wrong, *EVERYTHING_WRONG)) + "\n")
     for name, made in (("docs/scenario.md", scenario_page), ("docs/metrics.md", metrics_page)):
         rewritten(ROOT / name, made((ROOT / name).read_text(encoding="utf-8")))
-    for page in pages.PAGES.values():
+    for page in () if "--no-tutorials" in sys.argv[1:] else pages.PAGES.values():
         rewritten(page, pages.executed(page.read_text(encoding="utf-8"), large=emu.is_compiled())[0])
     rewritten(ROOT / map_of_modules.PAGE, map_of_modules.page())
     rewritten(ROOT / "docs/summary.schema.json", json.dumps(summary.json_schema(), indent=2) + "\n")

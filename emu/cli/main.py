@@ -51,7 +51,7 @@ COMMANDS: Final = {
     "bench": "Measure packet-hops per CPU second on fixed cases.",
     "doctor": "Check what a run needs on this machine.",
 }
-"""Subcommand -> what it does, in the order of the help; it is in `emu.cli.commands.NAME` unless `ELSEWHERE` says so."""
+"""Subcommand -> what it does, in the order of the help; in `emu.cli.commands.NAME` but for `ELSEWHERE`."""
 LOOKING: Final = ("report", "plot", "compare", "export")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 ELSEWHERE: Final = {
