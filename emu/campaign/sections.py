@@ -15,7 +15,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from emu.campaign.causes import TABLES, Shows
+from emu.campaign.failure_tables import TABLES, Shows
 from emu.errors import Problem, ScenarioError
 from emu.scenario.expect import Expectation, SummaryPath
 from emu.scenario.faults.draws import PerHour

@@ -32,7 +32,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
-from emu.campaign.causes import Shows
+from emu.campaign.failure_tables import Shows
 from emu.campaign.sections import UNITS_MS, Campaign
 from emu.scenario.faults.draws import exponential_gap
 

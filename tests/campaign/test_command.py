@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from emu.campaign import measured
-from emu.campaign.results import recomputed
+from emu.campaign.goodput import recomputed
 from emu.cli.main import main
 
 CALM = {"name": "calm", "lasts": "10d", "gpus": 64, "step": {"takes": "10s"}}

@@ -6,8 +6,8 @@ from math import log, sqrt
 
 import pytest
 
+from emu.campaign.goodput import goodput, simulated
 from emu.campaign.optimum import daly_ms, expected_goodput, settled, young_ms
-from emu.campaign.results import goodput, simulated
 from emu.campaign.sections import Campaign, checked, read_campaign
 from emu.campaign.weeks import Cause, Course, weeks
 from emu.shipped import campaign_files

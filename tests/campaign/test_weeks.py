@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emu.campaign.causes import Shows
+from emu.campaign.failure_tables import Shows
 from emu.campaign.weeks import Cause, Course, Row, followed, strikes_of, weeks
 
 S = 1000

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import click
 
+from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement, put_in_place
 from emu.campaign.optimum import settled
-from emu.campaign.results import FACTORS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.sections import checked, measurements, read_campaign, shown_span
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
