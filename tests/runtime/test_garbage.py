@@ -1,12 +1,13 @@
 """The cyclic collector looks at what a run made once that is enough, and less often where it frees little."""
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from weakref import ref
 
 import pytest
 
-from emu.runtime.sync.garbage import Growth, quiet_collector
+from emu.runtime.sync.garbage import MUCH, Growth, quiet_collector
 
 ENOUGH = 2_000
 
@@ -83,3 +84,24 @@ def test_collections_come_as_often_as_at_first_where_they_free_much_again() -> N
             Circle()
         growth.look()
     assert growth.enough == ENOUGH
+
+
+def test_runs_beside_many_objects_of_others_do_not_look_at_them(collections: Callable[[], int]) -> None:
+    others: list[list[int]] = [[] for _ in range(MUCH + 100_000)]
+    with quiet_collector():
+        pass  # what is there now has survived
+    whole = collections()
+    for _ in range(5):
+        with quiet_collector():
+            assert gc.get_freeze_count() > len(others)
+    assert collections() - whole == 5  # those of the youngest generation, in which nothing is
+
+
+def test_what_earlier_runs_left_in_circles_is_freed_before_the_next() -> None:
+    with quiet_collector():
+        first = ref(Circle())
+        left = [Circle() for _ in range(sys.getallocatedblocks() // 4)]
+    del left
+    assert first() is not None
+    with quiet_collector():
+        assert first() is None

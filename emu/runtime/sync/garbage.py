@@ -9,18 +9,19 @@ build takes.
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 MUCH: Final = 1_000_000
-"""Objects: some hundred MiB, too much to keep what nobody needs."""
+"""So many more blocks of memory, some hundred MiB, are too much to keep what nobody needs."""
 
 ENOUGH: Final = 250_000
 """Objects: some 50 MiB; a collection of as many takes a few hundredths of a second."""
 
 _survivors: Final = [0]
-"""How many objects were left by the last collection of all of them."""
+"""How many blocks of memory there were after the last collection of all objects, or fewer since."""
 
 
 class Growth:
@@ -67,19 +68,20 @@ def quiet_collector() -> Iterator[None]:
     """Keep the cyclic collector away from what was built, and out of the slices.
 
     Everything is collected first where there is a quarter more than survived the last time (the rule of
-    Python's own collector, which does not count what was frozen), or much: that is what earlier runs left.
-    Short runs one after the other would otherwise pass half their time looking at what is not theirs, and the
-    first of a process has nothing behind it.
+    Python's own collector, which does not count what was frozen), or much more: that is what earlier runs
+    left. Short runs one after the other would otherwise pass most of their time looking at what is not
+    theirs: a notebook or a test process has millions of objects. For the same reason blocks of memory are
+    counted, which Python knows, and not objects, which it has to go through. The first run of a process has
+    nothing behind it.
     """
     was_enabled = gc.isenabled()
-    gc.freeze()
-    if not _survivors[0]:
-        _survivors[0] = gc.get_freeze_count()
-    elif gc.get_freeze_count() > min(_survivors[0] * 5 // 4, MUCH):
-        gc.unfreeze()
+    blocks = sys.getallocatedblocks()
+    least = min(_survivors[0] or blocks, blocks)
+    if blocks > least + min(least // 4, MUCH):
         gc.collect()
-        gc.freeze()
-        _survivors[0] = gc.get_freeze_count()
+        least = sys.getallocatedblocks()
+    _survivors[0] = least
+    gc.freeze()
     gc.collect(0)  # nothing is young: this only has `Growth` count from here
     gc.disable()
     try:
