@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from actors.switch.buffer import Admission, PriorityGroup
-from emu import api
+from emu.preparing import prepare
+from emu.runtime.outcome import RunOptions
+from emu.runtime.run import run_scenario
 from emu.scenario.reference import parts
 from emu.scenario.section import OneOf, Section
 from emu.scenario.yaml.problems import ListOf, field_shape, fields
@@ -55,8 +57,9 @@ def events_of(overrides: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
 def _events(overrides: tuple[tuple[str, Any], ...]) -> tuple[tuple[int, ...], ...]:
     key = repr(overrides)
     if key not in _KNOWN:
-        result = api.run(dict(BASE), overrides=dict(overrides), local=True)
-        _KNOWN[key] = tuple((device.number, *device.mixes) for device in result.outcome.devices)
+        prepared = prepare(dict(BASE), dict(overrides))
+        outcome = run_scenario(prepared.scenario, prepared.topology, RunOptions(local=True, metrics=False))
+        _KNOWN[key] = tuple((device.number, *device.mixes) for device in outcome.devices)
     return _KNOWN[key]
 
 
