@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "replay": "Repeat a run with all that was done to it, bit for bit.",
     "sweep": "Run a scenario with every combination of some values: one table.",
     "campaign": "Weeks of a training run: failures, recovery, goodput.",
+    "reproduce": "Print published figures beside ours.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",

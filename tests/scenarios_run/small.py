@@ -27,6 +27,7 @@ SMALLER: Mapping[str, Mapping[str, object]] = {
     "policies": {"jobs[0].workload.sizes": ["512KiB"], "jobs[0].workload.iterations": 1},
     "quickstart": {"jobs[0].workload.sizes": ["512KiB"], "topology.spines": 4},
     "reduce_scatter": {"jobs[0].workload.sizes": ["256KiB", "512KiB"], "topology.spines": 4},
+    "reproduce_rails": {"jobs[0].workload.sizes": ["4MiB"]},
     "traffic_engineering": {"routing.interval": "100us", "control.management_delay": "20us"},
 }
 WHOLE = bool(os.environ.get("EMU_SOAK"))

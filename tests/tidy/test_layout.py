@@ -35,6 +35,7 @@ ROOMS = {
             "examples",
             "measure",
             "report",
+            "reproduce",
             "runtime",
             "scenario",
             "topology",
@@ -51,7 +52,8 @@ MOST_MODULES = 24
 ONE_IDEA_ON_TWO_STOREYS = {"errors", "knobs", "units"}
 """Names of modules that `emu` and `actors` share: what the tool has of it, on top of what the world has."""
 MAY_KNOW_THE_MACHINE = {
-    *("actors.compiled", "emu.api", "emu.campaign", "emu.cli", "emu.measure", "emu.report", "emu.runtime")
+    *("actors.compiled", "emu.api", "emu.campaign", "emu.cli", "emu.measure", "emu.report", "emu.reproduce"),
+    "emu.runtime",
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

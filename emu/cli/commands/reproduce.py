@@ -1,0 +1,65 @@
+"""`emu reproduce`: published figures beside ours."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from emu.errors import UsageError
+from emu.reproduce.published import ROWS, WAITING
+from emu.reproduce.standing import draw, plain, reproduce, table
+from emu.side_by_side import cores
+from emu.spelling import did_you_mean
+
+EXAMPLES: Final = """\b
+Examples:
+  emu reproduce --quick
+  emu reproduce P1 P5 --pictures figures
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("names", nargs=-1, metavar="[P1 ...]")
+@click.option("--quick", is_flag=True, help="Leave out rows that take minutes.")
+@click.option(
+    "--jobs", type=click.IntRange(1, 1024), metavar="N", help="Runs at a time  [one for each core]."
+)
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Draw each curve, with its data as CSV (needs matplotlib).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
+def command(
+    names: tuple[str, ...], quick: bool, jobs: int | None, pictures: Path | None, as_json: bool, quiet: bool
+) -> int:
+    """Run the cases of published figures, and print ours beside them, with verdict and reason.
+
+    Without names, all rows that packets reach, and those that wait with the reason. Exit status: 1 if a
+    figure is outside its band, else 0.
+    """
+    known = [row.name for row in (*ROWS, *WAITING)]
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"; accepted: {', '.join(known)}"
+            raise UsageError(f"there is no row {name!r}{hint}")
+    wanted = [row for row in ROWS if not names or row.name in names]
+    done = reproduce(
+        [row for row in wanted if not (quick and row.long)],
+        jobs or cores(),
+        None if quiet else partial(click.echo, err=True),
+    )
+    waiting = [row for row in WAITING if not names or row.name in names]
+    if as_json:
+        click.echo(json.dumps(plain(done, waiting), indent=2))
+    else:
+        click.echo("\n".join(table(done, waiting)))
+    for path in draw(done, pictures) if pictures is not None else ():
+        click.echo(f"drew {path}", err=True)
+    return int(any(one.verdict == "outside" for row in done for one in row.figures))

@@ -1,0 +1,1 @@
+"""Published figures, and what the same cases come to here."""

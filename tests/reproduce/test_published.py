@@ -1,0 +1,114 @@
+"""Do the published figures that packets reach come out, and is every one that does not told with a reason?
+
+The runs are those of `emu reproduce`; what may be outside its band is written here, figure by figure.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emu
+from emu.cli.main import main
+from emu.reproduce import published
+from emu.reproduce.published import Figure
+from emu.reproduce.standing import COLUMNS, Reproduced, Standing, draw, reproduce, table
+
+pytestmark = pytest.mark.skipif(
+    not emu.is_compiled(), reason="five million packet-hops take minutes interpreted"
+)
+
+OUTSIDE = {
+    "P1": {
+        *(f"128 MB, {policy}" for policy in ("4 split", "16 split", "4 in turn", "16 in turn")),
+        *("2 GB, 4 split", "2 GB, 4 in turn", "pairs in the paper's order", "in turn over split"),
+    },
+    "P2": {
+        *("128 MB, untuned/library", "1 GB, untuned/library"),
+        *("all_reduce 128 MB, lead", "all_to_all 128 MB, lead", "all_to_all 1 GB, lead"),
+    },
+}
+"""Figures of which the page says why they are."""
+
+
+def outside(rows: list[Reproduced]) -> dict[str, set[str]]:
+    found = {
+        row.name: {one.figure.what for one in figures if one.verdict == "outside"} for row, figures, _ in rows
+    }
+    return {name: those for name, those in found.items() if those}
+
+
+@pytest.fixture(scope="module")
+def quick() -> list[Reproduced]:
+    return reproduce([row for row in published.ROWS if not row.long], 1, None)
+
+
+def test_quick_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[Reproduced]) -> None:
+    assert outside(quick) == {"P1": OUTSIDE["P1"]}
+    assert {row.name for row, _, _ in quick} >= {"P1", "P3", "P4", "P5", "P15", "P16", "X1", "X2"}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1200)
+def test_long_rows_are_in_their_bands_but_for_figures_that_say_why() -> None:
+    rows = reproduce([row for row in published.ROWS if row.long], 2, None)
+    assert outside(rows) == {"P2": OUTSIDE["P2"]}
+
+
+def test_a_table_fits_its_columns_and_lists_what_waits(quick: list[Reproduced]) -> None:
+    lines = table(quick, published.WAITING)
+    assert max(map(len, lines)) <= COLUMNS
+    text = "\n".join(lines)
+    assert all(f"\n{row} " in f"\n{text}" for row in ("P1", "P5", "P8", "P9", "P14", "X2"))
+    assert text.count("why: ") == len(quick)
+
+
+def test_every_row_has_a_reason_and_a_name_of_its_own() -> None:
+    reasons = [(row.name, row.reason) for row in published.ROWS]
+    reasons += [(row.name, row.reason) for row in published.WAITING]
+    assert all(reason for _, reason in reasons)
+    names = [name for name, _ in reasons]
+    assert sorted(names) == sorted({*(f"P{number}" for number in range(1, 17)), "X1", "X2"})
+
+
+def test_a_curve_is_drawn_with_the_published_one_beside_it(quick: list[Reproduced], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra `plot`)")
+    assert draw(quick, tmp_path) == [tmp_path / "P1.svg"]
+    with (tmp_path / "P1.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    of_split = [float(row["% of the best"]) for row in rows if row["line"] == "16 split, published"]
+    assert of_split == [20, 22, 42, 70]
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [(6.9, "outside"), (7, "in band"), (15, "in band"), (15.1, "outside")]
+)
+def test_a_band_includes_its_ends(ours: float, verdict: str) -> None:
+    assert Standing(Figure("ratio", 10.75, "x", lambda _: ours, 7, 15), ours).verdict == verdict
+
+
+def test_shares_differ_by_points_and_other_figures_by_percent() -> None:
+    assert Standing(Figure("share", 50, "%", lambda _: 0), 40).difference == -10
+    assert Standing(Figure("time", 50, "us", lambda _: 0), 40).difference == pytest.approx(-20)
+    assert Standing(Figure("said", None, "us", lambda _: 0), 40).difference is None
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    status = main(["reproduce", *words, "--json", "--quiet"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_row_by_its_name_is_printed_as_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    status, found = printed(capsys, "P16", "P8")
+    assert status == 0
+    ((row,), (waiting,)) = found["rows"], found["waiting"]
+    assert (row["name"], waiting["name"]) == ("P16", "P8")
+    assert "flow level" in waiting["reason"]
+    assert [one["verdict"] for one in row["figures"]] == ["in band", "shown", "in band"]
+
+
+def test_a_row_that_is_not_there_is_refused_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "Q"]) == 2
+    assert "P1, P2" in capsys.readouterr().err
