@@ -126,11 +126,11 @@ class Result:
         """What a notebook shows."""
         return summary_html(self.summary, self.verdict)
 
-    def frame(self, table: Literal["flows", "collectives", "ports", "samples"]) -> Any:
+    def frame(self, table: Literal["flows", "collectives", "ports", "samples", "trace"]) -> Any:
         """A table of the run as a pandas DataFrame, or polars' without pandas.
 
-        Columns are those of the CSV files, for samples of `emu export csv`. `ports` and `samples` need a run
-        with `out`. Raises UsageError.
+        Columns are those of the CSV files, for samples of `emu export csv`. `ports`, `samples` and `trace`
+        (of a scenario with `run.trace`) need a run with `out`. Raises UsageError.
         """
         if table in ("flows", "collectives"):
             jobs = self.summary.jobs
@@ -140,7 +140,10 @@ class Result:
         if table == "samples":
             names, reader = recorded(self.directory)
             return data_frame(COLUMNS, tidy_rows(reader, names))
-        return csv_frame((self.directory / "ports.csv").read_text("utf-8"))
+        file = self.directory / f"{table}.csv"
+        if not file.exists():
+            raise UsageError(f"{file}: not found; accepted: a run of a scenario with run.trace")
+        return csv_frame(file.read_text("utf-8"))
 
     @property
     def exit_status(self) -> int:

@@ -19,6 +19,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 
 from actors.kernel.event import PORT_KINDS, PORT_MASK, PORT_SHIFT, Event, Message, pack_key
+from actors.kernel.event_log import EventLog
 from actors.kernel.mixing import DROP_TAG, ECN_SHIFT, KIND_TAG, TAG_SHIFT, mix
 from actors.kernel.queue import EventQueue
 from actors.kernel.vectors import append, vec
@@ -138,6 +139,8 @@ class Device:
         """Its last `LOG_ROWS` notes, oldest first: at_ps, op of `actors.wire.fault`, place, three values.
         Changes of routes and configuration are noted (values of -1: as built), queue pairs that go into
         error, GPUs that are gone."""
+        self.events: EventLog | None = None
+        """What took from when to when, where `run.event_log` asks for it."""
 
     def start(self) -> None:
         """Push the first events; called once, before time begins."""
@@ -311,6 +314,7 @@ class Device:
             self.data_frames_received,
             ailments,
             notes,
+            None if self.events is None else list[Plain](self.events.save()),
         ]
 
     def load(self, state: list[Plain]) -> None:
@@ -322,6 +326,8 @@ class Device:
         self.frames_received, self.data_frames_received = values[2], values[3]
         self.ailments = _rows(state[5])
         self.log = _rows(state[6])
+        if self.events is not None and state[7] is not None:
+            self.events.load(_integers(state[7]))
 
 
 def _integers(saved: Plain) -> list[int]:

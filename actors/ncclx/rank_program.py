@@ -37,6 +37,7 @@ from mypy_extensions import i64
 from actors.host.host import Host, Program
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
+from actors.kernel.event_log import CALLED, COMPUTED, OPERATED
 from actors.kernel.state import as_int, as_list, load_fields, save_fields
 from actors.ncclx.flight_records import (
     FAILED,
@@ -262,6 +263,9 @@ class ScriptProgram(Program):
                 at += 1
             self.copying = False
             self.end_ps = now
+            events = host.events
+            if events is not None:
+                events.note(OPERATED, self.number, self.operation, 0, 0, self.begun_ps, now)
             if not self.single:
                 self._note_step(now)
         if not self.running:
@@ -321,6 +325,7 @@ class ScriptProgram(Program):
         share = self.share
         if share is not None:
             share.begin(stream, duration_ps, now)
+            self.from_ps[stream] = now
             self._go_at(host, share, stream, now)
             return
         factor: i64 = self.factor
@@ -375,6 +380,7 @@ class ScriptProgram(Program):
         if done_ps > self.piece_ps[stream]:
             done_ps = self.piece_ps[stream]
         self._count(stream, spent_ps, done_ps)
+        self._note_computed(host, stream, now)
         self.turns[stream] = self.turns[stream] % (TURNS - 1) + 1
         self._compute(host, stream, self.piece_ps[stream] - done_ps + self.left_ps[stream], now)
 
@@ -384,6 +390,11 @@ class ScriptProgram(Program):
             self.compute_ps += spent_ps
         self.computed_ps += spent_ps
         self.computed_work_ps += work_ps
+
+    def _note_computed(self, host: Host, stream: i64, now: i64) -> None:
+        events = host.events
+        if events is not None:
+            events.note(COMPUTED, self.number, stream, 0, 0, self.from_ps[stream], now)
 
     def computes_on(self) -> int:
         for stream in self.streams:
@@ -411,6 +422,7 @@ class ScriptProgram(Program):
         if not share.computed(stream, now):
             self._go_at(host, share, stream, now)
             return False
+        self._note_computed(host, stream, now)
         self.busy[stream] = False
         self.places[stream] += 1
         self._look(host, now)
@@ -495,6 +507,11 @@ class ScriptProgram(Program):
         if stream == 0:
             self.waited_ps[self.group_reasons[group]] += now - self.asked_ps[group]
         self._copied(group, now)
+        events = host.events
+        if events is not None and not self.single:
+            events.note(
+                CALLED, self.number, group, call, self.calls[group][call][0], self.since_ps[group], now
+            )
         label: i64 = self.labels[group][call]
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, self.since_ps[group], now])
@@ -561,6 +578,7 @@ class ScriptProgram(Program):
         """The timer of a stream that computes; whether it is done."""
         host.progress += 1
         self._count(stream, now - self.from_ps[stream], self.piece_ps[stream])
+        self._note_computed(host, stream, now)
         if self.left_ps[stream] > 0:  # a piece of a long computation, for the stall check
             self._compute(host, stream, self.left_ps[stream], now)
             return False

@@ -155,11 +155,11 @@ class NicPort(Port):
                 psn = pair.resend_psn
                 built = pair.frame_again(psn)
                 self.recovery.on_resent(pair)
-                self.retransmitted += 1
+                self._resent(pair, psn, psn + 1, now)
             else:
                 built = pair.next_frame()
                 if pair.next_psn <= pair.high_psn:
-                    self.retransmitted += 1
+                    self._resent(pair, psn, pair.next_psn, now)
                 else:
                     pair.high_psn = pair.next_psn
             control = pair.control
@@ -174,6 +174,13 @@ class NicPort(Port):
         if queue.pair is None and queue.frame is None:
             self.waiting &= ~(1 << priority)
         return built
+
+    def _resent(self, pair: QueuePair, psn: i64, beyond_psn: i64, now: i64) -> None:
+        """What was sent before, up to before a PSN, leaves again."""
+        self.retransmitted += 1
+        events = self.owner.events
+        if events is not None:
+            events.note_resent(self.number, pair.qpn, psn, beyond_psn, now)
 
     def _respond(self, pair: QueuePair, now: i64) -> Frame:
         """The next response that a queue pair owes; acknowledgements behind it wait as frames."""

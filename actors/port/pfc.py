@@ -29,6 +29,7 @@ from mypy_extensions import i64
 
 from actors.kernel.device import Plain
 from actors.kernel.event import PAUSE_EXPIRY, PAUSE_REFRESH, Message
+from actors.kernel.event_log import PAUSED
 from actors.kernel.state import as_list, load_fields, load_integers, save_fields, save_integers
 from actors.kernel.vectors import vec
 from actors.port.link import LinkEnd
@@ -319,6 +320,14 @@ class Pfc:
                 self.held &= ~(1 << priority)
             else:
                 self.paused_ps[priority] += now - self.since_ps[priority]
+                events = self.port.owner.events
+                if events is not None:
+                    events.note(PAUSED, self.port.number, priority, 0, 0, self.since_ps[priority], now)
+
+    def paused_now(self) -> list[list[int]]:
+        """The pauses that the port obeys now: class, and since when."""
+        paused: i64 = self.port.blocked & ~self.held
+        return [[priority, int(self.since_ps[priority])] for priority in range(8) if paused >> priority & 1]
 
     def save(self) -> list[Plain]:
         """Both halves' state."""

@@ -41,7 +41,7 @@ from actors.port.impairments import BitErrors
 from actors.port.link import PRIORITIES, LinkEnd, Wire
 from actors.port.pfc import ALL_CLASSES, Pfc
 from actors.port.scheduling import Scheduler, highest, next_class
-from actors.port.tap import CORRUPT, LINK_DOWN, Capture, Tap
+from actors.port.tap import CORRUPT, LINK_DOWN, Recorder, Tap
 from actors.wire.fault import DEAF, DELAY, ERRORS, PFC_OFF, RATE, STORM
 from actors.wire.frame import PSN_SHIFT, QPN_SHIFT, Frame
 
@@ -97,8 +97,8 @@ class Port(LinkEnd):
         self.corrupted: i64 = 0
         """Frames that arrived with a wrong FCS."""
         self.taps: list[Tap] = []
-        self._captured: list[Plain] = []
-        """What captures had at the time of a snapshot, for those that are set up later."""
+        self._recorded: list[Plain] = []
+        """What recorders had at the time of a snapshot, for those that are set up later."""
         self.scheduler: Scheduler | None = None
 
     def set_scheduler(self, scheduler: Scheduler) -> None:
@@ -258,8 +258,8 @@ class Port(LinkEnd):
         self.taps.append(tap)
         self.suspect = True
         self.measuring = True
-        if isinstance(tap, Capture):
-            for state in self._captured:
+        if isinstance(tap, Recorder):
+            for state in self._recorded:
                 tap.load(state)
 
     def show_drop(self, frame: Frame, reason: i64, at_ps: i64, arrived: bool) -> None:
@@ -391,11 +391,11 @@ class Port(LinkEnd):
             None if self.credits is None else self.credits.save(),
             None if self.added_delay is None else self.added_delay.save(),
             None if self.scheduler is None else self.scheduler.save(),
-            self._save_captures(),
+            self._save_recorders(),
         ]
 
-    def _save_captures(self) -> list[Plain]:
-        return [tap.save() for tap in self.taps if isinstance(tap, Capture)]
+    def _save_recorders(self) -> list[Plain]:
+        return [tap.save() for tap in self.taps if isinstance(tap, Recorder)]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` of an equally built port returned."""
@@ -403,7 +403,7 @@ class Port(LinkEnd):
         load_fields(self, _FIELDS, fields)
         taps = self.taps
         self.taps = []
-        self._captured = as_list(captured)
+        self._recorded = as_list(captured)
         for tap in taps:
             self.set_tap(tap)
         self.set_rate(self.rate_bps)

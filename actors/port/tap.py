@@ -105,7 +105,7 @@ _LOOK_BACK: Final = 64
 class Tap:
     """Sees what enters and leaves a port, as a port mirror does; `Port.set_tap` puts it there.
 
-    Subclass it for captures and checks. What a tap keeps is not part of a snapshot, unless it is a `Capture`.
+    Subclass it for checks. What a tap keeps is not part of a snapshot, unless it is a `Recorder`.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,19 @@ def kind_of(frame: Frame) -> i64:
     return 5 if opcode == CNP else 0
 
 
-class Capture(Tap):
+class Recorder(Tap):
+    """A tap whose rows are part of the state: they are saved with the port."""
+
+    def save(self) -> list[Plain]:
+        """What was recorded so far."""
+        raise NotImplementedError
+
+    def load(self, state: Plain) -> None:
+        """Take what `save` of the same recorder returned; leave what another one's did."""
+        raise NotImplementedError
+
+
+class Capture(Recorder):
     """Rows of one capture at one port. `number` is the capture's place in the scenario.
 
     `response_ps` is the time that the port takes to obey a pause.
@@ -247,9 +259,10 @@ class Capture(Tap):
 
     def load(self, state: Plain) -> None:
         """Take what `save` of the same capture returned."""
-        number, from_ps, missed, rows = as_list(state)
-        if as_int(number) != self.number or as_int(from_ps) != self.from_ps:
+        fields = as_list(state)
+        if as_int(fields[0]) != self.number or as_int(fields[1]) != self.from_ps:
             return
+        missed, rows = fields[2], fields[3]
         self.missed = as_int(missed)
         self.rows = [cast("bytes", row) for row in as_list(rows)]
 

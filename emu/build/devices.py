@@ -32,6 +32,7 @@ from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.lookahead import Crossing, fabric_lookahead_ps, message_lookahead_ps
 from emu.build.nics import build_nic
 from emu.build.plan import Plan, make_plan
+from emu.build.recorders import give_recorders
 from emu.build.switches import (
     OutboxFor,
     build_switch,
@@ -113,6 +114,7 @@ def build_kernel(
             queue = kernel.blocks[home].queue
             kernel.add(_build_device(blueprint, number, queue, partial(outbox_for, block=home)), home)
     give_captures(blueprint.scenario, topology, kernel.hosted())
+    give_recorders(blueprint.scenario, topology, kernel.hosted())
     for event in fault_events(blueprint, assignment, worker):
         kernel.push(event)
     return kernel, outboxes

@@ -57,6 +57,8 @@ class DeviceRecord:
     """What the device shows to an operator who asks at the end (`emu.runtime.device_inspection`)."""
     captured: Sequence[CapturedRows] = ()
     """No part of the digest."""
+    recorded: Rows = field(default_factory=dict)
+    """What event log and trace have (`emu.build.recorders`); no part of the digest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Refusal, Section, errors_below, refused
 from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
+from emu.scenario.sections.flow_trace import FlowTraceSection
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
@@ -57,6 +58,11 @@ class RunSection(Section):
     """Whether each job begins again when it is done, until `max_time`. A job that failed stays ended."""
     capture: Annotated[tuple[CaptureSection, ...], Field(max_length=MOST_CAPTURES)] = ()
     """Ports whose frames are written into files for Wireshark."""
+    event_log: Annotated[int, Field(ge=0, le=10_000_000)] = 0
+    """So many events of each host, NIC and switch are kept for `emu export perfetto`, the last ones; 0: none.
+    They are slices, waits for clear-to-sends, computing, packets sent again and pauses."""
+    trace: FlowTraceSection = FlowTraceSection()
+    """Queue pairs that write what they may send, have in flight and sent again, over time."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse captures of a time that no run reaches."""

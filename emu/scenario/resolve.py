@@ -32,6 +32,7 @@ from emu.scenario.faults.link_faults import Miscabling
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Location, Refusal, Section
 from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_named
+from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
     FlowList,
@@ -64,6 +65,7 @@ def unknown_names(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
     yield from _wrong_peers(scenario, topology)
     yield from _unmatched(scenario, topology)
     yield from _uncaptured(scenario, topology)
+    yield from _untraced(scenario, topology)
     for index, route in enumerate(scenario.switch.static_routes):
         yield from _wrong_route(scenario, topology, index, route)
 
@@ -84,6 +86,24 @@ def _uncaptured(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
                     else (*here, "filter", "nics")
                 )
                 yield from _nobody(scenario, spot, pattern, topology.node_named, "NIC")
+
+
+def _untraced(scenario: Scenario, topology: Topology) -> Iterator[Problem]:
+    """Names and patterns of `run.trace` that stand for no pair of NICs."""
+    trace = scenario.run.trace
+    patterns = trace.flows or ()
+    nics = [topology.nodes[nic].name for nic in topology.nics]
+    for at, pattern in enumerate(patterns):
+        sources = pattern.partition(":")[0]
+        alone = trace.model_copy(update={"flows": (pattern,)})
+        if not any(
+            alone.follows(source, destination)
+            for source in nics
+            if names((sources,), source)
+            for destination in nics
+        ):
+            spot = ("run", "trace", "flows") if len(patterns) == 1 else ("run", "trace", "flows", at)
+            yield problem_at(scenario, spot, f"{pattern!r} is no NIC, and no pair of NICs", TRACES_ACCEPTED)
 
 
 def _unmatched(scenario: Scenario, topology: Topology) -> Iterator[Problem]:

@@ -52,7 +52,7 @@ def test_everything_that_is_promised_is_there_and_nothing_else(tmp_path: Path) -
     directory = RunDirectory.create("handmade", tmp_path / "run")
     write_run(directory)
     assert sorted(path.name for path in directory.path.iterdir()) == sorted(
-        set(FILES) - {"workers.json", "parent.json"}
+        set(FILES) - {"workers.json", "parent.json", "trace.csv", "timeline.jsonl"}
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from actors.ncclx.algorithms.ring import OPERATION_CODES, RECEIVES, RingCursor
+from actors.ncclx.algorithms.ring import OPERATION_CODES, RingCursor
 from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.transport.channel import RECEIVES
 from actors.ncclx.transport.clear_to_send import CTS_BYTES
 from actors.ncclx.transport.wiring import Side
 from actors.wire.message import STATUS_RETRY_EXCEEDED

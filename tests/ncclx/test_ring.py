@@ -6,12 +6,10 @@ from actors.ncclx.algorithms.ring import (
     ALL_GATHER,
     ALL_REDUCE,
     OPERATION_CODES,
-    RECEIVES,
     REDUCE_SCATTER,
-    REDUCES,
-    SENDS,
     RingCursor,
 )
+from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
 
 CHUNK_BYTES = 64
 SLICE_BYTES = 32

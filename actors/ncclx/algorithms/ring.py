@@ -49,7 +49,7 @@ from actors.kernel.device import Plain
 from actors.kernel.state import as_list, load_fields, save_fields
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import on_wire
-from actors.ncclx.transport.channel import Channel
+from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS, Channel
 from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_PLAIN, COPY_REDUCE
 
@@ -58,9 +58,6 @@ ALL_GATHER: Final[i64] = 1
 REDUCE_SCATTER: Final[i64] = 2
 OPERATION_CODES: Final = {"all_reduce": 0, "all_gather": 1, "reduce_scatter": 2}
 
-RECEIVES: Final[i64] = 1
-SENDS: Final[i64] = 2
-REDUCES: Final[i64] = 4
 
 _ALIGN: Final[i64] = 16
 _SLICE_ALIGN: Final[i64] = 64
@@ -319,6 +316,9 @@ class RingChannel(Channel):
             self.receive.on_emptied(host)
         if flags & SENDS != 0:
             self.send.on_filled(host, data)
+
+    def moves(self, note: i64) -> i64:
+        return note
 
     def _issue(self, host: Host) -> None:
         """Give the GPU, in order, each slice whose data is here and whose send slot is free."""

@@ -48,6 +48,7 @@ from actors.gpu.memory import RankMemory, read_order
 from actors.host.host import Host
 from actors.kernel.device import Plain
 from actors.kernel.event import Message
+from actors.kernel.event_log import COPIED
 from actors.kernel.state import as_bytes, as_int, as_list
 from actors.ncclx.gpu_orders import Orders
 from actors.ncclx.protocols import LL, LL128, SIMPLE, on_wire
@@ -55,6 +56,10 @@ from actors.ncclx.transport.clear_to_send import ReceiveEnd, SendEnd
 from actors.wire.message import COPY_FLAGGED, COPY_PLAIN, COPY_REDUCE
 
 BY_GPU: Final[i64] = -1
+RECEIVES: Final[i64] = 1
+SENDS: Final[i64] = 2
+REDUCES: Final[i64] = 4
+"""What a GPU operation does with a slice (a mask): from a receive slot, into a send slot, with a sum."""
 
 
 class Channel:
@@ -86,6 +91,10 @@ class Channel:
         """Of the rank, with `in_line` and real payload."""
         self.moved: list[bytes | None] = []
         """What of each operation in `line` goes on to other ranks, where payload is real."""
+        self.given: list[int] = []
+        """Where the host has an event log: when each operation under way was asked for, and its bytes."""
+        self.done_ps: i64 = 0
+        """When the last one was done, likewise."""
 
     def begin(self, host: Host, operation: i64) -> None:
         """Start an operation of the job: expect what it brings, give the GPU what it can do."""
@@ -110,6 +119,9 @@ class Channel:
     def give(self, host: Host, size: i64, kind: i64, note: i64, order: bytes | None = None) -> None:
         """Let the GPU copy or reduce a slice, or nobody where that is not needed."""
         self.copies += 1
+        if host.events is not None:
+            self.given.append(host.queue.now_ps)
+            self.given.append(size)
         if self.protocol == LL128:
             kind |= COPY_FLAGGED
         if self.in_line:
@@ -128,6 +140,8 @@ class Channel:
     def on_copied(self, host: Host, message: Message) -> None:
         """The GPU finished the oldest copy under way."""
         self.copies -= 1
+        if self.given:
+            self._note(host, message.e)
         if not self.in_line:
             self.finish(host, message.e, message.data)
             return
@@ -140,7 +154,25 @@ class Channel:
         while self.line and self.line[0] != BY_GPU:
             note: i64 = self.line.pop(0)
             self.copies -= 1
+            if self.given:
+                self._note(host, note)
             self.finish(host, note, self._next_moved())
+
+    def _note(self, host: Host, note: i64) -> None:
+        """The oldest operation under way is done: write it into the host's event log."""
+        given_ps: i64 = self.given.pop(0)
+        size: i64 = self.given.pop(0)
+        now: i64 = host.queue.now_ps
+        if given_ps < self.done_ps:
+            given_ps = self.done_ps
+        self.done_ps = now
+        events = host.events
+        if events is not None:
+            events.note(COPIED, self.program, self.number, self.moves(note), size, given_ps, now)
+
+    def moves(self, note: i64) -> i64:
+        """What an operation that `give` was asked for with this note does: RECEIVES, SENDS, REDUCES."""
+        raise AssertionError(f"channel {self.number} copies nothing")
 
     def _next_moved(self) -> bytes | None:
         """What goes on of the oldest operation under way."""
@@ -156,7 +188,8 @@ class Channel:
 
     def save(self) -> list[Plain]:
         """The channel's state, without that of its ends."""
-        line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved)]
+        line: list[Plain] = [list[Plain](self.line), list[Plain](self.moved), list[Plain](self.given)]
+        line.append(self.done_ps)
         return [self.copies, self.sent, self.direct, self.protocol, line]
 
     def load(self, state: list[Plain]) -> None:
@@ -166,7 +199,9 @@ class Channel:
         self.copies = as_int(copies)
         self.sent = as_int(sent)
         self.direct = as_int(direct)
-        notes, moved = as_list(line)
+        notes, moved, given, done_ps = as_list(line)
+        self.given = [as_int(number) for number in as_list(given)]
+        self.done_ps = as_int(done_ps)
         self.line = [as_int(note) for note in as_list(notes)]
         self.moved = [None if one is None else as_bytes(one) for one in as_list(moved)]
 
@@ -302,6 +337,17 @@ class GraphChannel(Channel):
             self.receives[task.receive].on_emptied(host)
         for place in task.sends:
             self.sends[place].on_filled(host, data)
+
+    def moves(self, note: i64) -> i64:
+        task = self.tasks[note]
+        moves: i64 = 0
+        if task.receive >= 0:
+            moves |= RECEIVES
+        if task.sends:
+            moves |= SENDS
+        if task.reduces:
+            moves |= REDUCES
+        return moves
 
     def _go_on(self, host: Host, number: i64) -> None:
         """Give the GPU what may be done of a step, and of those that it held up."""

@@ -53,6 +53,7 @@ from mypy_extensions import i64
 
 from actors.host.host import Host
 from actors.kernel.device import Plain
+from actors.kernel.event_log import GRANTED
 from actors.kernel.state import (
     as_bytes,
     as_int,
@@ -182,7 +183,7 @@ ROLES: Final[i64] = 4
 UNTIMED: Final = -1
 """The unloaded flight of clear-to-sends whose wait is not measured."""
 
-_SEND_FIELDS: Final = ("channel", "limit", "issued", "filled", "granted", "posted", "freed")
+_SEND_FIELDS: Final = ("channel", "limit", "issued", "filled", "granted", "posted", "freed", "stuck_ps")
 _RECEIVE_FIELDS: Final = ("channel", "limit", "expected", "cleared", "ready", "taken", "recycled")
 
 
@@ -234,6 +235,8 @@ class SendEnd(End):
         self.granted: i64 = 0
         self.posted: i64 = 0
         self.freed: i64 = 0
+        self.stuck_ps: i64 = -1
+        """Since when a slice waits for its CTS, -1 if none does; kept where the host has an event log."""
         self.slot_bytes: vec[i64] = vec[i64]([0] * slots)
         """Size of the slice in each slot."""
         self.slot_data: list[bytes | None] = [None] * slots
@@ -256,10 +259,19 @@ class SendEnd(End):
 
     def on_granted(self, host: Host, stamped: i64, now: i64) -> None:
         """A CTS arrived; they come on one queue pair, so in order."""
+        stuck_ps: i64 = self.stuck_ps
+        self.stuck_ps = -1
         self.granted += 1
         if self.cts_unloaded_ps != UNTIMED:
             self.waits.add(waited_ps(stamped, now, self.cts_unloaded_ps))
         self.post(host)
+        events = host.events
+        if events is not None and stuck_ps >= 0:
+            events.note(GRANTED, self.program, self.channel, self.peer, self.granted - 1, stuck_ps, now)
+
+    def stuck(self) -> bool:
+        """Whether a slice that is in its slot waits for its CTS."""
+        return self.admitted and self.posted < self.filled and self.posted == self.granted
 
     def post(self, host: Host) -> None:
         """Post every filled slice that may go."""
@@ -277,6 +289,8 @@ class SendEnd(End):
             if data is not None and len(data) < size:  # flags among the data
                 data = data.ljust(size, b"\0")
             sender.send(host, self.program, number, size, data)
+        if host.events is not None and self.stuck_ps < 0 and self.stuck():
+            self.stuck_ps = host.queue.now_ps
 
     def on_acknowledged(self, host: Host, request: i64, size: i64) -> i64:
         """A piece of a slice was acknowledged; returns how many slots that frees, in order."""

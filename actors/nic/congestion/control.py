@@ -95,6 +95,11 @@ class CongestionControl:
     def on_timer(self, now: i64) -> None:
         """`timer_ps` has come; it is 0 again."""
 
+    def marked_share(self) -> i64:
+        """How much of what it sends it takes for marked, in 2^-20: DCQCN's and DCTCP's alpha, which a trace
+        shows (`run.trace`); -1 where it keeps no such share."""
+        return -1
+
     def save(self) -> list[Plain]:
         """The control's state."""
         return [self.rate_bps, self.window_packets, self.timer_ps]

@@ -155,6 +155,9 @@ class Dcqcn(CongestionControl):
         self.rate_bps = (self.target_bps + self.rate_bps + 1) >> 1
         self.limited = self.rate_bps < self.line_bps
 
+    def marked_share(self) -> i64:
+        return self.alpha
+
     def save(self) -> list[Plain]:
         return save_fields(self, _FIELDS)
 

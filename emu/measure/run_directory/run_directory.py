@@ -6,6 +6,7 @@
     journal.jsonl      scenario, faults, sync points, end
     samples.jsonl digests.jsonl    counters and mixes at sync points (`emu.measure.run_directory.samples`)
     shown.jsonl        what every device shows at the end (`emu.measure.device_state`)
+    trace.csv timeline.jsonl    of `run.trace` and `run.event_log` (`emu.measure.run_directory.recorded`)
     parent.json        of a fork: the run it continues, from when, and what was changed
     workers.json       which worker hosts what, written by the runtime as soon as they are up
     captures/          pcapng files of `run.capture` (`emu.measure.run_directory.pcapng`)
@@ -29,9 +30,7 @@ are the largest among them, drops have a column for each reason.
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import io
 import json
 import os
 import re
@@ -47,19 +46,9 @@ from emu.errors import RuntimeFailure, UsageError
 from emu.measure.collected import DeviceRecord, Sample
 from emu.measure.device_state import shown_records
 from emu.measure.metric_names import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
+from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
 from emu.measure.run_directory.samples import MixWriter, SampleWriter, digest_header, line, series_line
 from emu.measure.summary.summary import Collective, Flow, Job, Summary
-
-Cell = int | str | float | None
-
-
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    """A CSV file's text, lines ending in a newline alone."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 def _port_columns() -> list[str]:
@@ -162,6 +151,8 @@ FILES: Final = (
     "samples.jsonl",
     "digests.jsonl",
     "shown.jsonl",
+    "trace.csv",
+    "timeline.jsonl",
     "workers.json",
     "parent.json",
 )
@@ -178,12 +169,16 @@ TARGETS: Final = "targets.json"
 DETAILS: Final = re.compile(r"worker-\d+\.txt")
 """Tracebacks of workers that failed."""
 RESULTS: Final = frozenset(
-    ("summary.json", "samples.jsonl", "digests.jsonl", "collectives.csv", "flows.csv", "ports.csv", SNAPSHOTS)
+    (
+        *("summary.json", "samples.jsonl", "digests.jsonl", "collectives.csv", "flows.csv", "ports.csv"),
+        *("trace.csv", "timeline.jsonl", SNAPSHOTS),
+    )
 )
 """What of an earlier run is removed only when that is asked for; a run that never began has none of it."""
 WAYS_ON: Final = (
     "accepted: another directory with --out, --force to replace them, or --resume where that run broke off"
 )
+AT_END: Final = ("summary.json", "shown.jsonl", "timeline.jsonl")
 LINE_FILES: Final = ("journal.jsonl", "samples.jsonl", "digests.jsonl")
 MOST_BYTES: Final = {"journal.jsonl": 1 << 26, "samples.jsonl": 1 << 32, "digests.jsonl": 1 << 32}
 """How large a line file may grow; what is written at the end of a run has room behind it."""
@@ -335,7 +330,7 @@ class RunDirectory:
             directory._lock()
             directory.resumed = True
             for name in FILES:
-                if name.endswith((".csv", ".part")) or name in ("summary.json", "shown.jsonl"):
+                if name.endswith((".csv", ".part")) or name in AT_END:
                     (path / name).unlink(missing_ok=True)
             for name in LINE_FILES:
                 directory._cut(name, until_ps)
@@ -419,6 +414,10 @@ class RunDirectory:
         write_whole(self.path / "shown.jsonl", "".join(map(line, shown_records(topology, records))))
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
         write_whole(self.path / "flows.csv", flows_csv(summary.jobs))
+        if any("trace" in record.recorded for record in records):
+            write_whole(self.path / "trace.csv", trace_csv(topology, records))
+        if any("events" in record.recorded for record in records):
+            write_whole(self.path / "timeline.jsonl", "".join(map(line, event_records(topology, records))))
         write_whole(self.path / "collectives.csv", collectives_csv(summary.jobs))
         for place, content in flight_files.items():
             (self.path / place).parent.mkdir(mode=0o700, parents=True, exist_ok=True)

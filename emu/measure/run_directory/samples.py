@@ -271,9 +271,9 @@ def tidy_rows(
     wanted = [
         (number, name, place, one)
         for number, name in sorted(names.items())
-        if _fits(name, devices)
+        if fits(name, devices)
         for place, one in enumerate(reader.series.get(number, ()))
-        if _fits(one.metric, series)
+        if fits(one.metric, series)
     ]
     used = _used(reader)
     return _rows(reader, [row for row in wanted if (row[0], row[2]) in used], every_ps)
@@ -341,7 +341,8 @@ def _used(reader: SampleReader) -> set[tuple[int, int]]:
     }
 
 
-def _fits(name: str, patterns: Sequence[str]) -> bool:
+def fits(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name fits one of these patterns; none means all."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from emu.build.captures import captured_by
+from emu.build.recorders import recorded_by
 from emu.errors import ProtocolError
 from emu.measure.collected import DeviceRecord
 from emu.runtime.device_inspection import shown_by
@@ -153,6 +154,7 @@ def records_of(partition: Partition) -> list[DeviceRecord]:
             results=device.results(),
             shown=shown_by(device),
             captured=captured_by(device),
+            recorded=recorded_by(device),
         )
         for device in partition.devices
     ]

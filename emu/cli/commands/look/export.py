@@ -14,6 +14,8 @@ import click
 from emu.cli.scenario_options import positive_time_ps
 from emu.errors import UsageError
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
+from emu.measure.run_directory.perfetto_tracks import timeline
+from emu.measure.run_directory.run_directory import write_pieces
 from emu.measure.run_directory.samples import COLUMNS, recorded, tidy_rows
 
 Command = Callable[..., Any]
@@ -21,7 +23,7 @@ Command = Callable[..., Any]
 
 @click.group(name="export")
 def command() -> None:
-    """Write the samples of the run in a directory for another tool."""
+    """Write the run in a directory for another tool."""
 
 
 def _exporting(function: Command) -> Command:
@@ -102,6 +104,41 @@ def to_csv(
         writer = csv.writer(target, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
+    return 0
+
+
+PERFETTO: Final = """\b
+Examples:
+  emu export perfetto runs/quickstart-1 --out run.perfetto
+  emu export perfetto runs/quickstart-1 --device 'rtsw-*' --stretch 1000 --out run.perfetto
+"""
+
+
+@command.command("perfetto", epilog=PERFETTO)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The trace.")
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    metavar="PATTERN",
+    help="Switches and NICs to show  [all]. Can be repeated.",
+)
+@click.option(
+    "--stretch",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="Time of the timeline for a time of the run; with 1000 its nanoseconds are picoseconds.",
+)
+def to_perfetto(run: Path, out: Path, devices: tuple[str, ...], stretch: int) -> int:
+    """Write RUN as a timeline that ui.perfetto.dev opens.
+
+    Jobs, faults, ranks, NICs and ports each have a track. Slices of channels, waits, packets sent again and
+    pauses are there if the scenario has `run.event_log`.
+    """
+    write_pieces(out, timeline(run, devices, stretch))
+    click.echo(f"wrote {out}")
     return 0
 
 

@@ -1,0 +1,266 @@
+"""The timeline of a run: what its directory says happened, as tracks of Perfetto.
+
+    Jobs / JOB            operations of `collectives.csv`
+    Faults / FAULT        of the journal
+    Ranks / JOB rank N    operations or steps, calls by group, computing by stream, slices by channel, their
+                          waits for clear-to-sends
+    NICs / NIC            packets sent again; below, each port
+    Switches / SWITCH     each port
+    ... / port N to PEER  pauses by class; the rate at which it sent, its queue
+
+Operations, faults, rates and queues are of every run. The rest is the event log's (`run.event_log`). What had
+not ended when the run did ends there, with `open` among its arguments.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from actors.kernel.event_log import CALLED, COMPUTED, COPIED, GRANTED, OPERATED, PAUSED, RESENT
+from actors.ncclx.operations import announced
+from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
+from emu.errors import UsageError
+from emu.measure.run_directory.comparison import load_summary
+from emu.measure.run_directory.perfetto import Slice, Tracks
+from emu.measure.run_directory.samples import SampleReader, fits, recorded
+from emu.measure.summary.summary import Summary
+from emu.units import format_size
+
+QUEUES: Final = ("queue_bytes", "voq_bytes")
+SENT: Final = "port_transmit_bytes"
+Event = Sequence[int]
+
+
+def timeline(run: Path, devices: Sequence[str] = (), stretch: int = 1) -> Iterator[bytes]:
+    """A trace file, piece by piece. `devices` are patterns of the switches and NICs to show; none means all.
+
+    Raises UsageError for what is no run.
+    """
+    summary = load_summary(run)
+    logs = _logs(run / "timeline.jsonl")
+    tracks = Tracks(stretch)
+    yield from _jobs(run, tracks)
+    yield from _faults(run, tracks, summary.virtual_ps)
+    yield from _ranks(run, tracks, summary, logs)
+    yield from _devices(run, tracks, summary.virtual_ps, logs, devices)
+
+
+def _jobs(run: Path, tracks: Tracks) -> Iterator[bytes]:
+    by_job: dict[str, list[Slice]] = {}
+    with (run / "collectives.csv").open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            if row["start_ps"] and row["end_ps"]:
+                name = f"{row['op']} {format_size(int(row['bytes']))}"
+                facts = {key: row[key] for key in ("algorithm", "communicator", "iteration", "status")}
+                span = (int(row["start_ps"]), int(row["end_ps"]))
+                by_job.setdefault(row["job"], []).append(Slice(name, *span, facts))
+    if by_job:
+        number, described = tracks.track("Jobs")
+        yield described
+        for job, slices in by_job.items():
+            yield from tracks.slices(job, number, slices)
+
+
+def _faults(run: Path, tracks: Tracks, end_ps: int) -> Iterator[bytes]:
+    by_fault: dict[int, list[Slice]] = {}
+    with (run / "journal.jsonl").open(encoding="ascii") as lines:
+        for entry in map(json.loads, lines):
+            if entry["kind"] == "fault":
+                name = f"{entry['what']} {entry['target']}"
+                one = _until(name, entry["virtual_ps"], entry["until_ps"], end_ps)
+                by_fault.setdefault(entry["fault"], []).append(one)
+    if by_fault:
+        number, described = tracks.track("Faults")
+        yield described
+        for fault, slices in sorted(by_fault.items()):
+            yield from tracks.slices(f"fault {fault}", number, slices)
+
+
+def _until(
+    name: str, begin_ps: int, until_ps: int | None, end_ps: int, facts: Mapping[str, int | str] | None = None
+) -> Slice:
+    """A slice that may last longer than the run."""
+    if until_ps is None or until_ps < 0 or until_ps > end_ps:
+        return Slice(name, begin_ps, max(begin_ps, end_ps), {**(facts or {}), "open": 1})
+    return Slice(name, begin_ps, until_ps, facts or {})
+
+
+def _logs(file: Path) -> dict[str, list[Event]]:
+    """By device, its events; none of a run without an event log."""
+    if not file.exists():
+        return {}
+    with file.open(encoding="ascii") as lines:
+        return {one["name"]: one["events"] for one in map(json.loads, lines)}
+
+
+def _ranks(
+    run: Path, tracks: Tracks, summary: Summary, logs: Mapping[str, Sequence[Event]]
+) -> Iterator[bytes]:
+    """What hosts noted of their ranks; without an event log the steps of training."""
+    jobs = list(summary.jobs)
+    found: dict[tuple[int, int], dict[str, list[Slice]]] = {}
+    for events in logs.values():
+        for event in events:
+            if event[0] in RANKS:
+                name, one = _of_rank(event, summary.virtual_ps)
+                found.setdefault((event[1], event[2]), {}).setdefault(name, []).append(one)
+    if not logs:
+        with (run / "shown.jsonl").open(encoding="ascii") as lines:
+            for shown in map(json.loads, lines):
+                for job, rank, step, begin_ps, end_ps, *_ in shown["tables"].get("steps", ()):
+                    one = Slice(f"step {step}", begin_ps, end_ps)
+                    found.setdefault((job, rank), {}).setdefault("operations", []).append(one)
+    if not found:
+        return
+    top, described = tracks.track("Ranks")
+    yield described
+    for (job, rank), by_track in sorted(found.items()):
+        number, described = tracks.track(f"{jobs[job]} rank {rank}", top)
+        yield described
+        for name, slices in sorted(by_track.items(), key=lambda one: (_ORDER.index(one[0].split()[0]), one)):
+            yield from tracks.slices(name, number, slices)
+
+
+RANKS: Final = frozenset(map(int, (OPERATED, CALLED, COPIED, GRANTED, COMPUTED)))
+_ORDER: Final = ("operations", "calls", "computing,", "slices,", "waits")
+
+
+def _of_rank(event: Event, run_end_ps: int) -> tuple[str, Slice]:
+    """The track and the slice of what a host noted."""
+    kind, _, _, b, c, d, begin_ps, end_ps = event
+    if kind == OPERATED:
+        return "operations", _until(f"operation {b}", begin_ps, end_ps, run_end_ps)
+    if kind == CALLED:
+        return f"calls of group {b}", Slice(announced(d).op, begin_ps, end_ps, {"call": c})
+    if kind == COMPUTED:
+        return f"computing, stream {b}", Slice("compute", begin_ps, end_ps)
+    if kind == GRANTED:
+        name = f"clear-to-send from rank {c}"
+        return f"waits of channel {b}", _until(name, begin_ps, end_ps, run_end_ps, {"slice": d})
+    words = {RECEIVES: "receive", REDUCES: "reduce", SENDS: "send"}
+    name = " ".join(word for bit, word in words.items() if c & bit) or "copy"
+    return f"slices, channel {b}", Slice(name, begin_ps, end_ps, {"bytes": d})
+
+
+def _devices(
+    run: Path, tracks: Tracks, end_ps: int, logs: Mapping[str, Sequence[Event]], patterns: Sequence[str]
+) -> Iterator[bytes]:
+    """NICs and switches, by port: pauses and packets sent again, rates and queues."""
+    ports: dict[str, list[dict[str, str]]] = {}
+    with (run / "ports.csv").open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            if fits(row["device"], patterns):
+                ports.setdefault(row["device"], []).append(row)
+    if not ports:
+        raise UsageError(f"--device {' '.join(patterns)}: fits no switch and no NIC of {run}")
+    names, reader = recorded(run)
+    nics = {
+        name
+        for number, name in names.items()
+        if any(one.metric == NIC_METRIC for one in reader.series.get(number, ()))
+    }
+    counters = _counters(names, reader, ports)
+    for top in ("NICs", "Switches"):
+        shown = [one for one in ports.items() if (one[0] in nics) == (top == "NICs")]
+        if shown:
+            parent, described = tracks.track(top)
+            yield described
+            for device, rows in shown:
+                yield from _device(tracks, parent, device, rows, logs.get(device, ()), counters, end_ps)
+
+
+def _device(
+    tracks: Tracks,
+    parent: int,
+    device: str,
+    rows: Sequence[Mapping[str, str]],
+    events: Sequence[Event],
+    counters: Mapping[Counter, Sequence[tuple[int, float]]],
+    end_ps: int,
+) -> Iterator[bytes]:
+    """One NIC or switch, and its ports."""
+    number, described = tracks.track(device, parent)
+    yield described
+    again: dict[int, list[Slice]] = {}
+    pauses: dict[tuple[int, int], list[Slice]] = {}
+    for kind, port, _, b, c, d, begin_ps, until_ps in events:
+        if kind == RESENT:
+            packets = {"first_psn": c, "packets": d - c}
+            again.setdefault(b, []).append(Slice("sent again", begin_ps, until_ps, packets))
+        else:
+            assert kind == PAUSED, kind
+            pauses.setdefault((port, b), []).append(_until("paused", begin_ps, until_ps, end_ps))
+    for qpn, slices in sorted(again.items()):
+        yield from tracks.slices(f"queue pair {qpn}", number, slices)
+    for row in rows:
+        port = int(row["port"])
+        below, described = tracks.track(f"port {port} to {row['peer']}", number)
+        yield described
+        for (at, priority), slices in sorted(pauses.items()):
+            if at == port:
+                yield from tracks.slices(f"pauses of class {priority}", below, slices)
+        for name, unit in (("rate", "Gbit/s"), ("queue", "B")):
+            values = counters.get((device, port, name))
+            if values:
+                yield from tracks.counter(name, below, unit, values)
+
+
+Counter = tuple[str, int, str]
+"""Device, port, and `rate` or `queue`."""
+NIC_METRIC: Final = "out_of_sequence"
+"""What NICs alone count."""
+
+
+def _counters(
+    names: Mapping[int, str], reader: SampleReader, ports: Mapping[str, Any]
+) -> dict[Counter, list[tuple[int, float]]]:
+    """What each port sent in each interval, from its beginning on, and its queues at samples; only where it
+    changes. A port without traffic has none."""
+    totals: dict[Counter, int] = {}
+    found: dict[Counter, list[tuple[int, float]]] = {}
+    before_ps = 0
+    for at_ps, moved in _moves(names, reader, ports):
+        for counter, values in found.items():
+            if counter[2] == "rate" and counter not in moved and values[-1][1] > 0:
+                values.append((before_ps, 0.0))
+        for counter, grown in moved.items():
+            values = found.setdefault(counter, [])
+            if counter[2] == "queue":
+                totals[counter] = totals.get(counter, 0) + grown
+                values.append((at_ps, totals[counter]))
+            elif at_ps > before_ps:
+                values.append((before_ps, grown * 8000 / (at_ps - before_ps)))
+        before_ps = at_ps
+    for counter, values in found.items():
+        if counter[2] == "rate" and values and values[-1][1] > 0:
+            values.append((before_ps, 0.0))
+    return found
+
+
+def _moves(
+    names: Mapping[int, str], reader: SampleReader, ports: Mapping[str, Any]
+) -> Iterator[tuple[int, dict[Counter, int]]]:
+    """By sample, how much each counter grew or fell, over all classes."""
+    places: dict[str, dict[int, Counter]] = {}
+    for number, series in reader.series.items():
+        if names.get(number) in ports:
+            places[str(number)] = {
+                place: (names[number], one.port, "rate" if one.metric == SENT else "queue")
+                for place, one in enumerate(series)
+                if one.port >= 0 and (one.metric == SENT or one.metric in QUEUES)
+            }
+    last: dict[tuple[str, int], int] = {}
+    for at_ps, changed in reader.changes():
+        moved: dict[Counter, int] = {}
+        for number_text, flat in changed.items():
+            wanted = places.get(number_text, {})
+            for place, value in zip(flat[::2], flat[1::2], strict=True):
+                counter = wanted.get(place)
+                if counter is not None:
+                    moved[counter] = moved.get(counter, 0) + value - last.get((number_text, place), 0)
+                    last[number_text, place] = value
+        yield at_ps, moved
