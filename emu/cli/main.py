@@ -45,7 +45,7 @@ COMMANDS: Final = {
     "topo": "Show the fabric of a scenario.",
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "diagnose": "Say what a run suffered from, with evidence.",
-    "report": "Write a finished run as one HTML page.",
+    "report": "Write a run, two compared, or a sweep as one HTML page.",
     "plot": "Draw curves of runs and sweeps as SVG, PNG or PDF.",
     "compare": "Name the first device and time at which two runs part.",
     "export": "Write the samples of a run for another tool: CSV, Prometheus.",

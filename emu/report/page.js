@@ -1,11 +1,14 @@
 "use strict";
 // Draws what the page's data say. Nothing is fetched, and nothing is stored.
-const data = JSON.parse(document.getElementById("data").textContent);
+const data = { charts: [], steps: [], uplinks: [], tiers: [], ...JSON.parse(document.getElementById("data").textContent) };
 const by = (id) => document.getElementById(id);
-const ports = data.ports, nodes = data.nodes, edges = data.edges, count = edges.length - 1;
+const ports = data.ports || [], nodes = data.nodes || [], edges = data.edges || [0];
+let count = edges.length - 1;
 const MEASURES = ["utilisation", "paused", "queue", "drops"];
-const SHARE = 250;
-let series = [], at = 0, measure = 0, chosen = { port: -1, node: -1 }, playing = 0;
+const SHARE = 250, DIFFERENCE = 2;
+// Of each run and measure, a row of one byte for each port, by interval; and the greatest byte of each measure.
+let frames = [], greatestOf = [1, 1, 1, 1], apartOf = [1, 1, 1, 1];
+let at = 0, measure = 0, view = 0, chosen = { port: -1, node: -1 }, playing = 0;
 const portsOf = nodes.map(() => []);
 ports.forEach((port, index) => portsOf[port[0]].push(index));
 
@@ -31,10 +34,18 @@ function shown(which, byte) {
   return which < 2 ? found.toFixed(found < 10 && found ? 1 : 0) + " %" : which === 2 ? size(found) : String(found);
 }
 const portName = (index) => `${nodes[ports[index][0]].name} → ${nodes[ports[index][2]].name}`;
-const cell = (which, port, when) => (count ? series[which][port * count + when] : 0);
+const cellOf = (run, which, port, when) => (count ? frames[run][which][when][port] : 0);
+// What is drawn: a run's figure, or that of the second less that of the first.
+function cell(which, port, when) {
+  if (view < DIFFERENCE) return cellOf(view, which, port, when);
+  return cellOf(1, which, port, when) - cellOf(0, which, port, when);
+}
 function greatest(which, list, when) {
   let found = 0;
-  for (const port of list) found = Math.max(found, cell(which, port, when));
+  for (const port of list) {
+    const one = cell(which, port, when);
+    if (Math.abs(one) > Math.abs(found)) found = one;
+  }
   return found;
 }
 
@@ -45,16 +56,29 @@ const RAMPS = {
   light: [[238, 242, 247], [253, 231, 150], [244, 157, 70], [205, 60, 50], [90, 12, 60]],
   dark: [[33, 40, 50], [90, 30, 90], [200, 62, 76], [248, 150, 70], [252, 240, 170]],
 };
-let ramp = [];
-function makeRamp() {
-  const stops = dark.matches ? RAMPS.dark : RAMPS.light;
-  ramp = Array.from({ length: 256 }, (_, byte) => {
+const APART = {
+  light: [[20, 90, 170], [120, 175, 225], [238, 242, 247], [244, 157, 70], [170, 40, 30]],
+  dark: [[110, 190, 255], [50, 100, 170], [33, 40, 50], [190, 90, 50], [255, 170, 100]],
+};
+let ramp = [], apart = [];
+function blend(stops) {
+  return Array.from({ length: 256 }, (_, byte) => {
     const place = (byte / 255) * (stops.length - 1), low = Math.min(Math.floor(place), stops.length - 2);
     const mixed = stops[low].map((part, i) => Math.round(part + (stops[low + 1][i] - part) * (place - low)));
     return `rgb(${mixed.join(",")})`;
   });
 }
-const colour = (byte) => ramp[measure < 2 ? Math.min(Math.round(byte * 255 / SHARE), 255) : byte];
+function makeRamp() {
+  const page = dark.matches ? "dark" : "light";
+  ramp = blend(RAMPS[page]);
+  apart = blend(APART[page]);
+}
+// Shares have the whole ramp; queues, drops and differences as much of it as there is of them.
+const whole = () => (view === DIFFERENCE ? apartOf : measure < 2 ? [SHARE, SHARE] : greatestOf)[measure];
+function colour(byte) {
+  const part = Math.max(-1, Math.min(1, byte / whole()));
+  return view < DIFFERENCE ? ramp[Math.round(part * 255)] : apart[Math.round((part + 1) * 127.5)];
+}
 const styled = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // ---- the map: a row of cells for each tier, and the cables between them where they can be told apart
@@ -101,7 +125,7 @@ let mapHeight = 0;
 function drawMap() {
   const pen = fitted(map, mapHeight), quiet = styled("--quiet"), text = styled("--text"), line = styled("--line");
   pen.font = "12px system-ui, sans-serif";
-  const shownCables = cables.map((list) => [greatest(measure, list, at), list]).sort((a, b) => a[0] - b[0]);
+  const shownCables = cables.map((list) => [greatest(measure, list, at), list]).sort((a, b) => Math.abs(a[0]) - Math.abs(b[0]));
   for (const [byte, list] of shownCables) {
     const [a, b] = ends(list[0]);
     pen.strokeStyle = byte ? colour(byte) : line;
@@ -168,40 +192,48 @@ function hit(x, y) {
     const away = Math.hypot(x - x1 - along * (x2 - x1), y - y1 - along * (y2 - y1));
     if (away < best) {
       best = away;
-      const port = list.reduce((a, b) => (cell(measure, b, at) > cell(measure, a, at) ? b : a));
+      const port = list.reduce((a, b) => (Math.abs(cell(measure, b, at)) > Math.abs(cell(measure, a, at)) ? b : a));
       found = { node: ports[port][0], port };
     }
   }
   return found;
 }
-const busiest = (node) => portsOf[node].reduce((a, b) => (a < 0 || cell(measure, b, at) > cell(measure, a, at) ? b : a), -1);
+const busiest = (node) => portsOf[node].reduce((a, b) => (a < 0 || Math.abs(cell(measure, b, at)) > Math.abs(cell(measure, a, at)) ? b : a), -1);
 
 // ---- every port over time
 
 const waterfall = by("waterfall");
 let waterRows = [];
+let water = null;
 function drawWaterfall() {
   if (!count) return;
-  const rows = waterRows, high = Math.min(Math.max(2, Math.floor(420 / Math.max(rows.length, 1))), 12);
-  const tall = Math.min(rows.length * high, 420), pen = fitted(waterfall, tall + 4), width = waterfall.clientWidth;
-  const per = rows.length * high / tall;
-  const picture = new OffscreenCanvas(count, rows.length), inner = picture.getContext("2d");
-  rows.forEach((port, row) => {
+  const rows = waterRows.length, high = Math.min(Math.max(2, Math.floor(420 / Math.max(rows, 1))), 12);
+  const tall = Math.min(rows * high, 420), lines = Math.min(rows, tall), width = waterfall.clientWidth;
+  // A line of the picture stands for several ports where there are more of them: their greatest is shown.
+  const picture = new OffscreenCanvas(count, lines), inner = picture.getContext("2d");
+  for (let line = 0; line < lines; line++) {
+    const list = waterRows.slice(Math.floor((line * rows) / lines), Math.floor(((line + 1) * rows) / lines));
     for (let when = 0; when < count; when++) {
-      const byte = cell(measure, port, when);
+      const byte = greatest(measure, list, when);
       if (byte) {
         inner.fillStyle = colour(byte);
-        inner.fillRect(when, row, 1, 1);
+        inner.fillRect(when, line, 1, 1);
       }
     }
-  });
-  pen.imageSmoothingEnabled = per > 1;
+  }
+  water = { picture, lines, tall, width };
+  moveWaterfall();
+}
+// The picture stays; only the line of the time moves.
+function moveWaterfall() {
+  const { picture, lines, tall, width } = water, pen = fitted(waterfall, tall + 4), from = edges[0], reach = edges[count] - from || 1;
+  pen.imageSmoothingEnabled = false;
   for (let when = 0; when < count; when++) {
-    const x = (edges[when] / edges[count]) * width, w = ((edges[when + 1] - edges[when]) / edges[count]) * width;
-    pen.drawImage(picture, when, 0, 1, rows.length, x, 2, w + 0.5, tall);
+    const x = ((edges[when] - from) / reach) * width, w = ((edges[when + 1] - edges[when]) / reach) * width;
+    pen.drawImage(picture, when, 0, 1, lines, x, 2, w + 0.5, tall);
   }
   pen.strokeStyle = styled("--text");
-  const now = (edges[at + 1] / edges[count]) * width;
+  const now = ((edges[at + 1] - from) / reach) * width;
   pen.setLineDash([3, 2]);
   pen.beginPath();
   pen.moveTo(now, 0);
@@ -225,17 +257,26 @@ function canvasOf(holder, height) {
   const picture = make(holder, "svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   return [picture, width];
 }
-const span = data.span;
+// Round numbers, at least so many parts of a whole.
+function rounded(whole, parts) {
+  const least = whole / parts, power = 10 ** Math.floor(Math.log10(least));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * 0.999);
+}
+// Times are drawn from the first to the last; a page that follows a run forgets the earliest.
+let begins = 0, ends_at = data.span || 1;
+const across = (ps, left, width) => left + ((ps - begins) / (ends_at - begins || 1)) * (width - left - 8);
 function ticks(picture, left, width, y) {
-  const steps = width < 500 ? 3 : 6;
-  for (let i = 0; i <= steps; i++) {
-    const x = left + (i / steps) * (width - left - 8);
+  const step = rounded(ends_at - begins, width < 500 ? 4 : 7);
+  for (let ps = Math.ceil(begins / step) * step; ps <= ends_at; ps += step) {
+    const x = across(ps, left, width);
     make(picture, "line", { x1: x, x2: x, y1: 4, y2: y, class: "axis" });
-    make(picture, "text", { x, y: y + 13, "text-anchor": i === steps ? "end" : i ? "middle" : "start" }, time((span * i) / steps));
+    make(picture, "text", { x, y: y + 13, "text-anchor": x > width - 30 ? "end" : "middle" }, time(ps));
   }
 }
 function drawTimeline() {
-  const holder = by("timeline"), rows = data.rows, height = rows.length * 20 + 26;
+  const holder = by("timeline");
+  if (!holder) return;
+  const rows = data.rows, height = rows.length * 20 + 26;
   const [picture, width] = canvasOf(holder, height), left = Math.min(170, width * 0.28);
   picture.setAttribute("aria-label", "Jobs, faults and findings over time");
   ticks(picture, left, width, height - 20);
@@ -243,13 +284,14 @@ function drawTimeline() {
     const y = 6 + i * 20;
     make(picture, "text", { x: 0, y: y + 11 }, row.label.length > left / 6 ? row.label.slice(0, left / 6 - 1) + "…" : row.label);
     for (const [from, to, words, kind] of row.bars) {
-      const x = left + (from / span) * (width - left - 8);
-      const wide = Math.max(2, ((to - from) / span) * (width - left - 8) - 1);
+      if (to < begins) continue;
+      const x = across(Math.max(from, begins), left, width);
+      const wide = Math.max(2, across(to, left, width) - x - 1);
       const bar = make(picture, "rect", { x, y, width: wide, height: 14, rx: 2, class: "bar " + kind });
       make(bar, "title", {}, `${words}: ${time(from)} to ${time(to)}`);
     }
   });
-  const x = left + ((count ? edges[at + 1] : 0) / span) * (width - left - 8);
+  const x = across(count ? edges[at + 1] : begins, left, width);
   make(picture, "line", { x1: x, x2: x, y1: 0, y2: height - 16, class: "now", id: "now" });
   picture.dataset.left = left;
   picture.dataset.width = width;
@@ -257,52 +299,110 @@ function drawTimeline() {
 function moveNow() {
   const picture = by("timeline").firstChild, line = by("now");
   if (!line) return;
-  const left = Number(picture.dataset.left), x = left + (edges[at + 1] / span) * (picture.dataset.width - left - 8);
+  const x = across(edges[at + 1], Number(picture.dataset.left), Number(picture.dataset.width));
   line.setAttribute("x1", x);
   line.setAttribute("x2", x);
 }
+const LINES = ["--accent", "--fault", "--mark", "--good", "--bad", "--quiet"];
 function drawSeries() {
   const holder = by("series");
   if (chosen.port < 0 || !count) return;
   const height = 190, [picture, width] = canvasOf(holder, height), left = 58, floor = height - 24;
   picture.setAttribute("aria-label", `${MEASURES[measure]} of ${portName(chosen.port)}`);
   let top = 0;
-  for (let when = 0; when < count; when++) top = Math.max(top, value(measure, cell(measure, chosen.port, when)));
-  const whole = measure < 2 ? 100 : top || 1;
+  for (const run of frames.keys())
+    for (let when = 0; when < count; when++) top = Math.max(top, value(measure, cellOf(run, measure, chosen.port, when)));
+  const all = measure < 2 ? 100 : top || 1;
   ticks(picture, left, width, floor);
   for (const part of [0, 0.5, 1]) {
-    const y = floor - part * (floor - 10), words = measure < 2 ? part * 100 + " %" : measure === 2 ? size(part * whole) : Math.round(part * whole);
+    const y = floor - part * (floor - 10), words = measure < 2 ? part * 100 + " %" : measure === 2 ? size(part * all) : Math.round(part * all);
     make(picture, "line", { x1: left, x2: width - 8, y1: y, y2: y, class: "axis" });
     make(picture, "text", { x: left - 6, y: y + 4, "text-anchor": "end" }, words);
   }
-  const now = left + (edges[at + 1] / span) * (width - left - 8);
+  const now = across(edges[at + 1], left, width);
   make(picture, "line", { x1: now, x2: now, y1: 4, y2: floor, class: "now" });
-  let path = "";
-  for (let when = 0; when < count; when++) {
-    const y = floor - (value(measure, cell(measure, chosen.port, when)) / whole) * (floor - 10);
-    const x1 = left + (edges[when] / span) * (width - left - 8), x2 = left + (edges[when + 1] / span) * (width - left - 8);
-    path += `${when ? "L" : "M"}${x1.toFixed(1)} ${y.toFixed(1)}L${x2.toFixed(1)} ${y.toFixed(1)}`;
-  }
-  make(picture, "path", { d: path, fill: "none", stroke: styled("--accent"), "stroke-width": 1.5 });
-}
-function drawCurves() {
-  data.curves.forEach((curve, index) => {
-    const holder = by("curve-" + index), height = 200, [picture, width] = canvasOf(holder, height), left = 58, floor = height - 24;
-    picture.setAttribute("aria-label", curve.label);
-    const xs = curve.points.map((p) => Math.log2(p[0])), low = Math.min(...xs), high = Math.max(...xs), top = Math.max(...curve.points.map((p) => p[1])) || 1;
-    const place = (p) => [left + ((Math.log2(p[0]) - low) / (high - low || 1)) * (width - left - 40), floor - (p[1] / top) * (floor - 14)];
-    for (const part of [0, 0.5, 1]) {
-      const y = floor - part * (floor - 14);
-      make(picture, "line", { x1: left, x2: width - 8, y1: y, y2: y, class: "axis" });
-      make(picture, "text", { x: left - 6, y: y + 4, "text-anchor": "end" }, Number((part * top).toPrecision(3)));
+  for (const run of frames.keys()) {
+    let path = "";
+    for (let when = 0; when < count; when++) {
+      const y = floor - (value(measure, cellOf(run, measure, chosen.port, when)) / all) * (floor - 10);
+      path += `${when ? "L" : "M"}${across(edges[when], left, width).toFixed(1)} ${y.toFixed(1)}L${across(edges[when + 1], left, width).toFixed(1)} ${y.toFixed(1)}`;
     }
-    make(picture, "path", { d: "M" + curve.points.map((p) => place(p).join(" ")).join("L"), fill: "none", stroke: styled("--accent"), "stroke-width": 2 });
-    const every = Math.ceil(curve.points.length / (width / 90));
-    curve.points.forEach((p, i) => {
-      const [x, y] = place(p), dot = make(picture, "circle", { cx: x, cy: y, r: 3, fill: styled("--accent") });
-      make(dot, "title", {}, `${size(p[0])}: ${p[1]} GB/s`);
-      if (i % every === 0) make(picture, "text", { x, y: floor + 14, "text-anchor": "middle" }, size(p[0]));
+    make(picture, "path", { d: path, fill: "none", stroke: styled(LINES[run]), "stroke-width": 1.5 });
+    if (frames.length > 1) make(picture, "text", { x: left + 10 + 30 * run, y: 20 }, data.names[run]).style.fill = styled(LINES[run]);
+  }
+}
+// Curves with a point for each x; where it has several seeds, each of them and a band around them.
+function drawCharts() {
+  data.charts.forEach((chart, index) => {
+    const holder = by("chart-" + index), height = 230, [picture, width] = canvasOf(holder, height), left = 70, floor = height - 42, roof = 22;
+    picture.setAttribute("aria-label", chart.label);
+    const words = [...new Set(chart.lines.flatMap((line) => line.points.map((p) => p[0])))], sizes = chart.x === "bytes";
+    const plain = words.every((x) => typeof x === "number"), log = sizes && words.every((x) => x > 0);
+    const place = (x) => (plain ? (log ? Math.log2(x) : x) : words.indexOf(x));
+    const xs = words.map(place), low = Math.min(...xs), high = Math.max(...xs);
+    const top = Math.max(...chart.lines.flatMap((line) => line.points.flatMap((p) => [p[1], ...p[2]]))) || 1;
+    const right = (x) => left + 12 + ((place(x) - low) / (high - low || 1)) * (width - left - 52), up = (y) => floor - (y / top) * (floor - roof);
+    const step = rounded(top, 4);
+    for (let y = 0; y <= top; y += step) {
+      make(picture, "line", { x1: left, x2: width - 8, y1: up(y), y2: up(y), class: "axis" });
+      make(picture, "text", { x: left - 6, y: up(y) + 4, "text-anchor": "end" }, amount(y, chart.y));
+    }
+    let last = -1e9;
+    for (const x of [...words].sort((a, b) => place(a) - place(b)))
+      if (right(x) - last > 70) {
+        make(picture, "text", { x: right(x), y: floor + 14, "text-anchor": "middle" }, sizes ? size(x) : String(x).slice(0, 16));
+        last = right(x);
+      }
+    make(picture, "text", { x: left, y: 12 }, chart.y);
+    make(picture, "text", { x: width - 8, y: floor + 30, "text-anchor": "end" }, sizes ? "size" : chart.x);
+    chart.lines.forEach((line, nth) => {
+      const colour = styled(LINES[nth % LINES.length]), points = [...line.points].sort((a, b) => place(a[0]) - place(b[0]));
+      const seeds = points.some((p) => p[2].length > 1);
+      if (seeds) {
+        const over = points.map((p) => `${right(p[0])} ${up(Math.max(p[1], ...p[2]))}`), under = points.map((p) => `${right(p[0])} ${up(Math.min(p[1], ...p[2]))}`);
+        make(picture, "path", { d: "M" + [...over, ...under.reverse()].join("L") + "Z", fill: colour, "fill-opacity": 0.13 });
+      }
+      make(picture, "path", { d: "M" + points.map((p) => `${right(p[0])} ${up(p[1])}`).join("L"), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": nth < LINES.length ? "none" : "6 3" });
+      for (const p of points) {
+        const dot = make(picture, "circle", { cx: right(p[0]), cy: up(p[1]), r: 3.5, fill: colour });
+        make(dot, "title", {}, `${line.name} ${sizes ? size(p[0]) : p[0]}: ${amount(p[1], chart.y)}`);
+        if (seeds) for (const y of p[2]) make(picture, "circle", { cx: right(p[0]), cy: up(y), r: 2, fill: "none", stroke: colour });
+      }
     });
+    if (chart.lines.length > 1) holder.prepend(legend(chart.lines.map((line, nth) => [LINES[nth % LINES.length], line.name])));
+  });
+}
+function amount(y, unit) {
+  if (unit.endsWith("_ps")) return time(Math.round(y));
+  if (unit.endsWith("_bytes")) return size(y);
+  return y >= 1e5 || (y && y < 1e-2) ? y.toExponential(2) : String(Number(y.toPrecision(4)));
+}
+function legend(lines) {
+  const words = document.createElement("p");
+  words.append(...lines.flatMap(([colour, name]) => {
+    const key = Object.assign(document.createElement("span"), { className: "key" });
+    key.style.background = styled(colour);
+    return [key, ` ${name}\u2003`];
+  }));
+  return words;
+}
+// Of each switch, a bar for each uplink; the line is the mean.
+function drawUplinks() {
+  const holder = by("uplinks");
+  if (!holder || !data.uplinks.length) return;
+  const rows = data.uplinks, full = Math.max(holder.clientWidth, 300), each = Math.max(...rows.map((row) => row.loads.length));
+  const wide = Math.max(90, Math.min(each * 12 + 16, 320)), line = Math.max(1, Math.floor(full / (wide + 14))), high = 84;
+  const [picture] = canvasOf(holder, Math.ceil(rows.length / line) * high), top = Math.max(2, ...rows.flatMap((row) => row.loads));
+  picture.setAttribute("aria-label", "Load of each uplink over the mean of its switch");
+  rows.forEach((row, i) => {
+    const left = (i % line) * (wide + 14), floor = Math.floor(i / line) * high + 76, step = wide / row.loads.length, up = 54 / top;
+    make(picture, "text", { x: left, y: floor - 61 }, `${row.name}: ${Math.max(...row.loads).toFixed(2)}`);
+    row.loads.forEach((load, nth) => {
+      const tall = Math.max(load * up, 1), kind = load === 0 ? "failed" : load > 1.5 ? "fault" : "job";
+      const bar = make(picture, "rect", { x: left + nth * step, y: floor - tall, width: Math.max(step - 1.5, 1), height: tall, class: "bar " + kind });
+      make(bar, "title", {}, `${row.name} to ${row.towards[nth]}: ${load} of the mean`);
+    });
+    make(picture, "line", { x1: left, x2: left + wide, y1: floor - up, y2: floor - up, class: "now" });
   });
 }
 
@@ -325,6 +425,7 @@ function fill(table, head, rows, onPick) {
     table.appendChild(row);
   });
 }
+const both = (words) => [...new Set(Array.from(frames.keys(), words))].join(" → ");
 function choose(found) {
   if (!found || found.port < 0) return;
   chosen = found;
@@ -335,17 +436,19 @@ function drawChosen() {
   panel.hidden = chosen.port < 0;
   if (panel.hidden) return;
   by("chosen-name").textContent = portName(chosen.port);
-  const list = [...portsOf[chosen.node]].sort((a, b) => cell(measure, b, at) - cell(measure, a, at)).slice(0, 12);
+  const list = [...portsOf[chosen.node]].sort((a, b) => Math.abs(cell(measure, b, at)) - Math.abs(cell(measure, a, at))).slice(0, 12);
   if (!list.includes(chosen.port)) list.push(chosen.port);
   fill(by("chosen-ports"), ["port", "rate", ...MEASURES],
     list.map((port) => ({ key: port, marked: port === chosen.port,
-      cells: [portName(port), ports[port][3] / 1e9 + " Gb/s", ...MEASURES.map((_, which) => shown(which, cell(which, port, at)))] })),
+      cells: [portName(port), ports[port][3] / 1e9 + " Gb/s", ...MEASURES.map((_, which) => both((run) => shown(which, cellOf(run, which, port, at))))] })),
     (port) => choose({ node: chosen.node, port }));
   drawSeries();
 }
 
 // ---- training steps: ranks by steps
 
+// What none of these ranks waits for is left out.
+const waitedFor = (job, rows) => job.reasons.map((_, nth) => nth).filter((nth) => rows.some(([, row]) => row[5 + nth]));
 const STEP_PARTS = (job) => ["computing", ...job.reasons.map((name) => "waiting for " + name), "waiting in all", "whole step"];
 let stepPick = { rank: 0, step: 0 };
 function stepFigure(job, row, part) {
@@ -366,33 +469,89 @@ function drawSteps() {
       pen.fillRect(row[1] * wide, row[0] * high, Math.max(wide - 1, 1), Math.max(high - (high > 4 ? 1 : 0), 1));
     });
     by("steps-scale-" + index).textContent = `${time(bottom)} to ${time(top)}`;
-    drawRank(job, index, part);
+    drawRank(job, index);
   });
 }
-function drawRank(job, index, part) {
-  const mine = job.rows.find((row) => row[0] === stepPick.rank && row[1] === stepPick.step);
+// In a collective all wait for who comes last, and that one waits least. So from a rank on: the reason for which it
+// waits longest, the one of that group who waits least for it, and on from there, until one waits for nobody longer.
+const rowOf = (job, rank) => job.rows.find((one) => one[0] === rank && one[1] === stepPick.step);
+function chainFrom(job, rank) {
+  const found = [], seen = new Set();
+  for (let row = rowOf(job, rank); row && !seen.has(row[0]); ) {
+    seen.add(row[0]);
+    const waits = job.reasons.map((name, nth) => [row[5 + nth], name, nth]).sort((a, b) => b[0] - a[0]);
+    let next = null, link = { row, waited: 0, reason: "" };
+    for (const [waited, reason, nth] of waits) {
+      const members = ((job.groups[row[0]] || {})[reason] || []).map((one) => rowOf(job, one)).filter(Boolean);
+      if (!members.length) continue;
+      const last = members.reduce((a, b) => (b[5 + nth] < a[5 + nth] ? b : a));
+      if (last[0] !== row[0] && waited - last[5 + nth] > 0.02 * (row[3] - row[2])) {
+        link = { row, waited: waited - last[5 + nth], reason };
+        next = last;
+        break;
+      }
+    }
+    found.push(link);
+    row = next;
+  }
+  return found;
+}
+function drawRank(job, index) {
+  const mine = rowOf(job, stepPick.rank);
   if (!mine) return;
-  by("rank-name-" + index).textContent = `rank ${mine[0]}, step ${mine[1]}`;
-  const rows = [];
-  const add = (label, rank) => {
-    const row = job.rows.find((one) => one[0] === rank && one[1] === stepPick.step);
-    if (row) rows.push([label, row]);
-  };
-  add("itself", mine[0]);
-  for (const [name, members] of Object.entries(job.groups[mine[0]] || {})) members.forEach((rank) => rank !== mine[0] && add(name, rank));
+  by("rank-name-" + index).textContent = `Rank ${mine[0]}, step ${mine[1]}: whom it waits for`;
+  const chain = chainFrom(job, mine[0]), others = job.rows.filter((row) => row[1] === stepPick.step).map((row) => row[4]).sort((a, b) => a - b);
+  const middle = others[Math.floor(others.length / 2)];
+  by("chain-" + index).replaceChildren(...chain.map((link, i) => {
+    const next = chain[i + 1], computes = `computes ${time(link.row[4])}${link.row[4] > 1.02 * middle ? `, the middle rank ${time(middle)}` : ""}`;
+    const words = next ? `rank ${link.row[0]} waits ${time(link.waited)} longer in ${link.reason} than rank ${next.row[0]}, who comes last there`
+      : i ? `rank ${link.row[0]} waits for nobody longer than its groups do: it ${computes}` : `rank ${link.row[0]} waits for nobody longer than its groups do; it ${computes}`;
+    return Object.assign(document.createElement("li"), { textContent: words, className: next ? "" : "slow" });
+  }));
+  const rows = [["itself", mine]];
+  for (const [name, members] of Object.entries(job.groups[mine[0]] || {}))
+    for (const rank of members) if (rank !== mine[0] && rowOf(job, rank)) rows.push([name, rowOf(job, rank)]);
   const slowest = Math.max(...rows.map(([, row]) => row[4]));
-  fill(by("rank-" + index), ["group", "rank", ...STEP_PARTS(job)],
-    rows.map(([label, row]) => ({ key: row[0], marked: row[4] === slowest && rows.some(([, other]) => other[4] < slowest * 0.98),
-      cells: [label, row[0], ...STEP_PARTS(job).map((_, which) => time(stepFigure(job, row, which)))] })),
+  const marked = (row) => row[4] === slowest && rows.some(([, other]) => other[4] < slowest * 0.98);
+  drawBars(job, index, rows);
+  const told = [0, ...waitedFor(job, rows).map((nth) => nth + 1), job.reasons.length + 1, job.reasons.length + 2];
+  fill(by("rank-" + index), ["group", "rank", ...told.map((which) => STEP_PARTS(job)[which])],
+    rows.map(([label, row]) => ({ key: row[0], marked: marked(row), cells: [label, row[0], ...told.map((which) => time(stepFigure(job, row, which)))] })),
     (rank) => { stepPick = { ...stepPick, rank }; drawSteps(); });
+}
+// A bar for each rank of the groups: what of the step it computes, and what it waits by reason.
+const PARTS = ["--accent", "--fault", "--mark", "--bad", "--good", "--quiet"];
+function drawBars(job, index, rows) {
+  const shown = rows.slice(0, 40), [picture, width] = canvasOf(by("bars-" + index), shown.length * 18 + 4), left = 96;
+  picture.setAttribute("aria-label", "Computing and waiting of the ranks of its groups");
+  const longest = Math.max(...shown.map(([, row]) => row[3] - row[2])) || 1;
+  const parts = [[0, "computing"], ...waitedFor(job, rows).map((nth) => [nth + 1, "waiting for " + job.reasons[nth]])];
+  by("parts-" + index).replaceChildren(legend(parts.map(([part, name]) => [PARTS[part % PARTS.length], name])));
+  shown.forEach(([label, row], i) => {
+    make(picture, "text", { x: 0, y: i * 18 + 14 }, `${label} ${row[0]}`);
+    let x = left;
+    parts.forEach(([part, name]) => {
+      const wide = (row[4 + part] / longest) * (width - left - 8);
+      const bar = make(picture, "rect", { x, y: i * 18 + 3, width: Math.max(wide, 0), height: 13, fill: styled(PARTS[part % PARTS.length]) });
+      make(bar, "title", {}, `rank ${row[0]}: ${name} ${time(row[4 + part])}`);
+      x += wide;
+    });
+  });
 }
 
 // ---- together
 
-const MOST = ["100 %", "100 %", size(value(2, 255)) + ", logarithmic", "65,000 frames, logarithmic"];
+function scale() {
+  const logarithmic = measure === 2 ? size(value(2, whole())) : value(3, whole()).toLocaleString("en") + " frames";
+  const most = measure < 2 ? value(measure, whole()).toFixed(0) + " %" : logarithmic + ", logarithmic";
+  by("least").textContent = view < DIFFERENCE ? "0" : "less";
+  by("most").textContent = view < DIFFERENCE ? most : measure < 2 ? `more, by up to ${most}` : "more, logarithmic";
+  by("ramp").style.background = gradient(view < DIFFERENCE ? ramp : apart);
+}
+const gradient = (colours) => `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((i) => colours[i]).join(",")})`;
 function redraw() {
   if (count) {
-    by("most").textContent = MOST[measure];
+    scale();
     by("when").textContent = `${time(edges[at])} to ${time(edges[at + 1])}`;
     moveNow();
     drawMap();
@@ -401,15 +560,20 @@ function redraw() {
 }
 function relay() {
   makeRamp();
-  for (const one of document.querySelectorAll(".ramp")) one.style.background = `linear-gradient(90deg, ${[0, 64, 128, 192, 255].map((i) => ramp[i]).join(",")})`;
+  for (const one of document.querySelectorAll(".ramp")) one.style.background = gradient(ramp);
   drawTimeline();
-  drawCurves();
+  drawCharts();
+  drawUplinks();
   drawSteps();
   if (count) {
     mapHeight = layMap();
     drawWaterfall();
   }
   redraw();
+}
+// Ports one after another become intervals one after another.
+function turned(bytes) {
+  return Array.from({ length: count }, (_, when) => Uint8Array.from(ports, (_, port) => bytes[port * count + when]));
 }
 async function unpack(text) {
   const packed = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
@@ -420,13 +584,15 @@ function listen() {
   const slider = by("slider");
   if (slider) {
     slider.addEventListener("input", () => { at = Number(slider.value); redraw(); });
-    slider.addEventListener("change", drawWaterfall);
+    slider.addEventListener("change", moveWaterfall);
     by("play").addEventListener("click", () => {
       playing = playing ? (clearInterval(playing), 0) : setInterval(() => { at = (at + 1) % count; slider.value = at; redraw(); }, 60);
       by("play").textContent = playing ? "Pause" : "Play";
     });
     for (const choice of document.querySelectorAll("input[name=measure]"))
       choice.addEventListener("change", () => { measure = Number(choice.value); redraw(); drawWaterfall(); });
+    for (const choice of document.querySelectorAll("input[name=view]"))
+      choice.addEventListener("change", () => { view = Number(choice.value); redraw(); drawWaterfall(); });
     map.addEventListener("keydown", (event) => {
       const row = data.tiers.findIndex((tier) => tier.nodes.includes(chosen.node)), tier = data.tiers[row];
       const turn = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
@@ -441,12 +607,12 @@ function listen() {
     map.addEventListener("click", (event) => choose(hit(event.offsetX, event.offsetY)));
     waterfall.addEventListener("click", (event) => {
       const row = Math.min(Math.floor(((event.offsetY - 2) / (waterfall.clientHeight - 4)) * waterRows.length), waterRows.length - 1);
-      const ps = (event.offsetX / waterfall.clientWidth) * edges[count];
+      const ps = edges[0] + (event.offsetX / waterfall.clientWidth) * (edges[count] - edges[0]);
       at = Math.max(0, Math.min(edges.findIndex((edge) => edge > ps) - 1, count - 1));
       slider.value = at;
       const port = waterRows[Math.max(row, 0)];
       choose({ node: ports[port][0], port });
-      drawWaterfall();
+      moveWaterfall();
     });
     by("find").addEventListener("change", (event) => {
       const wanted = event.target.value.trim(), node = nodes.findIndex((one) => one.name === wanted);
@@ -466,12 +632,18 @@ function listen() {
   dark.addEventListener("change", relay);
 }
 async function begin() {
-  series = await Promise.all(data.series.map(unpack));
+  for (const run of data.series || []) frames.push((await Promise.all(run.map(unpack))).map(turned));
+  for (const which of MEASURES.keys())
+    for (const run of frames) for (const row of run[which]) for (const byte of row) if (byte > greatestOf[which]) greatestOf[which] = byte;
+  if (frames.length > 1)
+    for (const which of MEASURES.keys())
+      frames[0][which].forEach((row, when) => row.forEach((byte, port) => { apartOf[which] = Math.max(apartOf[which], Math.abs(byte - frames[1][which][when][port])); }));
   waterRows = data.tiers.flatMap((tier) => tier.nodes.flatMap((node) => portsOf[node]));
   if (count) {
     at = data.start;
     measure = data.measure;
     document.querySelectorAll("input[name=measure]")[measure].checked = true;
+    if (frames.length > 1) document.querySelectorAll("input[name=view]")[(view = DIFFERENCE)].checked = true;
   }
   if (by("slider")) by("slider").value = at;
   listen();

@@ -1,34 +1,26 @@
-"""The report of a run as one HTML file.
+"""The report of one run: its data for the script, and what stands there without it.
 
-The file holds its data, style and script, and a content security policy that lets it load nothing else, so
-it can be sent to somebody without `emu`, a network or trust. Behind every picture stands a table or the
-text that the terminal had. Figures by port and interval are packed (deflate, base64): a pod of 3,072 GPUs
-with 200 samples stays below 8 MB.
+Behind every picture stands a table or the text that the terminal had. Figures by port and interval are packed
+(deflate, base64): a pod of 3,072 GPUs with 200 samples stays below 8 MB.
 
 No chart library: the largest part of a page would be the library, and the heat maps are canvas in any case.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any, Final
 
 from actors.fabric.model import Role, Topology
 from emu.measure.summary.summary import GroupLoad, Link, Summary
 from emu.measure.summary_report import closing_lines, diagnosis_lines, expectation_line, fault_lines
-from emu.report.recording import MEASURES, Recording
+from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
+from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Recording
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
 from emu.units import about_size, about_time, counted, format_rate, percent
 
-MOST_ROWS: Final = 40
-"""Of a table."""
 MOST_BARS: Final = 2000
 """Of one row of the time axis."""
 _WORDS: Final = {
@@ -42,45 +34,20 @@ _WORDS: Final = {
 def page(recording: Recording) -> str:
     """The report of one run."""
     data = _data(recording)
-    style, script = _shipped("page.css"), _shipped("page.js")
-    whole = _shipped("page.html")
-    for name, text in (
-        ("STYLE_HASH", _hash(style)),
-        ("SCRIPT_HASH", _hash(script)),
-        ("TITLE", escape(recording.summary.scenario.name)),
-        ("STYLE", style),
-        ("BODY", "\n".join(_body(recording, data))),
-        ("DATA", json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")),
-        ("SCRIPT", script),
-    ):
-        whole = whole.replace(f"@{name}@", text, 1)
-    return whole
-
-
-def _shipped(name: str) -> str:
-    return files("emu.report").joinpath(name).read_text("utf-8")
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return document(recording.summary.scenario.name, _body(recording, data), data)
 
 
 # ---- what the script draws
 
 
 def _data(recording: Recording) -> dict[str, Any]:
-    topology, edges_ps = recording.topology, recording.edges_ps
     measure, start, first = _worst(recording)
-    return {
-        "nodes": [{"name": node.name} for node in topology.nodes],
-        "ports": [list(port) for port in recording.ports],
-        "edges": list(edges_ps),
-        "span": max(edges_ps[-1], recording.summary.virtual_ps, 1),
-        "series": [base64.b64encode(zlib.compress(one, 9)).decode() for one in recording.measures],
-        "tiers": _tiers(topology),
-        "rows": _time_rows(recording),
-        "curves": _curves(recording.summary),
+    return fabric_data(recording) | {
+        "span": max(recording.edges_ps[-1], recording.summary.virtual_ps, 1),
+        "rows": time_rows(recording),
+        "charts": curves(recording.summary),
         "steps": _steps(recording),
+        "uplinks": uplink_bars(recording.summary.fabric.uplinks),
         "down": _down(recording),
         "measure": measure,
         "start": start,
@@ -88,11 +55,22 @@ def _data(recording: Recording) -> dict[str, Any]:
     }
 
 
+def fabric_data(recording: Recording) -> dict[str, Any]:
+    """Devices, ports and figures."""
+    return {
+        "nodes": [{"name": node.name} for node in recording.topology.nodes],
+        "ports": [list(port) for port in recording.ports],
+        "edges": list(recording.edges_ps),
+        "series": [[packed(one) for one in recording.measures]],
+        "tiers": _tiers(recording.topology),
+    }
+
+
 def _worst(recording: Recording) -> tuple[int, int, int]:
     """What is shown first, as measure, interval and port: most drops, else the longest pause, else the
     busiest."""
     count = len(recording.edges_ps) - 1
-    for measure in (MEASURES.index("drops"), MEASURES.index("paused"), MEASURES.index("utilisation")):
+    for measure in (DROPS, PAUSED, UTILISATION):
         figures = recording.measures[measure]
         most = max(figures, default=0)
         if most:
@@ -133,7 +111,7 @@ def _tiers(topology: Topology) -> list[dict[str, Any]]:
     return found
 
 
-def _time_rows(recording: Recording) -> list[dict[str, Any]]:
+def time_rows(recording: Recording) -> list[dict[str, Any]]:
     """Rows of the time axis: each job's operations or steps, faults, findings of the diagnosis."""
     summary, end_ps = recording.summary, recording.summary.virtual_ps
     rows: list[dict[str, Any]] = []
@@ -173,7 +151,7 @@ def _kind(status: str) -> str:
     return "job" if status == "success" else "failed"
 
 
-def _curves(summary: Summary) -> list[dict[str, Any]]:
+def curves(summary: Summary, name_of_run: str = "") -> list[dict[str, Any]]:
     """GB/s of busbw by size, of each operation that ran with two sizes or more: the best iteration."""
     found: dict[tuple[str, str], dict[int, float]] = {}
     for name, job in summary.jobs.items():
@@ -182,9 +160,28 @@ def _curves(summary: Summary) -> list[dict[str, Any]]:
                 curve = found.setdefault((name, one.op), {})
                 curve[one.bytes] = max(curve.get(one.bytes, 0.0), round(one.busbw / 8e9, 3))
     return [
-        {"label": f"{name}: {op}", "points": sorted(curve.items())}
+        {
+            "label": f"{name}: {op}, busbw by size",
+            "x": "bytes",
+            "y": "GB/s",
+            "lines": [{"name": name_of_run, "points": [[at, rate, []] for at, rate in curve.items()]}],
+        }
         for (name, op), curve in found.items()
         if len(curve) > 1
+    ]
+
+
+def uplink_bars(uplinks: Sequence[GroupLoad]) -> list[dict[str, Any]]:
+    """Of the switches whose uplinks are most uneven, the load of each uplink over the mean."""
+    used = [one for one in uplinks if one.max_over_mean]
+    used.sort(key=lambda one: -(one.max_over_mean or 0))
+    return [
+        {
+            "name": one.switch,
+            "towards": one.towards,
+            "loads": [round(load * len(one.loads) / sum(one.loads), 3) for load in one.loads],
+        }
+        for one in used[:MOST_ROWS]
     ]
 
 
@@ -248,12 +245,11 @@ def _body(recording: Recording, data: Mapping[str, Any]) -> Iterator[str]:
     yield from _findings(summary)
     yield '<h2>Over time</h2>\n<div id="timeline"></div>'
     yield from _fabric(recording)
-    yield from _jobs(summary, data["curves"])
+    yield from _jobs(summary, data["charts"])
     yield from _step_sections(data["steps"])
     yield from _balance(summary.fabric.uplinks)
     yield "<h2>What the terminal said</h2>"
-    text = escape("\n".join(closing_lines(summary)))
-    yield f"<details><summary>The whole text</summary><pre>{text}</pre></details>"
+    yield folded("The whole text", f"<pre>{escape(chr(10).join(closing_lines(summary)))}</pre>")
 
 
 def _findings(summary: Summary) -> Iterator[str]:
@@ -272,19 +268,35 @@ def _findings(summary: Summary) -> Iterator[str]:
 
 def _fabric(recording: Recording) -> Iterator[str]:
     yield "<h2>Fabric</h2>"
-    count = len(recording.edges_ps) - 1
-    if not count:
+    if len(recording.edges_ps) < 2:
         yield "<p>No samples were recorded: <code>run.sample_every</code> says how often they are.</p>"
         return
+    yield from fabric_pictures(recording)
+    links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -link.paused))
+    head = ("from", "to", "data", "utilisation", "paused")
+    busiest = table(head, [_link_cells(link) for link in links])
+    yield folded(f"The {min(len(links), MOST_ROWS)} busiest links as a table", busiest)
+
+
+def fabric_pictures(recording: Recording, views: Sequence[str] = ()) -> Iterator[str]:
+    """Map, series of a port and every port over time; `views` are what of several runs can be shown."""
+    count = len(recording.edges_ps) - 1
+    if views:
+        shown = "".join(
+            f'<label class="choice"><input type="radio" name="view" value="{at}"> {escape(name)}</label>'
+            for at, name in enumerate(views)
+        )
+        yield f'<p class="views">{shown}</p>'
     choices = "".join(
         f'<label class="choice"><input type="radio" name="measure" value="{at}"> {_WORDS[name]}</label>'
         for at, name in enumerate(MEASURES)
     )
     yield f'<div class="controls"><span>{choices}</span>'
-    yield f'<input id="slider" type="range" min="0" max="{count - 1}" value="0" aria-label="Time">'
+    yield f'<input id="slider" type="range" min="0" max="{max(count - 1, 0)}" value="0" aria-label="Time">'
     yield '<output id="when"></output><button id="play" type="button">Play</button>'
     yield '<input id="find" type="search" placeholder="a device" list="devices" aria-label="Find a device">'
-    yield '<span class="quiet">0 <span class="ramp"></span> <span id="most"></span></span></div>'
+    yield '<span class="quiet"><span id="least"></span> <span class="ramp" id="ramp"></span>'
+    yield '<span id="most"></span></span></div>'
     named = [one.name for one in recording.topology.nodes if one.role in {Role.SWITCH, Role.NIC}]
     yield f'<datalist id="devices">{"".join(f"<option>{escape(name)}</option>" for name in named)}</datalist>'
     yield (
@@ -296,10 +308,6 @@ def _fabric(recording: Recording) -> Iterator[str]:
     yield '<div class="wide"><table id="chosen-ports"></table></div></div>'
     yield '<p class="quiet">Every port over time, the highest tier on top, NICs at the bottom:</p>'
     yield '<canvas id="waterfall" role="img" aria-label="Every port over time"></canvas>'
-    links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -link.paused))
-    yield f"<details><summary>The {min(len(links), MOST_ROWS)} busiest links as a table</summary>"
-    yield _table(("from", "to", "data", "utilisation", "paused"), [_link_cells(link) for link in links])
-    yield "</details>"
 
 
 def _link_cells(link: Link) -> tuple[str, ...]:
@@ -312,7 +320,7 @@ def _link_cells(link: Link) -> tuple[str, ...]:
     )
 
 
-def _jobs(summary: Summary, curves: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _jobs(summary: Summary, charts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "<h2>Jobs</h2>"
     rows = [
         (
@@ -324,9 +332,8 @@ def _jobs(summary: Summary, curves: Sequence[Mapping[str, Any]]) -> Iterator[str
         )
         for name, job in summary.jobs.items()
     ]
-    yield _table(("job", "ranks", "status", "begin", "end"), rows)
-    for index, curve in enumerate(curves):
-        yield f'<p class="quiet">{escape(curve["label"])}, busbw by size</p><div id="curve-{index}"></div>'
+    yield table(("job", "ranks", "status", "begin", "end"), rows)
+    yield from chart_places(charts)
     operations = [
         (
             name,
@@ -341,9 +348,8 @@ def _jobs(summary: Summary, curves: Sequence[Mapping[str, Any]]) -> Iterator[str
         for one in job.collectives
     ]
     if operations:
-        yield f"<details><summary>{counted(len(operations), 'operation')} as a table</summary>"
-        yield _table(("job", "operation", "size", "iteration", "time", "busbw", "status"), operations)
-        yield "</details>"
+        head = ("job", "operation", "size", "iteration", "time", "busbw", "status")
+        yield folded(f"{counted(len(operations), 'operation')} as a table", table(head, operations))
 
 
 def _step_sections(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -359,8 +365,8 @@ def _step_sections(jobs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f'<p><select id="part-{index}" aria-label="What is shown">{options}</select>'
         yield f'<span class="ramp"></span> <span class="quiet" id="steps-scale-{index}"></span></p>'
         yield f'<canvas id="steps-{index}" role="img" aria-label="Ranks by steps"></canvas>'
-        yield f'<div class="panel"><b id="rank-name-{index}"></b> <span class="quiet">and the ranks of its'
-        yield " groups; in colour who computes longest, for whom the others wait</span>"
+        yield f'<div class="panel"><b id="rank-name-{index}"></b> <ol class="chain" id="chain-{index}"></ol>'
+        yield f'<div class="quiet" id="parts-{index}"></div><div id="bars-{index}"></div>'
         yield f'<div class="wide"><table id="rank-{index}"></table></div></div>'
 
 
@@ -378,15 +384,6 @@ def _balance(uplinks: Sequence[GroupLoad]) -> Iterator[str]:
             )
             for one in uneven
         ]
-        yield '<p class="quiet">Payload of the fullest uplink over the mean of a switch; 1 is even.</p>'
-        yield _table(("switch", "uplinks", "idle", "payload", "fullest over mean"), rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    top = "".join(f"<th>{escape(words)}</th>" for words in head)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{escape(words)}</td>' for words in row)}</tr>" for row in rows[:MOST_ROWS]
-    )
-    rest = len(rows) - MOST_ROWS
-    more = f'<p class="quiet">and {rest:,} more</p>' if rest > 0 else ""
-    return f'<div class="wide"><table><tr>{top}</tr>{lines}</table></div>{more}'
+        yield '<p class="quiet">Payload of each uplink over the mean of its switch; 1 is even, 0 is idle.</p>'
+        yield '<div id="uplinks"></div>'
+        yield folded("as a table", table(("switch", "uplinks", "idle", "payload", "fullest over mean"), rows))

@@ -42,13 +42,14 @@ QUEUE_STEPS: Final = 14
 """Per doubling."""
 DROP_STEPS: Final = 16
 MEASURES: Final = ("utilisation", "paused", "queue", "drops")
+UTILISATION, PAUSED, QUEUE, DROPS = range(len(MEASURES))
 _ROLES: Final = {
-    "port_transmit_bytes": 0,
-    "pfc_paused_ps": 1,
-    "port_transmit_wait_ps": 1,
-    "queue_bytes": 2,
-    "voq_bytes": 2,
-    "port_dropped_frames": 3,
+    "port_transmit_bytes": UTILISATION,
+    "pfc_paused_ps": PAUSED,
+    "port_transmit_wait_ps": PAUSED,
+    "queue_bytes": QUEUE,
+    "voq_bytes": QUEUE,
+    "port_dropped_frames": DROPS,
 }
 
 
@@ -141,43 +142,46 @@ class _Intervals:
 
     def _changes(self, reader: SampleReader, stride: int, count: int) -> list[array[int]]:
         """By how much each measure grew, by port and interval; of pauses that of the class paused longest."""
-        places = self._places(reader)
         size = len(self._ports) * count
         found = [array("q", bytes(8 * size)) for _ in MEASURES]
+        added, pauses = self._places(reader, found, count)
         last: dict[str, dict[int, int]] = {}
         paused: dict[tuple[int, int], int] = {}
         for sample, (_, changed) in enumerate(reader.changes()):
             interval = sample // stride
             for number, flat in changed.items():
-                wanted = places.get(int(number))
-                if not wanted:
-                    continue
                 before = last.setdefault(number, {})
-                for at in range(0, len(flat), 2):
-                    place = flat[at]
-                    if place not in wanted:
-                        continue
-                    measure, row, priority = wanted[place]
-                    grown = flat[at + 1] - before.get(place, 0)
-                    before[place] = flat[at + 1]
-                    cell = row * count + interval
-                    if measure == 1:
-                        of_class = paused[cell, priority] = paused.get((cell, priority), 0) + grown
-                        found[1][cell] = max(found[1][cell], of_class)
-                    else:
-                        found[measure][cell] += grown
+                now = dict(zip(flat[::2], flat[1::2], strict=True))
+                mine = added[int(number)]
+                for place in mine.keys() & now.keys():
+                    cells, row = mine[place]
+                    cells[row + interval] += now[place] - before.get(place, 0)
+                classes = pauses[int(number)]
+                for place in classes.keys() & now.keys():
+                    cell, priority = classes[place][0] + interval, classes[place][1]
+                    grown = now[place] - before.get(place, 0)
+                    of_class = paused[cell, priority] = paused.get((cell, priority), 0) + grown
+                    found[PAUSED][cell] = max(found[PAUSED][cell], of_class)
+                before.update(now)
         return found
 
-    def _places(self, reader: SampleReader) -> dict[int, dict[int, tuple[int, int, int]]]:
-        """Of each device, the places in its counters that matter: measure, row and priority."""
-        found: dict[int, dict[int, tuple[int, int, int]]] = {}
+    def _places(
+        self, reader: SampleReader, found: Sequence[array[int]], count: int
+    ) -> tuple[dict[int, dict[int, tuple[array[int], int]]], dict[int, dict[int, tuple[int, int]]]]:
+        """Of each device, where the counters at its places are added up; those of pauses, with the class."""
+        added: dict[int, dict[int, tuple[array[int], int]]] = {}
+        pauses: dict[int, dict[int, tuple[int, int]]] = {}
         for number, series in reader.series.items():
-            mine = found[number] = {}
+            added[number], pauses[number] = {}, {}
             for place, one in enumerate(series):
                 measure, row = _ROLES.get(one.metric), self._row_of.get((number, one.port))
-                if measure is not None and row is not None:
-                    mine[place] = (measure, row, one.priority)
-        return found
+                if measure is None or row is None:
+                    continue
+                if measure == PAUSED:
+                    pauses[number][place] = (row * count, one.priority)
+                else:
+                    added[number][place] = (found[measure], row * count)
+        return added, pauses
 
     def _figures(self, measure: int, changes: array[int], edges_ps: Sequence[int]) -> bytes:
         count = len(edges_ps) - 1
@@ -185,16 +189,20 @@ class _Intervals:
         spans_ps = [after - before for before, after in pairwise(edges_ps)]
         for row, port in enumerate(self._ports):
             level = 0
+            if not any(changes[row * count : (row + 1) * count]):
+                continue
             for at in range(count):
                 cell = row * count + at
                 grown = changes[cell]
-                if measure == 2:
+                if measure == QUEUE:
                     level += grown
                     figures[cell] = queue_byte(level) if level else 0
-                elif grown and measure == 3:
+                elif grown and measure == DROPS:
                     figures[cell] = min(round(DROP_STEPS * log2(1 + grown)), 255)
                 elif grown:
-                    whole = spans_ps[at] if measure == 1 else port.rate_bps * spans_ps[at] // (8 * 10**12)
+                    whole = (
+                        spans_ps[at] if measure == PAUSED else port.rate_bps * spans_ps[at] // (8 * 10**12)
+                    )
                     figures[cell] = min(-(-SHARE * grown // max(whole, 1)), SHARE)
         return bytes(figures)
 

@@ -1,10 +1,12 @@
 """Does the report work in a real browser, with nothing but its file?"""
 
+import csv
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -12,6 +14,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.wait import WebDriverWait
 
 from emu.cli.main import main
+from emu.measure.run_directory.comparison import load_run, parting
 from tests.report.test_recording import PAIR, recorded
 
 DRIVER, BROWSER = shutil.which("chromedriver"), shutil.which("chromium")
@@ -40,7 +43,7 @@ TRAINING: dict[str, object] = {
                 "tp": 2,
                 "dp": 2,
                 "steps": 3,
-                "stragglers": [{"rank": 3, "slowdown": 2}],
+                "stragglers": [{"rank": 3, "slowdown": 50}],
             },
         }
     ],
@@ -83,6 +86,12 @@ def opened(browser: webdriver.Chrome, file: Path, width: int = 1280) -> webdrive
     return browser
 
 
+def errors(page: webdriver.Chrome) -> list[object]:
+    """What the browser logged since the last look, refusals of the content security policy among it."""
+    entries = page.execute("getLog", {"type": "browser"})["value"]
+    return [entry for entry in entries if entry["level"] != "INFO"]
+
+
 def test_the_page_opens_on_the_interval_and_the_port_of_the_drops(
     browser: webdriver.Chrome, file: Path
 ) -> None:
@@ -123,10 +132,10 @@ def test_a_click_on_a_device_and_its_name_in_the_search_choose_it(
 def test_nothing_is_fetched_and_no_error_is_logged(browser: webdriver.Chrome, file: Path) -> None:
     page = opened(browser, file)
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
-    entries = page.execute("getLog", {"type": "browser"})["value"]
-    assert [entry for entry in entries if entry["level"] != "INFO"] == []
+    assert errors(page) == []
     refused = "return fetch('data.json').then(() => 'fetched', () => 'refused')"
     assert page.execute_script(refused) == "refused"
+    assert errors(page) != []
 
 
 def test_the_page_needs_no_sideways_scrolling_on_a_telephone(browser: webdriver.Chrome, file: Path) -> None:
@@ -148,3 +157,67 @@ def test_the_steps_name_who_computes_longest_among_those_who_wait(
     assert [row.text.split()[:2] for row in marked] == [["tp", "3"]]
     rows = [row.text.split() for row in page.find_elements(By.CSS_SELECTOR, "#rank-0 tr")][1:]
     assert [row[:2] for row in rows] == [["itself", "2"], ["tp", "3"], ["dp", "0"]]
+    for rank in range(4):  # Whoever waits, and for whom: at the end stands the one that was slowed down.
+        page.execute_script(f"stepPick = {{rank: {rank}, step: 1}}; drawSteps()")
+        chain = [one.text for one in page.find_elements(By.CSS_SELECTOR, "#chain-0 li")]
+        assert chain[0].startswith(f"rank {rank} ")
+        assert chain[-1].startswith("rank 3 waits for nobody longer")
+        assert len(chain) == 1 + (rank != 3) + (rank == 0)  # Rank 0 shares no group with it.
+
+
+def test_two_runs_open_where_they_part_and_show_both(
+    browser: webdriver.Chrome, file: Path, tmp_path: Path
+) -> None:
+    recorded({**PAIR, "faults": []}, tmp_path / "whole")
+    assert (
+        main(["report", str(file.parent), str(tmp_path / "whole"), "--out", str(tmp_path / "two.html")]) == 0
+    )
+    found = parting(load_run(file.parent), load_run(tmp_path / "whole"))
+    assert found is not None
+    assert found.device is not None
+    page = opened(browser, tmp_path / "two.html")
+    assert page.find_element(By.ID, "chosen-name").text.startswith(found.device)
+    assert page.find_element(By.ID, "when").text == "100 us to 110 us"
+    page.execute_script(
+        "choose({node: ports[arguments[0]][0], port: arguments[0]})",
+        page.execute_script("return ports.findIndex((_, port) => portName(port) === 'ctsw-0 → rtsw-1')"),
+    )
+    cells = page.find_elements(By.CSS_SELECTOR, "#chosen-ports tr.chosen td")
+    lost, none = cells[-1].text.split(" → ")
+    assert int(lost) > 50
+    assert none == "0"
+    words = page.find_element(By.TAG_NAME, "body").text
+    assert "down from 100us to 150us" in words
+    assert "the diagnosis found nothing" in words
+    assert errors(page) == []
+
+
+def test_a_run_against_itself_is_the_same(browser: webdriver.Chrome, file: Path, tmp_path: Path) -> None:
+    assert main(["report", str(file.parent), str(file.parent), "--out", str(tmp_path / "two.html")]) == 0
+    page = opened(browser, tmp_path / "two.html")
+    words = page.find_element(By.TAG_NAME, "body").text
+    assert "same answer" in words
+    assert "links carried the same" in words
+    assert page.execute_script(
+        "return frames[0][0].every((row, at) => String(row) === String(frames[1][0][at]))"
+    )
+
+
+def test_a_sweep_shows_every_seed_and_the_median_between(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    scenario = tmp_path / "pair.yaml"
+    scenario.write_text(yaml.safe_dump({**PAIR, "faults": []}))
+    axis = "switch.buffer.alpha=1/128,1/64"
+    words = ["sweep", str(scenario), "--local", "--quiet", "--set", axis, "--seeds", "3", "--out"]
+    assert main([*words, str(tmp_path / "out"), "--show", "fabric.pfc_paused_ps"]) == 0
+    assert main(["report", str(tmp_path / "out")]) == 0
+    with (tmp_path / "out" / "sweep.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    paused = [
+        sorted(float(row["fabric.pfc_paused_ps"]) for row in rows if row["switch.buffer.alpha"] == alpha)
+        for alpha in ("1/128", "1/64")
+    ]
+    page = opened(browser, tmp_path / "out" / "report.html")
+    (chart,) = page.execute_script("return data.charts")
+    assert [point[1:] for point in chart["lines"][0]["points"]] == [[one[1], one] for one in paused]
+    assert len(page.find_elements(By.CSS_SELECTOR, "#chart-0 circle")) == 2 + 6
+    assert errors(page) == []

@@ -144,8 +144,10 @@ class SampleReader:
     def __init__(self, path: Path) -> None:
         self._path = path
         header: dict[str, Any] = {}
-        for record in self._records():
-            header = record if "layouts" in record else header
+        with path.open(encoding="ascii") as lines:
+            for text in lines:
+                if text.startswith('{"layouts"'):
+                    header = json.loads(text)
         if not header:
             raise UsageError(f"{path}: does not say what was counted: the run broke off")
         layouts = [

@@ -1,0 +1,226 @@
+"""The report of two runs: what is the same, where they first part, and what differs by how much.
+
+Runs on one fabric share a map, which shows either, or the second less the first; their samples are brought to
+the intervals of the run that took longer. Of runs on two fabrics there are the tables and the time axis.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from emu.measure.run_directory.comparison import (
+    Parting,
+    check_comparable,
+    load_run,
+    main_numbers,
+    parting,
+    parting_lines,
+)
+from emu.measure.summary.summary import Collective, Link, Summary
+from emu.measure.summary_report import diagnosis_lines
+from emu.report.html_file import chart_places, document, packed, table
+from emu.report.page import curves, fabric_data, fabric_pictures, time_rows
+from emu.report.recording import DROPS, PAUSED, UTILISATION, Recording, read_recording
+from emu.units import about_size, about_time, percent
+
+NAMES: Final = ("A", "B")
+Key = tuple[str, str, str, int, int]
+
+
+def compared_page(one: Path, other: Path) -> str:
+    """The page of the runs in two directories. UsageError if one cannot be read."""
+    runs = (read_recording(one), read_recording(other))
+    first, second = load_run(one), load_run(other)
+    check_comparable(first, second)
+    found, lines = parting(first, second), parting_lines(first, second)
+    rows = [
+        row | {"label": f"{name}: {row['label']}"}
+        for name, run in zip(NAMES, runs, strict=True)
+        for row in time_rows(run)
+    ]
+    data: dict[str, Any] = {
+        "names": NAMES,
+        "span": max(*(max(run.edges_ps[-1], run.summary.virtual_ps) for run in runs), 1),
+        "rows": rows,
+        "charts": _charts(runs[0].summary, runs[1].summary),
+        "down": [],
+        "first": -1,
+    }
+    shared = _one_fabric(*runs) and min(len(run.edges_ps) for run in runs) > 1
+    if shared:
+        data |= _fabrics(runs, found)
+    title = f"{one.name} and {other.name}"
+    return document(title, _body(runs, lines, data, shared), data)
+
+
+def _one_fabric(one: Recording, other: Recording) -> bool:
+    names = [[node.name for node in run.topology.nodes] for run in (one, other)]
+    return names[0] == names[1] and [p[:3] for p in one.ports] == [p[:3] for p in other.ports]
+
+
+def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]:
+    longer = max(runs, key=lambda run: run.edges_ps[-1])
+    figures = [[_brought(run, one, longer.edges_ps) for one in run.measures] for run in runs]
+    count = len(longer.edges_ps) - 1
+    apart = [
+        max(((abs(b - a), cell) for cell, (a, b) in enumerate(zip(*pair, strict=True))), default=(0, 0))
+        for pair in zip(*figures, strict=True)
+    ]
+    # What differs most tells most; drops and pauses before shares of a link, which differ in any two runs.
+    measure = next((at for at in (DROPS, PAUSED, UTILISATION) if apart[at][0]), UTILISATION)
+    start, port = apart[measure][1] % count, apart[measure][1] // count
+    if found is not None and found.device is not None and found.at_ps is not None:
+        start = min(max(bisect_left(longer.edges_ps, found.at_ps) - 1, 0), count - 1)
+        device = next(node.number for node in longer.topology.nodes if node.name == found.device)
+        parted = [at for at, one in enumerate(longer.ports) if one.device == device]
+        named = [at for at in parted if longer.ports[at].number == found.port]
+        port = (named or parted or [port])[0]
+        measure = max(
+            (UTILISATION, PAUSED, DROPS), key=lambda at: (_differs(figures, at, port * count + start), -at)
+        )
+    return fabric_data(longer) | {
+        "series": [[packed(one) for one in of_run] for of_run in figures],
+        "measure": measure,
+        "start": start,
+        "first": port if any(most for most, _ in apart) else -1,
+    }
+
+
+def _differs(figures: Sequence[Sequence[bytes]], measure: int, cell: int) -> int:
+    return abs(figures[0][measure][cell] - figures[1][measure][cell])
+
+
+def _brought(run: Recording, figures: bytes, edges_ps: Sequence[int]) -> bytes:
+    """A measure by other intervals: of each, what there was at its middle; nothing after the run's end."""
+    if run.edges_ps == edges_ps:
+        return figures
+    own = len(run.edges_ps) - 1
+    middles = [(a + b) // 2 for a, b in pairwise(edges_ps)]
+    places = [bisect_left(run.edges_ps, middle) - 1 for middle in middles]
+    rows = (figures[at * own : (at + 1) * own] + b"\0" for at in range(len(run.ports)))
+    return b"".join(bytes(row[min(max(place, 0), own)] for place in places) for row in rows)
+
+
+def _charts(one: Summary, other: Summary) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for name, summary in zip(NAMES, (one, other), strict=True):
+        for chart in curves(summary, name):
+            kept = found.setdefault(chart["label"], chart)
+            if kept is not chart:
+                kept["lines"] += chart["lines"]
+    return list(found.values())
+
+
+# ---- what stands there without the script
+
+
+def _body(
+    runs: Sequence[Recording], lines: Sequence[str], data: dict[str, Any], shared: bool
+) -> Iterator[str]:
+    one, other = (run.summary for run in runs)
+    yield "<h1>Two runs</h1>"
+    for name, run in zip(NAMES, runs, strict=True):
+        about = f"{run.summary.scenario.name}, seed {run.summary.scenario.seed}"
+        yield (
+            f"<p><b>{name}</b> {escape(run.path.name)}: {escape(about)},"
+            f' <span class="quiet">{run.summary.ending} after {about_time(run.summary.virtual_ps)},'
+            f" digest {escape((run.summary.digest or 'none')[:16])}</span></p>"
+        )
+    yield f"<pre>{escape(chr(10).join(lines))}</pre>"
+    yield "<h2>Causes</h2>"
+    for name, summary in zip(NAMES, (one, other), strict=True):
+        told = diagnosis_lines(summary.diagnosis) or ["the diagnosis found nothing"]
+        yield f'<p><b>{name}</b></p><ul class="found">'
+        yield from (f"<li>{escape(line.strip())}</li>" for line in told)
+        yield "</ul>"
+    yield '<h2>Over time</h2>\n<div id="timeline"></div>'
+    yield "<h2>Main numbers</h2>"
+    numbers = [
+        (
+            row.name,
+            *("" if value is None else row.show(value) for value in (row.one, row.other)),
+            "" if row.ratio is None else f"{row.ratio:.3f}",
+        )
+        for row in main_numbers(one, other)
+    ]
+    yield table(("", *NAMES, "B/A"), numbers)
+    yield "<h2>Jobs</h2>"
+    yield from chart_places(data["charts"])
+    yield from _operations(one, other)
+    yield "<h2>Fabric</h2>"
+    if shared:
+        longer = max(runs, key=lambda run: run.edges_ps[-1])
+        yield from fabric_pictures(longer, (*NAMES, "B less A"))
+    else:
+        yield "<p>No map: the runs have two fabrics, or one of them recorded no samples.</p>"
+    yield from _links(one, other)
+
+
+def _operations(one: Summary, other: Summary) -> Iterator[str]:
+    """Collectives of both runs, those first whose times differ most."""
+    times = [_times_ps(summary) for summary in (one, other)]
+    keys = [*times[0], *(key for key in times[1] if key not in times[0])]
+    rows = []
+    for key in keys:
+        a, b = (of_run.get(key) for of_run in times)
+        shown = ["-" if ps is None else about_time(ps) for ps in (a, b)]
+        ratio = b / a if a and b else None
+        away = max(ratio, 1 / ratio) if ratio else 0.0
+        job, op, size, iteration, _ = key
+        cells = (job, op, size, str(iteration), *shown, "" if ratio is None else f"{ratio:.3f}")
+        rows.append((away, cells))
+    if rows:
+        rows.sort(key=lambda row: -row[0])
+        yield '<p class="quiet">Operations, those first whose times differ most</p>'
+        yield table(("job", "operation", "size", "iteration", *NAMES, "B/A"), [cells for _, cells in rows])
+
+
+def _times_ps(summary: Summary) -> dict[Key, int | None]:
+    found: dict[Key, int | None] = {}
+    for name, job in summary.jobs.items():
+        seen: dict[tuple[str, int, int], int] = {}
+        for row in job.collectives:
+            alike = (row.op, row.bytes, row.iteration)
+            seen[alike] = seen.get(alike, -1) + 1
+            found[name, row.op, about_size(row.bytes), row.iteration, seen[alike]] = _time_ps(row)
+    return found
+
+
+def _time_ps(row: Collective) -> int | None:
+    return None if row.start_ps is None or row.end_ps is None else row.end_ps - row.start_ps
+
+
+def _links(one: Summary, other: Summary) -> Iterator[str]:
+    """Directions of links, those first whose utilisation or pauses differ most."""
+    sides = [
+        {(link.source, link.destination, link.name): link for link in summary.fabric.links}
+        for summary in (one, other)
+    ]
+    both = [(key, sides[0][key], sides[1][key]) for key in sides[0] if key in sides[1]]
+    both.sort(key=lambda row: -_distance(row[1], row[2]))
+    rows = [
+        (
+            key[0],
+            key[1],
+            about_size(a.data_bytes),
+            about_size(b.data_bytes),
+            percent(a.utilisation),
+            percent(b.utilisation),
+            percent(a.paused),
+            percent(b.paused),
+        )
+        for key, a, b in both
+        if _distance(a, b)
+    ]
+    head = ("from", "to", "data A", "data B", "utilisation A", "B", "paused A", "B")
+    yield '<p class="quiet">Links, those first whose utilisation or pauses differ most</p>'
+    yield table(head, rows) if rows else f"<p>All {len(both)} links carried the same.</p>"
+
+
+def _distance(a: Link, b: Link) -> float:
+    return abs(a.utilisation - b.utilisation) + abs(a.paused - b.paused)
