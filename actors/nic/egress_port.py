@@ -50,7 +50,6 @@ class NicPort(Port):
         """How long to wait for the first acknowledgement; 0 for ever."""
         self.recovery: Recovery = recovery
         self.retransmitted: i64 = 0
-        self.ack_priority: i64 = 0
         self.stamping: bool = False
         """Whether frames leave with a TTL or DSCP of their own."""
         self.ttl: u8 = FIRST_TTL
@@ -190,7 +189,7 @@ class NicPort(Port):
             self._paced(pair, control, frame, now)
         owed = pair.owed
         while owed is not None and owed.syndrome >= 0:
-            self._append(pair.acknowledgement(owed.psn, owed.syndrome, self.ack_priority))
+            self._append(pair.acknowledgement(owed.psn, owed.syndrome))
             owed = pair.owed = owed.following
         if pair.has_packets() and not pair.paced:
             self._join(pair)

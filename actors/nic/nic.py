@@ -141,8 +141,6 @@ class Nic(Responder):
     def set_ports(self, ports: list[NicPort]) -> None:
         """The NIC's fabric ports in order."""
         self._ports = vec[NicPort](ports)
-        for port in ports:
-            port.ack_priority = self.ack_priority
 
     def set_pairs(self, pairs: list[QueuePair]) -> None:
         """The NIC's queue pairs by index."""

@@ -165,6 +165,7 @@ def build_nic(
                 plan.remote_address,
                 plan.udp_source,
                 plan.priority,
+                plan.priority if transport.ack_priority is None else transport.ack_priority,
                 path_mtu_bytes(scenario, topology, number, plan.remote_nic),
                 transport.ack_every,
                 first_psn(scenario.seed, number, plan.index),
@@ -292,7 +293,6 @@ def endpoint_settings(transport: TransportSection, nic: NicSection) -> EndpointS
         transport.rnr_timer,
         ACCESS[transport.remote_access],
         transport.receive_queue.depth > 0,
-        transport.ack_priority,
         nic.corrupt_every,
     )
 

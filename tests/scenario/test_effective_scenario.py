@@ -84,9 +84,8 @@ def test_equal_scenarios_have_the_same_bytes_however_they_were_written() -> None
 
 
 def test_defaults_that_follow_another_value_are_written_as_that_value() -> None:
-    written = to_mapping(scenario(SMALL, "topology.link=200G", "transport.control_priority=3"))
+    written = to_mapping(scenario(SMALL, "topology.link=200G"))
     assert written["topology"]["uplink"] == "200Gbps"
-    assert written["transport"]["ack_priority"] == 3
 
 
 def test_scenarios_cannot_be_changed() -> None:

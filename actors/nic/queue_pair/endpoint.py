@@ -37,7 +37,6 @@ class EndpointSettings:
         rnr_timer: int,
         access: int,
         receives_run_out: bool,
-        ack_priority: int,
         corrupt_every: int,
     ) -> None:
         self.timeout_ps: i64 = timeout_ps
@@ -52,7 +51,6 @@ class EndpointSettings:
         """What peers may do here: ACCESS_* of the responder."""
         self.receives_run_out: bool = receives_run_out
         """Whether receives are counted."""
-        self.ack_priority: i64 = ack_priority
         self.corrupt_every: i64 = corrupt_every
         """Every so many-th data packet is lost here; 0 for none."""
 
@@ -85,7 +83,6 @@ class Endpoint(Device):
         self.first_timeout_ps: i64 = settings.first_timeout_ps
         self.telemetry_bytes: i64 = -1
         """What INT adds to an acknowledgement on the wire; below 0 where packets collect none."""
-        self.ack_priority: i64 = settings.ack_priority
         self.corrupt_every: i64 = settings.corrupt_every
         self.host: MessagePort = host
         self.pairs: list[QueuePair] = []

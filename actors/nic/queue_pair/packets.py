@@ -71,6 +71,7 @@ class Connection:
         remote_address: int,
         udp_source: int,
         priority: int,
+        ack_priority: int,
         mtu_bytes: int,
         ack_every: int,
     ) -> None:
@@ -81,6 +82,7 @@ class Connection:
         self.remote_address: i64 = remote_address
         self.udp_source: i32 = udp_source
         self.priority: i64 = priority
+        self.ack_priority: u8 = ack_priority
         self.mtu_bytes: i64 = mtu_bytes
         self.ack_every: i64 = ack_every
         self.ecn: u8 = ECN_NOT_CAPABLE
@@ -147,12 +149,12 @@ class Connection:
         frame.message_bytes = size
         return frame
 
-    def acknowledgement(self, psn: i64, syndrome: int, priority: int) -> Frame:
+    def acknowledgement(self, psn: i64, syndrome: int) -> Frame:
         """An acknowledgement or a NAK for `psn`."""
         number: int = psn & PSN_MASK
         frame = Frame(
             ACKNOWLEDGE,
-            priority,
+            self.ack_priority,
             self.address,
             self.remote_address,
             self.udp_source,

@@ -223,6 +223,7 @@ class QueuePair(Connection):
         remote_address: int,
         udp_source: int,
         priority: int,
+        ack_priority: int,
         mtu_bytes: int,
         ack_every: int,
         first_psn: int,
@@ -230,7 +231,16 @@ class QueuePair(Connection):
         log_deliveries: int,
     ) -> None:
         super().__init__(
-            index, qpn, remote_qpn, address, remote_address, udp_source, priority, mtu_bytes, ack_every
+            index,
+            qpn,
+            remote_qpn,
+            address,
+            remote_address,
+            udp_source,
+            priority,
+            ack_priority,
+            mtu_bytes,
+            ack_every,
         )
         # What a packet that arrives reads and writes comes first, then what one that leaves does.
         self.state: i64 = READY

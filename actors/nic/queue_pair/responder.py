@@ -189,7 +189,7 @@ class Responder(Requester):
             needed: i64 = ACCESS_READ if opcode == READ_REQUEST else ACCESS_WRITE
             if self.access & needed == 0:
                 self.transmit_naks += 1
-                nak = pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS, self.ack_priority)
+                nak = pair.acknowledgement(pair.expected_psn, SYNDROME_NAK_ACCESS)
                 self._ports[port].send_frame(nak, now)
                 self.flush(pair, STATUS_FLUSHED)
                 return True
@@ -216,7 +216,7 @@ class Responder(Requester):
         if pair.owed is not None and self._waits(pair, psn, syndrome):
             return
         self._count(syndrome)
-        answer = pair.acknowledgement(psn, syndrome, self.ack_priority)
+        answer = pair.acknowledgement(psn, syndrome)
         answer.immediate = selective
         came = self._came
         if came is not None:

@@ -34,6 +34,7 @@ from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.switch import SELECTED, PriorityToDscp, pause_response_ps
 from emu.scenario.yaml.values import (
+    AutoPriority,
     AutoSizeBytes,
     AutoTimePs,
     MtuBytes,
@@ -279,8 +280,9 @@ class TransportSection(Section):
     """Priority of data packets."""
     control_priority: Priority = 6
     """Priority of the library's control messages (clear-to-send)."""
-    ack_priority: Priority = Field(default_factory=lambda known: int(known["control_priority"]))
-    """Priority of ACK and NAK. Default: that of `control_priority`."""
+    ack_priority: AutoPriority = None
+    """Priority of ACK and NAK. `auto`: that of the queue pair, in which its data travels, as an ordinary RC
+    queue pair has it. A class of its own for them, as Meta's fabric has, shortens waiting for completions."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a window without a packet, and a first timeout beyond the last."""
