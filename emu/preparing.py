@@ -7,12 +7,13 @@ command that runs nothing need not import that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.fabric.model import Topology
 from emu.build.checks import check_made
 from emu.build.job_plans import disagreements, job_plans
+from emu.build.plan import Plan
 from emu.errors import ScenarioError
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
@@ -37,6 +38,8 @@ class Prepared:
     topology: Topology
     resolved: Resolved
     jobs: tuple[JobPlan, ...]
+    plan: Plan = field(compare=False, repr=False)
+    """What the hosts and NICs do; `jobs` has it in the words of the results."""
     notes: tuple[str, ...] = ()
     """What the author of the scenario should know of it, and is no error."""
 
@@ -79,4 +82,4 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)
     notes = (*loaded.notes, *disagreements(blueprint.plan))
-    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, notes)
+    return Prepared(scenario, loaded.source, topology, blueprint.resolved, jobs, blueprint.plan, notes)

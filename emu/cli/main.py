@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "sweep": "Run a scenario with every combination of some values: one table.",
     "campaign": "Weeks of a training run: failures, recovery, goodput.",
     "reproduce": "Print published figures beside ours.",
+    "estimate": "Say what a run will cost: packet-hops, memory, time.",
     "validate": "Check scenarios without running them.",
     "schema": "Print the schema of scenarios or summaries.",
     "list": "List the scenarios that come with emu, or those of a directory.",

@@ -11,6 +11,7 @@ beforehand; the time left is what the rate so far makes of the rest.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import Final, TextIO
@@ -20,6 +21,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeRemai
 from rich.progress import Progress as Bar
 from rich.text import Text
 
+from emu.build.estimate import about_wall
 from emu.measure.collected import JobPlan, Sample
 from emu.measure.nccl_table import NcclTable
 from emu.measure.summary.jobs import planned_bytes
@@ -67,6 +69,37 @@ def _wrapped(line: str, columns: int) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def time_left(done: float, total: float, spent_s: float) -> str:
+    """How far a command is, and when it will be done at the pace so far: "25 %, 30 s left"."""
+    if done <= 0 or total <= 0:
+        return "0 %"
+    share = min(done / total, 1.0)
+    return f"{share:.0%}, {about_wall(spent_s * (1 - share) / share)} left".replace("%", " %")
+
+
+class TimeLeft:
+    """One line on standard error that is written over, while that is a terminal; `clear` takes it away."""
+
+    def __init__(self) -> None:
+        self._begun_s = time.monotonic()
+        self._shown = False
+
+    def show(self, done: float, total: float) -> None:
+        """So much of the work is done."""
+        if sys.stderr.isatty():
+            self.clear()
+            sys.stderr.write(time_left(done, total, time.monotonic() - self._begun_s))
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        """Leave the line to others."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+            self._shown = False
 
 
 class Terminal(Observer):

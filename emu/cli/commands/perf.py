@@ -21,8 +21,10 @@ from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.bench.cases import QUICKSTART
+from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
+from emu.cli.terminal import TimeLeft
 from emu.errors import UsageError
 from emu.measure.nccl_table import (
     WIDE,
@@ -35,7 +37,7 @@ from emu.measure.nccl_table import (
     line,
 )
 from emu.measure.run_directory.run_directory import RunDirectory
-from emu.measure.summary.jobs import status_name
+from emu.measure.summary.jobs import planned_bytes, status_name
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions
 from emu.scenario.load import Loaded, load, load_mapping
 from emu.scenario.set_options import Override, override_with, parse_override
@@ -296,6 +298,7 @@ class _Perf(Observer):
         self._seen: set[int] = set()
         self._wrong: dict[int, int] | None = None if config.check else {}
         """By size, elements that came out wrong; None while that is not known."""
+        self._left = TimeLeft()
         self.rows: list[PerfRow] = []
         self.failures: list[str] = []
 
@@ -306,6 +309,8 @@ class _Perf(Observer):
         begun = _now()
         devices = _devices(self._prepared.topology, self._prepared.resolved.jobs[0].gpus)
         self._say(heading(self._config, devices, narrow=self._narrow))
+        for warning in estimated(self._prepared).warnings():
+            click.echo(f"emu: warning: {warning}", err=True)
         self._ready()
         if out is None:
             result = run_prepared(self._prepared, options, self)
@@ -338,8 +343,10 @@ class _Perf(Observer):
         return result.exit_status
 
     def progressed(self, progress: Progress) -> None:
-        """Print what is complete."""
+        """Print what is complete, and how long the rest will take."""
         self._take(progress.operations)
+        if not self._quiet:
+            self._left.show(progress.delivered_bytes, planned_bytes(self._prepared.jobs))
 
     def _take(self, operations: Sequence[Sequence[int]]) -> None:
         for _, operation, start_ps, end_ps, status in operations:
@@ -367,6 +374,7 @@ class _Perf(Observer):
             self._say([line(self._config, row, narrow=self._narrow)])
 
     def _say(self, lines: Sequence[str]) -> None:
+        self._left.clear()
         if not self._quiet:
             click.echo("\n".join(lines))
 

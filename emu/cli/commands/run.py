@@ -14,6 +14,7 @@ import emu
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
+from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
@@ -189,6 +190,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         f"run {where}; packet path {emu.compiled_state()}",
         *accelerations(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
+        *(f"warning: {line}" for line in estimated(prepared).warnings()),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),

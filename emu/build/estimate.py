@@ -1,0 +1,234 @@
+"""What a run will cost, worked out from its plan without running it: packet-hops, memory, wall time.
+
+Packets are counted as NICs will cut them: each slice of a collective is a message for each of its queue
+pairs, a message is packets of an MTU, every `ack_every`-th packet and the last of a message is answered, and
+a slice that waits for the receiver costs a clear-to-send with its answer. A packet makes a hop for each link
+of a shortest path. What goes over NVLink makes none.
+
+Prices are those of docs/scale.md: one worker, compiled, on the machine that was measured there.
+
+Not counted: what congestion adds (CNPs, retransmissions, pauses), and what an end before the jobs' own takes
+away (`run.max_time`, faults).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from actors.fabric.model import Topology
+from actors.fabric.paths import first_paths
+from actors.ncclx.algorithms.ring import OPERATION_CODES
+from actors.ncclx.operations import Operation
+from actors.ncclx.protocols import on_wire
+from actors.ncclx.schedule import Schedule, is_ring, operations_of
+from actors.ncclx.script import LINE, ScriptPlan
+from actors.ncclx.settings import Settings
+from actors.ncclx.transport.channel import SENDS
+from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
+from actors.ncclx.transport.wiring import WiredJob, share_domain
+from actors.wire.message import POST_READ
+from emu.build.plan import FlowWork, Plan
+from emu.scenario.schema import Scenario
+
+HOP_US: Final = (
+    (32, 0.23),
+    (64, 0.27),
+    (128, 0.31),
+    (256, 0.39),
+    (512, 0.42),
+    (1024, 0.50),
+    (3072, 1.08),
+)
+"""Price of a hop by hosts, from the table of docs/scale.md; above 256 hosts with blocks (0.67 and 0.60)."""
+DEVICE_S: Final = 1e-4
+DEVICE_BYTES: Final = 8 << 10
+WORKER_S: Final = 0.5
+WORKER_BYTES: Final = 60 << 20
+INTERPRETED: Final = 50
+"""How many times as long a hop takes interpreted: the quickstart's 387,184 took 5 to 12 CPU seconds."""
+LONG_S: Final = 600
+"""A run that takes longer is worth a warning."""
+
+
+class Estimate(NamedTuple):
+    """Of a run on one worker."""
+
+    hops: int
+    memory_bytes: int
+    wall_s: float
+
+    def warnings(self) -> list[str]:
+        """A line if it takes more than `LONG_S`."""
+        if self.wall_s <= LONG_S:
+            return []
+        return [f"this run takes about {about_wall(self.wall_s)} on one worker: {self.hops:,} packet-hops"]
+
+
+def about_wall(wall_s: float) -> str:
+    """A time of the clock on the wall: 0.8 s, 42 s, 17 min, 5.2 h."""
+    if wall_s < 10:
+        return f"{wall_s:.1f} s"
+    if wall_s < 120:
+        return f"{wall_s:.0f} s"
+    return f"{wall_s / 60:.0f} min" if wall_s < 7200 else f"{wall_s / 3600:.1f} h"
+
+
+class Messages(NamedTuple):
+    """What goes from one rank to another in an operation: message sizes and how often each."""
+
+    source: int
+    destination: int
+    channel: int
+    sizes: Counter[int]
+
+
+def estimate(scenario: Scenario, topology: Topology, plan: Plan, *, compiled: bool = True) -> Estimate:
+    """What the jobs of a scenario will cost one worker, compiled or not."""
+    counted = _Count(scenario, topology)
+    for work in plan.jobs:
+        if work.enabled:
+            for flow in work.flows:
+                counted.flow(flow)
+            if work.wired is not None:
+                counted.library(work.wired)
+    devices = len(topology.nodes)
+    hosts = len(topology.hosts)
+    hop_us = _hop_us(hosts) * (1 if compiled else INTERPRETED)
+    return Estimate(
+        counted.hops,
+        WORKER_BYTES + devices * DEVICE_BYTES,
+        WORKER_S + devices * DEVICE_S + counted.hops * hop_us / 1e6,
+    )
+
+
+def _hop_us(hosts: int) -> float:
+    """Between the sizes that were measured, on a line; beyond them as at the ends."""
+    sizes = [size for size, _ in HOP_US]
+    at = bisect(sizes, hosts)
+    if at in (0, len(HOP_US)):
+        return HOP_US[min(at, len(HOP_US) - 1)][1]
+    (low, cheap), (high, dear) = HOP_US[at - 1], HOP_US[at]
+    return cheap + (dear - cheap) * (hosts - low) / (high - low)
+
+
+class _Count:
+    """Hops so far."""
+
+    def __init__(self, scenario: Scenario, topology: Topology) -> None:
+        self.hops = 0
+        self._topology = topology
+        self._mtu_bytes = scenario.transport.mtu_bytes
+        self._ack_every = scenario.transport.ack_every
+        self._links: dict[tuple[int, int], int] = {}
+
+    def flow(self, flow: FlowWork) -> None:
+        """Its messages and their acknowledgements; a READ's requests and their responses."""
+        links = self._between(flow.source, flow.destination)
+        whole, rest = divmod(flow.size_bytes, flow.write_bytes)
+        for size, count in ((flow.write_bytes, whole), (rest, int(rest > 0))):
+            packets = self._packets(size)
+            answers = 1 if flow.flags & POST_READ else self._answers(packets)
+            self.hops += links * count * (packets + answers)
+
+    def library(self, job: WiredJob) -> None:
+        """Every call of a job's groups."""
+        known: dict[tuple[int, Operation], int] = {}
+        for number, (group, schedule) in enumerate(zip(job.script.groups, job.schedules, strict=True)):
+            for operation, count in calls(job.script, number).items():
+                key = (number, operation)
+                if key not in known:
+                    known[key] = sum(
+                        self._exchange(job, group.members, one) for one in _sent(schedule, operation)
+                    )
+                self.hops += count * known[key]
+
+    def _exchange(self, job: WiredJob, members: tuple[int, ...], sent: Messages) -> int:
+        gpus = [job.gpus[members[place]] for place in (sent.source, sent.destination)]
+        if share_domain(self._topology, *gpus):
+            return 0
+        nics = [self._topology.nics_of_gpu(gpu) for gpu in gpus]
+        source, destination = (of_gpu[sent.channel % len(of_gpu)] for of_gpu in nics)
+        control = 2 if job.settings.admitted else 0
+        packets = 0
+        for size, count in sent.sizes.items():
+            for piece, pieces in _pieces(job.settings, size):
+                data = self._packets(piece)
+                packets += count * pieces * (data + self._answers(data))
+            packets += count * control
+        return packets * self._between(source, destination)
+
+    def _packets(self, size_bytes: int) -> int:
+        return max(1, -(-size_bytes // self._mtu_bytes))
+
+    def _answers(self, packets: int) -> int:
+        return -(-packets // self._ack_every)
+
+    def _between(self, source: int, destination: int) -> int:
+        """Links of a shortest path."""
+        key = source, destination
+        if key not in self._links:
+            path = next(iter(first_paths(self._topology, source, destination, 1)), ())
+            self._links[key] = len(path)
+        return self._links[key]
+
+
+def calls(script: ScriptPlan, number: int) -> Counter[Operation]:
+    """What the members of a group call together, and how often."""
+    each = [called for _, called in script.calls_of(number)]
+    if script.groups[number].kind == LINE:
+        return Counter(operations_of(each[0]))
+    most = max(len(called) for called in each)
+    return Counter(operations_of(next(called for called in each if len(called) == most)))
+
+
+def _sent(schedule: Schedule, operation: Operation) -> Iterator[Messages]:
+    """Who sends which slices to whom."""
+    protocol = schedule.protocol(operation)
+    cut = schedule.cuts[protocol]
+    ranks = len(schedule.nodes)
+    for channel in range(operation.channels or schedule.channels):
+        if is_ring(operation):
+            cursor = schedule.cursor(0, channel)
+            cursor.use(operation.channels or schedule.channels, cut.chunk_bytes, cut.slice_bytes)
+            cursor.begin(OPERATION_CODES[operation.op], operation.size_bytes)
+            sizes: Counter[int] = Counter()
+            while not cursor.done:
+                if cursor.flags & SENDS:
+                    sizes[on_wire(protocol, cursor.size_bytes)] += 1
+                cursor.advance()
+            for rank in range(ranks):
+                yield Messages(rank, schedule.neighbours(rank, channel)[1], channel, sizes)
+            continue
+        number = schedule.operations.index(operation)
+        for rank in range(ranks):
+            to: dict[int, Counter[int]] = {}
+            for step in schedule.steps(number, channel, rank):
+                whole, rest = divmod(step.size_bytes, cut.slice_bytes)
+                for peer in step.sends:
+                    sizes = to.setdefault(peer, Counter())
+                    if whole:
+                        sizes[on_wire(protocol, cut.slice_bytes)] += whole
+                    if rest or not whole:
+                        sizes[on_wire(protocol, rest)] += 1
+            for peer, sizes in to.items():
+                yield Messages(rank, peer, channel, sizes)
+
+
+def _pieces(settings: Settings, size: int) -> Iterator[tuple[int, int]]:
+    """A slice as messages: their size, and how many."""
+    if settings.qp_policy == "dqplb":
+        whole, rest = divmod(size, settings.segment_bytes)
+        yield settings.segment_bytes, whole
+        yield rest, int(rest > 0 or not whole)
+    elif settings.qp_policy == "split":
+        share = -(-size // settings.qps_per_connection)
+        piece = max(-(-share // SPLIT_ALIGN_BYTES) * SPLIT_ALIGN_BYTES, SPLIT_ALIGN_BYTES)
+        whole, rest = divmod(size, piece)
+        yield piece, whole
+        yield rest, int(rest > 0)
+        yield 0, settings.qps_per_connection - whole - int(rest > 0)
+    else:
+        yield size, 1
