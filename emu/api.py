@@ -202,14 +202,17 @@ def run(
     block: int | None = None,
     out: str | Path | None = None,
     force: bool = False,
+    diagnose: bool = True,
     observer: Observer | None = None,
 ) -> Result:
     """Run a scenario: in this process if `local`, else on Ray (started for the run unless `address` is
     given).
 
-    Nothing but `overrides` changes the answer. With `out` the results are also written there, in place of
-    those of an earlier run if `force`. Raises EmuError if the run cannot begin, and KeyboardInterrupt where
-    Ctrl-C or SIGTERM ended it before its end: what there is by then is in `out`.
+    Nothing but `overrides` changes the answer. A diagnosis emulates the run again with suspects as built:
+    `diagnose=False` spares many runs in a row that, and leaves `diagnosis` of the summary empty. With `out`
+    the results are also written there, in place of those of an earlier run if `force`. Raises EmuError if
+    the run cannot begin, and KeyboardInterrupt where Ctrl-C or SIGTERM ended it before its end: what there
+    is by then is in `out`.
     """
     prepared = prepare(source, overrides)
     options = RunOptions(
@@ -222,10 +225,10 @@ def run(
         metrics=False,
     )
     if out is None:
-        result = run_prepared(prepared, options, observer)
+        result = run_prepared(prepared, options, observer, diagnose=diagnose)
     else:
         with RunDirectory.create(prepared.scenario.name, Path(out), force=force) as directory:
-            result = run_prepared(prepared, options, observer, directory)
+            result = run_prepared(prepared, options, observer, directory, diagnose=diagnose)
     if result.outcome.ending is Ending.INTERRUPTED:
         raise KeyboardInterrupt
     return result
@@ -244,15 +247,17 @@ def run_prepared(
     options: RunOptions,
     observer: Observer | None = None,
     directory: RunDirectory | None = None,
+    *,
+    diagnose: bool = True,
 ) -> Result:
-    """Run what was prepared, write it into `directory`, and judge its expectations."""
+    """Run what was prepared, write it into `directory`, judge its expectations, and diagnose it."""
     record = _Record(prepared, observer or Observer(), directory, options.steering)
     with closing(record):
-        return _run_recorded(prepared, options, directory, record)
+        return _run_recorded(prepared, options, directory, record, diagnose)
 
 
 def _run_recorded(
-    prepared: Prepared, options: RunOptions, directory: RunDirectory | None, record: _Record
+    prepared: Prepared, options: RunOptions, directory: RunDirectory | None, record: _Record, diagnose: bool
 ) -> Result:
     scenario, topology = prepared.scenario, prepared.topology
     steering = options.steering
@@ -293,7 +298,9 @@ def _run_recorded(
                 record.moves,
                 live,
                 record.aims,
-            ),
+            )
+            if diagnose
+            else None,
         )
     if directory is not None:
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)

@@ -40,4 +40,4 @@ def scenario(hosts: int, workload: dict[str, Any], **sections: Any) -> dict[str,
 
 def run(hosts: int, workload: dict[str, Any], **sections: Any) -> Result:
     """Run that, in this process."""
-    return api.run(scenario(hosts, workload, **sections), local=True)
+    return api.run(scenario(hosts, workload, **sections), local=True, diagnose=False)

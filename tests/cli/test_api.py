@@ -71,6 +71,17 @@ def test_a_run_gives_its_summary_and_its_verdict() -> None:
     assert result.summary.digest == api.run(TINY, local=True, parts=2).summary.digest
 
 
+def test_a_run_that_is_not_diagnosed_has_the_same_answer_and_emulates_nothing_beside_it() -> None:
+    fault = {"kind": "degrade", "target": "nic-0-0:rtsw-0", "loss": "1/20"}
+    overrides = {"faults": [fault], "expect": []}
+    whole = api.run(TINY, overrides=overrides, local=True).summary
+    brief = api.run(TINY, overrides=overrides, local=True, diagnose=False).summary
+    assert [one.cause for one in whole.diagnosis] == ["degraded_link"]
+    assert len(whole.counterfactuals) == 1
+    assert (list(brief.diagnosis), list(brief.counterfactuals), brief.reference) == ([], [], None)
+    assert (brief.digest, brief.jobs, brief.faults) == (whole.digest, whole.jobs, whole.faults)
+
+
 def test_overrides_take_python_values_and_change_the_answer() -> None:
     overrides = {"jobs[0].workload.sizes": ["4KiB"], "jobs[0].workload.iterations": 1, "seed": 5}
     result = api.run(TINY, overrides=overrides, local=True)

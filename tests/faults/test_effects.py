@@ -33,7 +33,7 @@ def took_ps(*faults: dict[str, Any], workload: dict[str, Any] = PIECES, **more: 
         "jobs": [{"name": "job", "workload": workload}],
         "faults": list(faults),
     }
-    job = api.run(mapping | more, local=True).summary.jobs["job"]
+    job = api.run(mapping | more, local=True, diagnose=False).summary.jobs["job"]
     assert job.status == "success"
     assert job.start_ps is not None
     assert job.end_ps is not None
@@ -101,7 +101,7 @@ def black_hole(kind: str, local_us: int) -> int:
             "jobs": [{"name": "job", "workload": FLOW}],
             "faults": [{"kind": "link_down", "target": f"rtsw-0:ctsw-{spine}", "at": "50us"}],
         }
-        lost = max(lost, api.run(mapping, local=True).summary.faults[0].frames_lost)
+        lost = max(lost, api.run(mapping, local=True, diagnose=False).summary.faults[0].frames_lost)
     return lost
 
 
@@ -127,7 +127,7 @@ def flow_us(*faults: dict[str, Any], timeout: int = 3) -> tuple[float, str]:
         "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
         "faults": list(faults),
     }
-    job = api.run(mapping, local=True).summary.jobs["job"]
+    job = api.run(mapping, local=True, diagnose=False).summary.jobs["job"]
     assert job.start_ps is not None
     assert job.end_ps is not None
     return (job.end_ps - job.start_ps) / US, job.status
@@ -221,7 +221,7 @@ def dammed(*faults: dict[str, Any], delay_us: float = 0.5, stopped: int = 3) -> 
         "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
         "faults": [STOP | {"priorities": [stopped]}, *faults],
     }
-    return api.run(mapping, local=True)
+    return api.run(mapping, local=True, diagnose=False)
 
 
 def test_without_headroom_a_port_drops_what_comes_until_its_pause_is_obeyed() -> None:
@@ -280,9 +280,11 @@ def test_of_two_senders_that_meet_the_frames_that_find_a_queue_of_kmin_are_marke
         "transport": {"congestion_control": {"kind": "dcqcn", "least": "100G"}},
         "jobs": [{"name": "job", "workload": {"kind": "incast", "fan_in": 2, "size": "512KiB"}}],
     }
-    assert counted(api.run(mapping, local=True), "queue_marked_frames") == 0
+    assert counted(api.run(mapping, local=True, diagnose=False), "queue_marked_frames") == 0
     # 128 frames of each: the queue grows by one while one leaves, up to 128, and then shrinks by one.
-    marked = counted(api.run(mapping | {"faults": [drift]}, local=True), "queue_marked_frames")
+    marked = counted(
+        api.run(mapping | {"faults": [drift]}, local=True, diagnose=False), "queue_marked_frames"
+    )
     assert marked == pytest.approx(2 * (128 - frames), abs=2)
 
 
@@ -297,7 +299,7 @@ def test_switches_of_two_tiers_that_hash_with_one_seed_leave_every_second_path_i
     }
     drift = [{"kind": "hash_seed_drift", "target": tier, "seed": 7} for tier in ("tor-*", "agg-*")]
     for faults, polarised in ((drift[:1], False), (drift, True)):
-        uplinks = api.run(mapping | {"faults": faults}, local=True).summary.fabric.uplinks
+        uplinks = api.run(mapping | {"faults": faults}, local=True, diagnose=False).summary.fabric.uplinks
         upper = [row.max_over_mean for row in uplinks if row.switch.startswith("agg")]
         assert len(upper) == 8
         assert (min(one or 0 for one in upper) == 2) == polarised
@@ -312,7 +314,9 @@ def test_without_the_qp_field_all_queue_pairs_of_a_source_port_take_one_of_four_
     }
     drift = {"kind": "hash_fields_drift", "target": "rtsw-0", "policy": "ecmp"}
     built, drifted = (
-        api.run(mapping | {"faults": faults}, local=True).summary.fabric.uplinks[0].max_over_mean
+        api.run(mapping | {"faults": faults}, local=True, diagnose=False)
+        .summary.fabric.uplinks[0]
+        .max_over_mean
         for faults in ([], [drift])
     )
     # Of 64 dealt among four, 16 and three standard deviations of 3.5 are 1.65 times the mean.
@@ -331,7 +335,10 @@ def test_a_flow_crosses_a_modular_switch_at_a_window_of_credit_each_credit_delay
         "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
     }
     drift = {"kind": "credit_drift", "target": "ctsw-0"} | window
-    jobs = [api.run(mapping | {"faults": one}, local=True).summary.jobs["job"] for one in ([], [drift])]
+    jobs = [
+        api.run(mapping | {"faults": one}, local=True, diagnose=False).summary.jobs["job"]
+        for one in ([], [drift])
+    ]
     built_us, drifted_us = (((job.end_ps or 0) - (job.start_ps or 0)) / US for job in jobs)
     bound_us = FRAMES * FRAME_WIRE_BYTES / (window_kib * 1024) * 10
     assert built_us < bound_us < drifted_us < bound_us / 0.75

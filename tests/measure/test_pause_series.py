@@ -30,7 +30,7 @@ INCAST = {
 
 @pytest.fixture(scope="module")
 def result() -> api.Result:
-    return api.run(INCAST, local=True)
+    return api.run(INCAST, local=True, diagnose=False)
 
 
 def test_what_one_end_tells_the_other_obeys_as_often_and_as_long(result: api.Result) -> None:
@@ -66,7 +66,7 @@ def test_a_reminder_is_no_transition(result: api.Result) -> None:
 def test_a_pause_that_goes_on_is_counted_up_to_now() -> None:
     storm = {"kind": "pause_storm", "at": "10us", "target": "nic-0-0"}
     run = {"max_time": "200us", "stall_after": "1ms"}
-    result = api.run(INCAST | {"faults": [storm], "run": run}, local=True)
+    result = api.run(INCAST | {"faults": [storm], "run": run}, local=True, diagnose=False)
     topology = build_topology(api.load(INCAST).scenario)
     nic = topology.node_named("nic-0-0").number
     record = result.outcome.devices[nic]
@@ -81,7 +81,7 @@ def test_a_link_that_goes_down_ends_what_was_told() -> None:
         {"kind": "nic_down", "at": "50us", "target": "nic-0-0", "for": "20us"},
     ]
     run = {"max_time": "200us", "stall_after": "1ms"}
-    result = api.run(INCAST | {"faults": faults, "run": run}, local=True)
+    result = api.run(INCAST | {"faults": faults, "run": run}, local=True, diagnose=False)
     topology = build_topology(api.load(INCAST).scenario)
     record = result.outcome.devices[topology.node_named("nic-0-0").number]
     assert value(record, "pfc_transmit_transitions", 0, 3) == 2

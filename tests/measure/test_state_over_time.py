@@ -27,7 +27,7 @@ UPLINK = {"device": "rtsw-0", "peer": "ctsw-0", "direction": "up"}
 
 def verdicts(expect: list[dict[str, Any]], source: Any = TINY, **changes: Any) -> list[str]:
     """Why each does not hold; empty where it does."""
-    result = api.run(source, overrides=BROKEN | changes | {"expect": expect}, local=True)
+    result = api.run(source, overrides=BROKEN | changes | {"expect": expect}, local=True, diagnose=False)
     return [one.reason for one in result.summary.expectations]
 
 
@@ -84,7 +84,7 @@ def test_a_job_that_fails_has_failed_from_then_on() -> None:
 
 
 def test_steps_of_training_are_known_when_they_end() -> None:
-    result = api.run("scenarios/workloads/training_step.yaml", local=True)
+    result = api.run("scenarios/workloads/training_step.yaml", local=True, diagnose=False)
     training = result.summary.jobs["train"].training
     assert training is not None
     assert training.step_ps is not None
@@ -94,7 +94,9 @@ def test_steps_of_training_are_known_when_they_end() -> None:
         {"series": "emu_job_mfu_ratio", "always": {"between": [training.mfu - 2e-6, training.mfu + 2e-6]}},
         {"series": "emu_job_mfu_ratio", "where": TRAIN, "never": {"at_most": training.mfu - 0.01}},
     ]
-    again = api.run("scenarios/workloads/training_step.yaml", overrides={"expect": expect}, local=True)
+    again = api.run(
+        "scenarios/workloads/training_step.yaml", overrides={"expect": expect}, local=True, diagnose=False
+    )
     assert [one.reason for one in again.summary.expectations] == [""] * 3
 
 

@@ -78,6 +78,7 @@ def test_a_ports_signal_and_a_queues_depth_are_kept_over_time(tmp_path: Path) ->
         },
         local=True,
         out=tmp_path / "run",
+        diagnose=False,
     )
     assert [one.passed for one in result.summary.expectations] == [True] * 3
     reader = SampleReader(tmp_path / "run" / "samples.jsonl")
@@ -114,7 +115,9 @@ def sampled(run: Path, *metrics: str) -> list[dict[str, dict[int, int]]]:
 
 def test_priority_groups_hold_what_the_buffer_holds(tmp_path: Path) -> None:
     overrides = {"run.sample_every": "5us", "expect": []}
-    api.run("scenarios/start/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    api.run(
+        "scenarios/start/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run", diagnose=False
+    )
     samples = sampled(tmp_path / "run", "ingress_bytes", "buffer_used_bytes")
     assert all(one["ingress_bytes"] == one["buffer_used_bytes"] for one in samples)
     assert max(max(one["ingress_bytes"].values()) for one in samples) > 100_000
@@ -128,7 +131,13 @@ def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_t
         "run.sample_every": "20us",
         "expect": [],
     }
-    api.run("scenarios/nic/slow_receiver.yaml", overrides=overrides, local=True, out=tmp_path / "run")
+    api.run(
+        "scenarios/nic/slow_receiver.yaml",
+        overrides=overrides,
+        local=True,
+        out=tmp_path / "run",
+        diagnose=False,
+    )
     metrics = ("voq_bytes", "voq_peak_bytes", "nic_receive_buffer_bytes", "nic_receive_buffer_peak_bytes")
     samples = sampled(tmp_path / "run", *metrics)
     for depth, peak in (metrics[:2], metrics[2:]):
@@ -146,6 +155,7 @@ def test_collectives_have_the_labels_of_nccl_inspector_and_the_numbers_of_the_su
             "transport.timeout": 4,
         },
         local=True,
+        diagnose=False,
     )
     last = result.summary.jobs["ring"].collectives[-1]
     assert last.end_ps is not None
@@ -195,7 +205,11 @@ def state_at_end(scenario: str, **overrides: object) -> tuple[Rows, RunPlan]:
 
 
 def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None:
-    training = api.run("scenarios/workloads/training_step.yaml", local=True).summary.jobs["train"].training
+    training = (
+        api.run("scenarios/workloads/training_step.yaml", local=True, diagnose=False)
+        .summary.jobs["train"]
+        .training
+    )
     assert training is not None
     assert training.mfu is not None
     rows, _ = state_at_end("scenarios/workloads/training_step.yaml")
@@ -209,7 +223,7 @@ def test_the_last_step_of_training_has_the_time_and_mfu_of_the_summary() -> None
 def test_every_member_of_every_group_has_its_load() -> None:
     rows, made = state_at_end("scenarios/start/tiny_all_reduce.yaml")
     topology = made.topology
-    result = api.run("scenarios/start/tiny_all_reduce.yaml", local=True)
+    result = api.run("scenarios/start/tiny_all_reduce.yaml", local=True, diagnose=False)
     members = {
         (device, peer): value for (device, _, _, peer, _), value in rows["routing_group_member_payload_bytes"]
     }

@@ -85,7 +85,10 @@ def test_fault_of_what_nothing_used_is_named(kind: str) -> None:
 def test_a_queue_pair_that_a_nic_does_not_have_is_named(pair: int, named: bool) -> None:
     fault = {"at": "10us", "kind": "qp_error", "target": "nic-0-0", "pair": pair}
     result = api.run(
-        "scenarios/start/tiny_all_reduce.yaml", overrides={"faults": [fault], "expect": []}, local=True
+        "scenarios/start/tiny_all_reduce.yaml",
+        overrides={"faults": [fault], "expect": []},
+        local=True,
+        diagnose=False,
     )
     lines = {one.feature: one.reason for one in result.summary.never_fired}
     assert lines.get("faults[0]", "").startswith("nic-0-0 has no such queue pair") == named

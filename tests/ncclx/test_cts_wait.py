@@ -13,7 +13,7 @@ from tests.ncclx.toy import collective
 
 @cache
 def wait(name: str) -> ClearToSends:
-    found = api.run(name, local=True).summary.jobs["bench"].collectives[-1].cts_wait
+    found = api.run(name, local=True, diagnose=False).summary.jobs["bench"].collectives[-1].cts_wait
     assert found is not None
     return found
 
@@ -23,7 +23,7 @@ def lone_wait(gpus: list[int], **sections: Any) -> ClearToSends:
     job = {**collective("all_gather", "8KiB"), "ranks": gpus}
     topology = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 1}
     given = {"name": "lone", "topology": topology, "jobs": [job], **sections}
-    found = api.run(given, local=True).summary.jobs["bench"].collectives[-1].cts_wait
+    found = api.run(given, local=True, diagnose=False).summary.jobs["bench"].collectives[-1].cts_wait
     assert found is not None
     return found
 
@@ -71,7 +71,7 @@ def test_without_admission_there_is_nothing_to_wait() -> None:
         "ncclx": {"admission": "none"},
         "jobs": [collective("all_gather", "8KiB")],
     }
-    assert api.run(given, local=True).summary.jobs["bench"].collectives[-1].cts_wait is None
+    assert api.run(given, local=True, diagnose=False).summary.jobs["bench"].collectives[-1].cts_wait is None
 
 
 def test_a_stamp_that_wrapped_still_tells_the_flight() -> None:

@@ -33,7 +33,8 @@ def dual(policy: str, lost_at: str = "", channels: int = 4, size: str = "16MiB")
         "faults": faults,
         "expect": [],
     }
-    return api.run(SCENARIOS / "fabrics/dual_tor_least_loaded.yaml", overrides=changes, local=True).summary
+    path = SCENARIOS / "fabrics/dual_tor_least_loaded.yaml"
+    return api.run(path, overrides=changes, local=True, diagnose=False).summary
 
 
 def busbw(summary: Summary) -> int:
@@ -80,7 +81,7 @@ def test_a_choice_over_nics_gives_the_halved_one_less() -> None:
 def single(repair: str) -> Summary:
     path = SCENARIOS / "fabrics/single_tor_repair.yaml"
     changes = {"faults[0].for": repair} if repair else {"faults": [{**LOST, "at": "20us"}], "expect": []}
-    return api.run(path, overrides=changes, local=True).summary
+    return api.run(path, overrides=changes, local=True, diagnose=False).summary
 
 
 @pytest.mark.parametrize(
@@ -95,5 +96,6 @@ def test_with_one_port_a_job_outlives_a_repair_within_timeout_times_retries(repa
 
 def test_without_end_of_retries_a_job_stalls() -> None:
     changes: dict[str, Any] = {"faults": [{**LOST, "at": "20us"}], "expect": [], "transport.timeout": 0}
-    result = api.run(SCENARIOS / "fabrics/single_tor_repair.yaml", overrides=changes, local=True)
+    path = SCENARIOS / "fabrics/single_tor_repair.yaml"
+    result = api.run(path, overrides=changes, local=True, diagnose=False)
     assert result.exit_status == 3

@@ -44,7 +44,7 @@ def result_of(op: str, algorithm: str = "default", *, parts: int = 1, **more: An
         "jobs": [{"name": "bench", "ranks": ranks, "order": "strided", "workload": workload}],
     }
     options = RunOptions(local=True, parts=parts, metrics=False)
-    return api.run_prepared(api.prepare(api.load(scenario | more)), options)
+    return api.run_prepared(api.prepare(api.load(scenario | more)), options, diagnose=False)
 
 
 def row_of(result: api.Result) -> Collective:
@@ -242,7 +242,8 @@ def flipped(faults: list[dict[str, Any]], workload: dict[str, Any]) -> api.Resul
         "jobs": [{"name": "bench", "workload": {"kind": "collective", "op": "all_reduce"} | workload}],
         "faults": faults,
     }
-    return api.run_prepared(api.prepare(api.load(scenario)), RunOptions(local=True, metrics=False))
+    options = RunOptions(local=True, metrics=False)
+    return api.run_prepared(api.prepare(api.load(scenario)), options, diagnose=False)
 
 
 def test_a_bit_that_turns_over_too_soon_is_told() -> None:
@@ -338,7 +339,7 @@ def program_result(payload: str, faults: Any = (), **ncclx: Any) -> api.Result:
     topology = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 2}
     sections = {"payload": payload, "ncclx": {"buffsize": "8KiB"} | ncclx, "faults": list(faults)}
     given = api.prepare(api.load(program.scenario(topology, **sections)))
-    return api.run_prepared(given, RunOptions(local=True, metrics=False))
+    return api.run_prepared(given, RunOptions(local=True, metrics=False), diagnose=False)
 
 
 @pytest.mark.parametrize("ncclx", [{}, {"channels": 2}, {"zero_copy": True, "channels": 2}])

@@ -40,7 +40,7 @@ ENTRY_KEYS = {
 def ran(name: str, out: Path, **changes: Any) -> tuple[api.Result, dict[int, dict[str, Any]]]:
     """A run without expectations, and its flight recorders by rank."""
     overrides = {"expect": [], **changes}
-    result = api.run(name, overrides=overrides, local=True, out=out / "run")
+    result = api.run(name, overrides=overrides, local=True, out=out / "run", diagnose=False)
     traces = {}
     for path in (out / "run" / "flight_recorder" / "train").glob("*.json"):
         trace = json.loads(path.read_text())
@@ -173,7 +173,7 @@ def test_a_sendrecv_is_a_send_and_a_receive_that_are_coalesced(tmp_path: Path) -
 
 
 def test_a_job_that_ends_well_leaves_no_dumps(tmp_path: Path) -> None:
-    result = api.run("tiny_all_reduce", local=True, out=tmp_path / "run")
+    result = api.run("tiny_all_reduce", local=True, out=tmp_path / "run", diagnose=False)
     assert not (tmp_path / "run" / "flight_recorder").exists()
     assert result.summary.jobs["ring"].failures == []
     assert result.summary.jobs["ring"].suspects == []
@@ -185,7 +185,7 @@ def test_a_watchdog_that_nothing_trips_changes_nothing_but_is_told() -> None:
     watched = Toy(scenario(jobs, ncclx={"watchdog": "1s"})).run()
     assert watched.controller.operations == free.controller.operations
     given = {"ncclx.watchdog": "1s", "expect": []}
-    summary = api.run("tiny_all_reduce", overrides=given, local=True).summary
+    summary = api.run("tiny_all_reduce", overrides=given, local=True, diagnose=False).summary
     assert [one.reason for one in summary.never_fired if one.feature == "ncclx.watchdog"] == [
         "every operation was over in time"
     ]
@@ -260,7 +260,7 @@ def suspects(*operations: dict[str, Any], watchdog: str = "1ms") -> list[str]:
         "jobs": [{"name": "train", "workload": {**PROGRAM, "operations": list(operations)}}],
         "ncclx": {"watchdog": watchdog, "buffsize": "64KiB"},
     }
-    result = api.run(given, local=True)
+    result = api.run(given, local=True, diagnose=False)
     assert result.exit_status == 3
     return result.summary.jobs["train"].suspects
 
@@ -308,7 +308,7 @@ def test_a_watched_program_that_does_not_hang_is_the_same_in_parts() -> None:
     runs = []
     for watchdog, parts in (("100us", 1), ("100us", 3), ("1s", 1)):
         given: dict[str, Any] = {"ncclx.watchdog": watchdog, "expect": []}
-        runs.append(api.run("program", overrides=given, local=True, parts=parts))
+        runs.append(api.run("program", overrides=given, local=True, parts=parts, diagnose=False))
     assert runs[0].summary.digest == runs[1].summary.digest
     assert {run.summary.jobs["train"].end_ps for run in runs} == {runs[2].summary.jobs["train"].end_ps}
 
@@ -322,7 +322,7 @@ def test_a_watched_program_that_does_not_hang_is_the_same_in_parts() -> None:
 )
 def test_a_rank_that_the_job_does_not_have_is_refused(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ScenarioError) as caught:
-        api.run("never_joins", overrides=changes, local=True)
+        api.run("never_joins", overrides=changes, local=True, diagnose=False)
     assert [problem.key for problem in caught.value.problems] == [key]
 
 

@@ -34,7 +34,7 @@ def run(policy: str, gap: str = "", fragmented: bool = False, broken: bool = Fal
         overrides["jobs[0].ranks"] = list(FRAGMENTED)
     if broken:
         overrides["faults"] = list(ONE_UPLINK_DOWN)
-    return api.run(JOB, overrides=overrides, local=True).summary
+    return api.run(JOB, overrides=overrides, local=True, diagnose=False).summary
 
 
 def busbw(summary: Summary) -> int:

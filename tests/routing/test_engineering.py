@@ -186,26 +186,29 @@ RING: dict[str, Any] = {
 
 def test_messages_alone_take_the_controller_from_collisions_to_a_path_for_everyone() -> None:
     knobs = {"kind": "traffic_engineering", "interval": "40us"}
-    first = api.run({**RING, "routing": knobs}, local=True).summary
+    first = api.run({**RING, "routing": knobs}, local=True, diagnose=False).summary
     engineering = first.fabric.engineering
     assert engineering is not None
     assert engineering.installs >= engineering.entries == 8
     assert engineering.matched_frames > 0
-    hashed = api.run({**RING, "routing": {"kind": "e_ecmp"}}, local=True).summary
-    pinned = api.run({**RING, "routing": {"kind": "path_pinning"}}, local=True).summary
+    hashed = api.run({**RING, "routing": {"kind": "e_ecmp"}}, local=True, diagnose=False).summary
+    pinned = api.run({**RING, "routing": {"kind": "path_pinning"}}, local=True, diagnose=False).summary
     assert hashed.fabric.engineering is None
     last, hashed_last, pinned_last = (one.jobs["a"].collectives[-1].busbw for one in (first, hashed, pinned))
     assert last is not None
     assert hashed_last is not None
     assert last == pinned_last
     assert last > 1.1 * hashed_last
-    parts = api.run({**RING, "routing": knobs}, local=True, parts=4).summary
+    parts = api.run({**RING, "routing": knobs}, local=True, parts=4, diagnose=False).summary
     assert parts.digest == first.digest
 
 
 def test_a_controller_that_finds_nothing_to_place_is_told() -> None:
     knobs = {"kind": "traffic_engineering", "interval": "1s"}
-    never = [one.feature for one in api.run({**RING, "routing": knobs}, local=True).summary.never_fired]
+    never = [
+        one.feature
+        for one in api.run({**RING, "routing": knobs}, local=True, diagnose=False).summary.never_fired
+    ]
     assert "routing.kind" in never
 
 
@@ -218,7 +221,9 @@ def test_a_run_that_stands_still_is_told_although_the_controller_asks_for_ever()
     knobs = {"kind": "traffic_engineering", "interval": "40us"}
     cut = {"kind": "link_down", "target": "nic-0-0:rtsw-0", "at": "50us"}
     patient = {"transport": {"timeout": 0}, "run": {"stall_after": "1ms", "max_time": "20ms"}}
-    summary = api.run({**RING, "routing": knobs, "faults": [cut], **patient}, local=True).summary
+    summary = api.run(
+        {**RING, "routing": knobs, "faults": [cut], **patient}, local=True, diagnose=False
+    ).summary
     # Nobody sends again: soon after the cut nothing but the controller's questions and their answers is left.
     assert summary.ending == "stalled"
     assert 10**9 < summary.virtual_ps < 3 * 10**9

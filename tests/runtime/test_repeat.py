@@ -14,7 +14,13 @@ MS = 10**9
 
 
 def repeated(path: Path, parts: int, max_time: str) -> api.Result:
-    return api.run(path, overrides={"run.repeat": True, "run.max_time": max_time}, local=True, parts=parts)
+    return api.run(
+        path,
+        overrides={"run.repeat": True, "run.max_time": max_time},
+        local=True,
+        parts=parts,
+        diagnose=False,
+    )
 
 
 @pytest.mark.parametrize("path", [COLLECTIVE, FLOWS], ids=["collective", "flows"])
@@ -23,7 +29,7 @@ def test_a_repeated_run_has_one_digest_and_ends_finished_at_its_max_time(path: P
     assert {(one.outcome.ending, one.outcome.virtual_ps) for one in results} == {("finished", 6 * MS)}
     assert len({one.summary.digest for one in results}) == 1
     (job,) = results[0].summary.jobs.values()
-    once = api.run(path, local=True)
+    once = api.run(path, local=True, diagnose=False)
     (first,) = once.summary.jobs.values()
     assert job.status == first.status == "success"
     assert job.start_ps is not None
@@ -62,6 +68,7 @@ def test_a_job_that_failed_does_not_begin_again() -> None:
             "transport.retry_count": 1,
         },
         local=True,
+        diagnose=False,
     )
     (job,) = run.summary.jobs.values()
     assert job.status == "retry_exceeded"
