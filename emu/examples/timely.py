@@ -5,9 +5,18 @@ With each round trip, d the mean change from one to the next and g = d / `least_
     below `low`:   R += step            beyond `high`:   R (1 - beta (1 - high / rtt))
     g <= 0:        R += N step          else:            R (1 - beta g)
 
-where N is 5 after five completions with g <= 0 in a row (hyperactive increase), else 1.
+where N is 5 from the fifth completion with g <= 0 in a row on (hyperactive increase), else 1. A g above 1
+counts as 1, since the rate would fall below 0.
 
-Source: Mittal et al., TIMELY: RTT-based Congestion Control for the Datacenter (SIGCOMM 2015), algorithm 1.
+`PatchedTimely` has another rule between the thresholds, with a fixed point that flows share: with a weight w
+that goes from 0 at g = -1/4 to 1 at g = 1/4, and the distance e = rtt / low - 1,
+
+    R (1 - beta w e) + (1 - w) step
+
+so that N flows on a link of rate C settle at C / N each and an RTT of low (1 + N step / (beta C)).
+
+Sources: Mittal et al., TIMELY: RTT-based Congestion Control for the Datacenter (SIGCOMM 2015), algorithm 1;
+Zhu et al., ECN or Delay: Lessons Learnt from Analysis of DCQCN and TIMELY (CoNEXT 2016), algorithm 2.
 
 Not modelled: segments of 64 KB that are timed whole; one packet in flight is timed at a time.
 """
@@ -69,17 +78,31 @@ class Timely(CongestionControl):
             rate += self.step_bps
         elif rtt_ps > self.high_ps:
             rate -= rate * self.beta * (rtt_ps - self.high_ps) // (1000 * rtt_ps)
-        elif gradient <= 0:
-            self.calm += 1
-            rate += self.step_bps * (5 if self.calm >= 5 else 1)
         else:
-            rate -= rate * self.beta * min(gradient, ONE) // (1000 * ONE)
+            rate += self.between(rate, rtt_ps, gradient)
         if gradient > 0:
             self.calm = 0
         self.rate_bps = min(max(rate, self.step_bps), self.line_bps)
+
+    def between(self, rate: int, rtt_ps: int, gradient: int) -> int:
+        """What a completion between the thresholds adds to the rate; the gradient is in parts of `ONE`."""
+        if gradient > 0:
+            return -(rate * self.beta * min(gradient, ONE) // (1000 * ONE))
+        self.calm += 1
+        return self.step_bps * (5 if self.calm >= 5 else 1)
 
     def save(self) -> list[Plain]:
         return save_fields(self, FIELDS)
 
     def load(self, state: list[Plain]) -> None:
         load_fields(self, FIELDS, state)
+
+
+class PatchedTimely(Timely):
+    """TIMELY with a fixed point."""
+
+    def between(self, rate: int, rtt_ps: int, gradient: int) -> int:
+        weight = min(max(2 * gradient + ONE // 2, 0), ONE)
+        beyond_ps = rtt_ps - self.low_ps
+        less = rate * self.beta * weight // ONE * beyond_ps // (1000 * self.low_ps)
+        return self.step_bps * (ONE - weight) // ONE - less

@@ -1,7 +1,6 @@
 """Do the examples that were written from the pages on plug-ins alone do what their papers say?
 
-TIMELY (SIGCOMM 2015) at a link that two flows share, and the choice of two uplinks (Mitzenmacher, 1996)
-against a hash. Every link is 400G unless said.
+The choice of two uplinks (Mitzenmacher, 1996) against a hash. Every link is 400G unless said.
 """
 
 from __future__ import annotations
@@ -36,20 +35,6 @@ def timely() -> Fabric:
     for sender in (0, 1):
         fabric.post(0, sender, 64 * MIB)
     return fabric
-
-
-def test_timely_holds_the_round_trip_between_its_thresholds_and_fills_the_link() -> None:
-    fabric = timely()
-    fabric.run(3000 * US)
-    receivers = [fabric.pair(connection.reversed()) for connection in fabric.connections]
-    before = sum(int(pair.expected_psn) for pair in receivers)
-    trips = []
-    for at_us in range(3000, 12000, 100):
-        fabric.run((at_us + 100) * US)
-        trips += [fabric.pair(connection).control.previous_ps for connection in fabric.connections]  # type: ignore[union-attr]
-    taken = (sum(int(pair.expected_psn) for pair in receivers) - before) * PACKET * 8 / 10e9
-    assert 0.8 < taken / 9000e-6 <= 1.001
-    assert 20 * US < mean(trips) < 500 * US
 
 
 def racks(kind: str, seed: int) -> Fabric:
