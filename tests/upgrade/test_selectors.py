@@ -108,6 +108,15 @@ def test_profiles_of_patterns_that_may_overlap_and_lists_in_variants_are_left_to
     assert [note.line for note in found.left] == [4, 6]
 
 
+def test_halves_of_pfc_that_name_a_port_twice_are_left_to_a_person() -> None:
+    halves = "[{device: rtsw-0, obeys: false}, {device: rtsw-0, peer: ctsw-1, sends: false}]"
+    text = f"{HEAD}switch: {{pfc: {{one_way: {halves}}}}}\n"
+    found = upgraded_scenario(text)
+    assert found.text == text
+    told = "switch.pfc.one_way names ports more than once: write them in overrides"
+    assert [(note.line, note.text) for note in found.left] == [(text.count("\n"), told)]
+
+
 @pytest.mark.parametrize("path", sorted(renames.MOVED))
 def test_an_old_list_is_refused_with_the_override_named(path: str) -> None:
     value = "[x]"
