@@ -25,6 +25,8 @@ WATCHDOG_DROP: Final[i64] = 5
 TTL_EXPIRED: Final[i64] = 6
 AQM_DROP: Final[i64] = 7
 DROP_COUNTERS: Final = 8
+AQM_IN_DIGEST: Final[i64] = 12
+"""What the digest calls a drop of an AQM: 7 is there the loss of a port whose link is down."""
 
 
 class EgressQueue:
@@ -187,6 +189,8 @@ class SwitchPort(Port):
         self.dropped[reason] += 1
         if self.taps:
             self._show(frame, reason)
+        if reason == AQM_DROP:
+            reason = AQM_IN_DIGEST
         self.owner.mix_drop(self.number, reason, frame)
 
     def _show(self, frame: Frame, reason: i64) -> None:

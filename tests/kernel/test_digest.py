@@ -26,6 +26,12 @@ from actors.kernel.event import (
     pack_key,
 )
 from actors.kernel.kernel import Kernel
+from actors.nic.memory_path import OVERRUN_DROP
+from actors.nic.nic import ICRC_DROP, UNKNOWN_PAIR_DROP
+from actors.port.port import CORRUPT_DROP, LINK_DOWN_DROP
+from actors.switch.buffer import HEADROOM_OVERRUN, NO_SHARED_ROOM
+from actors.switch.egress import AQM_IN_DIGEST, NO_ROUTE, TTL_EXPIRED, WATCHDOG_DROP
+from actors.switch.switch import EGRESS_LIMIT
 from actors.wire.fault import ALPHA, BEGIN_FAULT, RATE
 from actors.wire.frame import ACKNOWLEDGE, CNP, WRITE_FIRST, WRITE_ONLY, Frame
 from actors.wire.message import COPY, PAUSE_FRAME, POST
@@ -192,6 +198,12 @@ def test_payload_of_a_message_changes_the_digest() -> None:
 )
 def test_a_loss_its_reason_its_packet_and_its_time_change_the_digest(other: Callable[[], list[int]]) -> None:
     assert other() != mixes(arrival(), reason=4)
+
+
+def test_every_reason_of_a_loss_has_a_number_of_its_own() -> None:
+    of_switches = [NO_SHARED_ROOM, HEADROOM_OVERRUN, NO_ROUTE, EGRESS_LIMIT, WATCHDOG_DROP, TTL_EXPIRED]
+    of_ports, of_nics = [LINK_DOWN_DROP, CORRUPT_DROP], [OVERRUN_DROP, ICRC_DROP, UNKNOWN_PAIR_DROP]
+    assert [*of_switches, *of_ports, *of_nics, AQM_IN_DIGEST] == list(range(1, 13))
 
 
 @pytest.mark.parametrize("kind", [RETRANSMIT, JOB, WATCHDOG, PAUSE_EXPIRY, CONFIGURATION, SERVE])
