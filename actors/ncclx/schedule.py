@@ -86,9 +86,13 @@ def operations_of(calls: Iterable[GroupCall]) -> list[Operation]:
 
 
 class Schedule:
-    """The calls of one communicator. `nodes` says which server each of its ranks is on."""
+    """The calls of one communicator. `nodes` says which server each of its ranks is on, `channels` how many
+    there are.
+    """
 
-    def __init__(self, settings: Settings, operations: Sequence[Operation], nodes: Sequence[int]) -> None:
+    def __init__(
+        self, settings: Settings, operations: Sequence[Operation], nodes: Sequence[int], channels: int
+    ) -> None:
         self.settings = settings
         self._rings: dict[int, tuple[tuple[int, ...], list[int]]] = {}
         """By channel: the ring, and where in it each rank is."""
@@ -98,7 +102,7 @@ class Schedule:
         exchange = all(one.op in pairs for one in operations)
         self.cuts = [settings.cut(point_to_point=exchange, protocol=one) for one in PROTOCOLS.values()]
         """How its channel buffers are used, by protocol."""
-        self.channels = settings.channels
+        self.channels = channels
         """Of the communicator."""
 
     def with_operations(self, operations: Sequence[Operation]) -> Schedule:

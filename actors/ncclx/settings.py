@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from actors.fabric.model import Topology
 from actors.fabric.paths import Delays
 from actors.ncclx.protocols import LL, LL128, SIMPLE
+
+MOST_CHANNELS: Final = 64
+_DOUBLED_BELOW: Final = 16
+"""Channels between servers."""
+_PEERS_OF_A_ROUND: Final = 8
+"""That a channel serves at once."""
+
+
+def channel_count(topology: Topology, gpus: Sequence[int], asked: int = 0) -> int:
+    """Channels of a communicator of these GPUs, unless so many are asked for.
+
+    NCCL 2.30 on Hopper GPUs (`src/graph/connect.cc`, ncclTopoPostset): a ring for each NIC of the server that
+    has fewest, each on two channels; between servers twice that, if it is below 16.
+    """
+    if asked:
+        return asked
+    nics: dict[int, dict[int, None]] = {}
+    for gpu in gpus:
+        nics.setdefault(topology.host_of(gpu), {}).update(dict.fromkeys(topology.nics_of_gpu(gpu)))
+    count = 2 * max(min(map(len, nics.values())), 1)
+    if len(nics) > 1 and count < _DOUBLED_BELOW:
+        count *= 2
+    return min(count, MOST_CHANNELS)
+
+
+def exchange_channels(topology: Topology, gpus: Sequence[int], channels: int, asked: int = 0) -> int:
+    """Channels between two ranks that send and receive, of a communicator with so many channels.
+
+    NCCL 2.30 (`src/graph/paths.cc`, ncclTopoComputeP2pChannels): two, or one for each NIC of a GPU if those
+    are more; between servers half of it, and again, while the peers of a round need more channels than there
+    are.
+    """
+    if asked:
+        return min(asked, channels)
+    each = max(2, len(topology.nics_of_gpu(gpus[0])))
+    each = 1 << (each - 1).bit_length()
+    rounds = -(-len(gpus) // _PEERS_OF_A_ROUND)
+    if len({topology.host_of(gpu) for gpu in gpus}) > 1:
+        while each > 1 and each * rounds > channels:
+            each //= 2
+    return min(each, channels)
 
 
 class Cut(NamedTuple):
@@ -37,6 +80,9 @@ class Settings:
     """What the library goes by in a job. `emu.scenario.sections.ncclx` says more of each, by NCCL's names."""
 
     channels: int
+    """Of a communicator; 0: by its NICs, as `channel_count` says."""
+    channels_per_peer: int
+    """Of what is made of sends and receives; 0: as `exchange_channels` says."""
     turned_rings: bool
     """Whether a ring goes through the GPUs of a server in another order on each channel."""
     sms_per_channel: int

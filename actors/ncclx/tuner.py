@@ -46,9 +46,10 @@ leaves by another, up to as many as the server has.
 
 Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel).
 
-With `protocol: auto` NCCL's own table chooses (`emu.workload.nccl_tuning`): latencies in us by algorithm
-and protocol, its factors of bandwidth (Hopper, Intel CPUs), the correction of trees by size, and the number
-of channels by the bytes that a thread has at least. `tuner` has no say then but for the rates.
+With `tuner.model: nccl`, the default, NCCL's own table chooses (`emu.workload.nccl_tuning`): latencies in us
+by algorithm and protocol, its factors of bandwidth (Hopper, Intel CPUs), the correction of trees by size, and
+the number of channels by the bytes that a thread has at least. Of an algorithm that is given it chooses
+protocol and channels. What NCCL makes of sends and receives is direct. Latencies of `tuner` have no say then.
 
 Not modelled: copies by the GPU; of the table, CollNet and other GPUs.
 """
@@ -61,7 +62,8 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.units import serialisation_ps
-from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, BY_SERVER
+from actors.ncclx.operations import ALGORITHMS, BLOCKWISE, BY_SERVER, SIMPLE_ONLY
+from actors.ncclx.settings import channel_count
 
 
 class TunerSettings(NamedTuple):
@@ -133,8 +135,10 @@ class Rates(NamedTuple):
     nvlink_bps: int
 
 
-def shape_of(topology: Topology, gpus: Sequence[int], channels: int, *, turned: bool) -> Shape:
-    """The shape of a communicator of these GPUs, in the order of its ranks."""
+def shape_of(topology: Topology, gpus: Sequence[int], asked: int = 0, *, turned: bool) -> Shape:
+    """The shape of a communicator of these GPUs, in the order of its ranks, with so many channels, or as many
+    as it comes to.
+    """
     domains = [topology.host_of(gpu) if topology.nvlink_end(gpu) is not None else -1 - gpu for gpu in gpus]
     counts = list(Counter(domains).values())
     crossings = sum(one != domains[at - 1] for at, one in enumerate(domains))
@@ -142,7 +146,7 @@ def shape_of(topology: Topology, gpus: Sequence[int], channels: int, *, turned: 
         len(gpus),
         counts[0] if min(counts) == max(counts) else 1,
         crossings,
-        channels,
+        channel_count(topology, gpus, asked),
         len(topology.nics_of_gpu(gpus[0])),
         turned,
     )
@@ -224,7 +228,7 @@ def model_ps(
 
 def choose(tuner: TunerSettings, op: str, shape: Shape, size_bytes: int, rates: Rates) -> str:
     """The algorithm that the model likes best; direct where none in `among` has the operation."""
-    able = [name for name in tuner.among if op in ALGORITHMS[name]]
+    able = [name for name in tuner.among if op in ALGORITHMS[name] and name not in SIMPLE_ONLY]
     if shape.inside == 1:
         able = [name for name in able if name not in BY_SERVER]
     if not able:

@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final
 
 from actors.fabric.model import Topology
+from actors.ncclx.protocols import PROTOCOLS
 from actors.ncclx.script import LINE, UNLABELLED, Group, GroupCall, ScriptPlan
 from emu.build.plan import JobWork, Plan
 from emu.measure.collected import CallPlan, CollectivePlan, FlowPlan, GroupPlan, JobPlan
@@ -78,6 +79,9 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
     if not isinstance(plan, BenchmarkPlan):
         return ()
     ranks = max(len(group.members) for group in plan.groups)
+    assert work.wired is not None, work
+    schedule = max(work.wired.schedules, key=lambda one: len(one.nodes))
+    protocols = {number: name for name, number in PROTOCOLS.items()}
     return tuple(
         CollectivePlan(
             operation=index,
@@ -89,7 +93,9 @@ def _collectives(work: JobWork) -> tuple[CollectivePlan, ...]:
             warmup=one.warmup,
             dtype=plan.dtype,
             redop=plan.redop,
-            checked=work.wired is not None and work.wired.payload_seed is not None,
+            checked=work.wired.payload_seed is not None,
+            protocol=protocols[schedule.protocol(one)],
+            channels=one.channels or schedule.channels,
         )
         for index, one in enumerate(plan.operations)
     )

@@ -55,7 +55,8 @@ def settings_of(scenario: Scenario, topology: Topology, job: int) -> Settings:
     ncclx = scenario.ncclx
     own_class = ncclx.control == "own_class"
     return Settings(
-        channels=ncclx.channels,
+        channels=ncclx.channels or 0,
+        channels_per_peer=ncclx.channels_per_peer or 0,
         turned_rings=ncclx.ring_order == "by_channel",
         sms_per_channel=ncclx.sms_per_channel,
         step_bytes=ncclx.buffsize_bytes // ncclx.steps,
@@ -253,7 +254,7 @@ def _scripted(
 ) -> JobWork:
     nodes = tuple(topology.host_of(gpu) for gpu in job.gpus)
     settings = settings_of(scenario, topology, number)
-    schedules = schedules_of(settings, script, nodes)
+    schedules = schedules_of(settings, topology, script, job.gpus)
     for label, operation, fault in own_faults(script, schedules):
         place = "" if label == UNLABELLED else f".operations[{label}]"
         reason = f"{operation.algorithm} is no {operation.op} of {operation.size_bytes} B: {fault}"

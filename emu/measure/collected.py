@@ -93,6 +93,9 @@ class CollectivePlan:
     redop: str = "sum"
     checked: bool = False
     """Whether payload is real, and results are compared."""
+    protocol: str = "simple"
+    channels: int = 1
+    """That have a share in it."""
 
 
 @dataclass(frozen=True, slots=True)

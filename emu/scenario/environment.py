@@ -111,8 +111,9 @@ class Environment(Section):
 
     def check(self) -> Iterator[Refusal]:
         """Refuse sections that contradict each other."""
-        if self.ncclx.channels * self.ncclx.sms_per_channel >= self.gpu.sms:
-            reason = f"{self.ncclx.channels} channels take all {self.gpu.sms} SMs of a GPU"
+        channels = self.ncclx.most_channels
+        if channels * self.ncclx.sms_per_channel >= self.gpu.sms:
+            reason = f"{channels} channels take all {self.gpu.sms} SMs of a GPU"
             yield Refusal(("ncclx", "channels"), reason, "fewer, a smaller sms_per_channel, or more gpu.sms")
         pfc = self.switch.pfc
         if self.credited:
@@ -163,8 +164,9 @@ class Environment(Section):
 
         A device may well contradict its neighbours: that is what overrides are for.
         """
-        if override.gpu and self.ncclx.channels * self.ncclx.sms_per_channel >= view.gpu.sms:
-            reason = f"{self.ncclx.channels} channels take all {view.gpu.sms} SMs of a GPU"
+        channels = self.ncclx.most_channels
+        if override.gpu and channels * self.ncclx.sms_per_channel >= view.gpu.sms:
+            reason = f"{channels} channels take all {view.gpu.sms} SMs of a GPU"
             yield Refusal(("gpu", "sms"), reason, "more")
         if self.credited and (override.switch or override.transport):
             for location, reason, accepted in view._without_room():

@@ -23,7 +23,8 @@ from actors.fabric.model import FABRIC, HOST, Role, Topology, TopologyError, pre
 from actors.fabric.model import Fault as Flaw
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import BLOCKWISE, benchmark, misfit
-from actors.ncclx.script import ScriptPlan
+from actors.ncclx.protocols import PROTOCOLS
+from actors.ncclx.script import COLLECTIVE, GroupCall, ScriptPlan
 from actors.ncclx.tuner import Rates, TunerSettings, pick, shape_of
 from emu.errors import Problem, ScenarioError
 from emu.scenario.fault_schedule import scripted
@@ -52,7 +53,7 @@ from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
 from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
-from emu.workload.nccl_tuning import Choice, nccl_choice
+from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
 from emu.workload.program import BenchmarkPlan
 from emu.workload.ranks import PlacementError, allocate, place_ranks
 from emu.workload.training import Plan as TrainingPlan
@@ -260,17 +261,36 @@ def planned(
         return program
     if isinstance(workload, TraceWorkload):
         trace = workload.planned(ranks)
-        return (
-            Refusal(("ranks",), trace, "as many ranks as the text is for")
-            if isinstance(trace, str)
-            else trace
-        )
+        if isinstance(trace, str):
+            return Refusal(("ranks",), trace, "as many ranks as the text is for")
+        return _tuned_calls(trace, picks)
     if isinstance(workload, TrainingWorkload):
         fitted = workload.fitted(ranks)
         if isinstance(fitted, str):
             return Refusal(("workload",), fitted, "dimensions whose product is the number of ranks")
-        return TrainingPlan(fitted, seed, job)
+        return _tuned_calls(TrainingPlan(fitted, seed, job), picks)
     return None
+
+
+def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
+    """A plan whose collectives are done as the tuner likes."""
+    known: dict[tuple[int, GroupCall], GroupCall] = {}
+
+    def tuned(number: int, call: GroupCall) -> GroupCall:
+        group = plan.groups[number]
+        if group.kind != COLLECTIVE:
+            return call
+        if (number, call) not in known:
+            chosen = picks([group.members], call.op, call.size_bytes, AUTO)
+            known[number, call] = call._replace(**chosen._asdict())
+        return known[number, call]
+
+    for script in plan.scripts:
+        script.calls = [
+            [tuned(number, call) for call in calls]
+            for number, calls in zip(script.groups, script.calls, strict=True)
+        ]
+    return plan
 
 
 def _benchmark(
@@ -287,12 +307,13 @@ def _benchmark(
         workload.root,
         workload.counts * rows,
     )
-    if workload.algorithm == AUTO:
-        picked = {size: picks(groups, workload.op, size) for size in workload.sizes_bytes}
-        operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     own = own_algorithm(workload.algorithm, workload.graph)
     if own is not None:
         operations = tuple(one._replace(own=own) for one in operations)
+    else:
+        algorithm = workload.known_algorithm
+        picked = {size: picks(groups, workload.op, size, algorithm) for size in workload.sizes_bytes}
+        operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
     return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken)
 
@@ -477,9 +498,9 @@ def _job(
             location = ("jobs", index, "workload", "message")
             raise ScenarioError([problem_at(scenario, location, reason, "at most 2GiB")])
 
-    def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int) -> Choice:
+    def picks(groups: Sequence[Sequence[int]], op: str, size_bytes: int, algorithm: str) -> Choice:
         placed = [[gpus[rank] for rank in group] for group in groups]
-        return _tuned(scenario, topology, placed, op, size_bytes)
+        return _tuned(scenario, topology, placed, op, size_bytes, algorithm)
 
     script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch)
     if isinstance(script, Refusal):
@@ -490,16 +511,24 @@ def _job(
 
 
 def _tuned(
-    scenario: Scenario, topology: Topology, groups: Sequence[Sequence[int]], op: str, size_bytes: int
+    scenario: Scenario,
+    topology: Topology,
+    groups: Sequence[Sequence[int]],
+    op: str,
+    size_bytes: int,
+    algorithm: str,
 ) -> Choice:
-    """What `algorithm: auto` stands for in a collective among groups of GPUs.
+    """How a collective is done among groups of GPUs: by which algorithm with `auto`, protocol and channels.
 
     A NIC's rate is that of its port, or of the slowest PCIe where that is less; NVLink's that of the fabric;
     unless the tuner is given others.
     """
     ncclx, tuner = scenario.ncclx, scenario.ncclx.tuner
+    by_table = tuner.model == "nccl"
+    if algorithm != AUTO and not (by_table and algorithm in NCCL_ALGORITHMS):
+        return Choice(algorithm)
     turned = ncclx.ring_order == "by_channel"
-    shapes = [shape_of(topology, gpus, ncclx.channels, turned=turned) for gpus in groups]
+    shapes = [shape_of(topology, gpus, ncclx.channels or 0, turned=turned) for gpus in groups]
     nics = [nic for gpus in groups for gpu in gpus for nic in topology.nics_of_gpu(gpu)]
     nic_bps = tuner.nic_rate_bps or topology.ports(nics[0])[0].rate_bps
     for nic in nics if tuner.nic_rate_bps is None else ():
@@ -509,14 +538,17 @@ def _tuned(
     end = topology.nvlink_end(groups[0][0])
     rates = Rates(nic_bps, tuner.nvlink_rate_bps or (nic_bps if end is None else end.rate_bps))
     known = TunerSettings(tuner.base_ps, tuner.hop_ps, tuner.hop_inside_ps, tuner.among)
-    if ncclx.protocol == "auto":
+    if by_table:
         largest = max(shapes, key=lambda shape: shape.ranks)
         if min(shape.inside for shape in shapes) == 1:
             largest = largest._replace(inside=1)
-        chosen = nccl_choice(op, largest, size_bytes, rates, end is not None)
-        if chosen is not None:
-            return chosen
-    return Choice(pick(known, shapes, op, size_bytes, rates))
+        among = tuner.among if algorithm == AUTO else (algorithm,)
+        protocols = tuple(PROTOCOLS) if ncclx.protocol == "auto" else (ncclx.protocol,)
+        for names in (among, NCCL_ALGORITHMS) if algorithm == AUTO else (among,):  # NCCL falls back, too
+            chosen = nccl_choice(op, largest, size_bytes, rates, end is not None, names, protocols)
+            if chosen is not None:
+                return chosen
+    return Choice(pick(known, shapes, op, size_bytes, rates) if algorithm == AUTO else algorithm)
 
 
 def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:

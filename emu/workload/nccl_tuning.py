@@ -7,8 +7,10 @@ Source: NCCL 2.30, `src/graph/tuning.cc` (ncclTopoTuneModel, ncclTopoGetAlgoTime
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from actors.ncclx.operations import ALGORITHMS
 from actors.ncclx.tuner import Rates, Shape
 
 
@@ -20,6 +22,8 @@ class Choice(NamedTuple):
     channels: int = 0
 
 
+NCCL_ALGORITHMS: Final = ("double_binary_tree", "ring", "nvls", "nvls_tree", "pat")
+"""Those of the table."""
 _NAMES: Final = ("ll", "ll128", "simple")
 _BASE: Final = {"ring": (6.6, 14.0, 8.4), "double_binary_tree": (6.8, 14.0, 8.4), "pat": (8.0, 8.0, 8.0)}
 _INSIDE: Final = {"ring": (0.6, 1.9, 3.4), "double_binary_tree": (0.6, 1.25, 4.0)}
@@ -38,18 +42,30 @@ _LEAST_BYTES: Final = (512 * 8, 640 * 8, 512 * 64)
 """That a channel has, by protocol: threads x bytes of each; with LL on a ring, of each rank."""
 
 
-def nccl_choice(op: str, shape: Shape, size_bytes: int, rates: Rates, nvls: bool) -> Choice | None:
-    """What NCCL's table takes; None of an operation that it does not have. `nvls`: whether there is an
-    NVSwitch.
+def nccl_choice(
+    op: str,
+    shape: Shape,
+    size_bytes: int,
+    rates: Rates,
+    nvls: bool,
+    among: Sequence[str] = NCCL_ALGORITHMS,
+    protocols: Sequence[str] = _NAMES,
+) -> Choice | None:
+    """What NCCL's table takes; None of an operation that it does not have, or where it has nothing `among`
+    these. `nvls`: whether there is an NVSwitch. A barrier is an all_reduce.
     """
-    if op not in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"):
+    done_as = "all_reduce" if op == "barrier" else op
+    if done_as not in ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce"):
         return None
+    able = [name for name in NCCL_ALGORITHMS if name in among and op in ALGORITHMS[name]]
     found: list[tuple[float, Choice]] = []
     for place, protocol in enumerate(_NAMES):
-        for algorithm in ("double_binary_tree", "ring", "nvls", "nvls_tree", "pat"):
-            time_us = _nccl_us(algorithm, place, op, shape, size_bytes, rates, nvls)
+        for algorithm in able if protocol in protocols else ():
+            time_us = _nccl_us(algorithm, place, done_as, shape, size_bytes, rates, nvls)
             if time_us is not None:
                 found.append((time_us, Choice(algorithm, protocol)))
+    if not found:
+        return None
     _, best = min(found, key=lambda one: one[0])
     channels = shape.channels
     if not best.algorithm.startswith("nvls"):

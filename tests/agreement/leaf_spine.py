@@ -10,32 +10,35 @@ from typing import Any
 
 from emu import api
 from emu.api import Result
+from tests.scenario.plain import plain
 
 HOSTS_PER_LEAF = 8
 
 
 def scenario(hosts: int, workload: dict[str, Any], **sections: Any) -> dict[str, Any]:
     """One job on a fabric of so many hosts; `sections` replace those given here."""
-    given: dict[str, Any] = {
-        "name": "leaf_spine",
-        "topology": {
-            "kind": "ai_zone",
-            "racks": hosts // HOSTS_PER_LEAF,
-            "hosts_per_rack": HOSTS_PER_LEAF,
-            "gpus_per_host": 1,
-            "spines": 8,
-            "link": "400G",
-            "nic_delay": "500ns",
-            "uplink_delay": "500ns",
-        },
-        "switch": {"latency": 0},
-        "nic": {"latency": 0},
-        "transport": {"mtu": 4096, "ack_every": 1, "ack_priority": 6},
-        "host": {"link_delay": "1ns", "link_rate": "100T"},
-        "gpu": {"copy_rate": "9000T"},
-        "jobs": [{"name": "job", "workload": workload}],
-    }
-    return {**given, **sections}
+    given: dict[str, Any] = plain(
+        {
+            "name": "leaf_spine",
+            "topology": {
+                "kind": "ai_zone",
+                "racks": hosts // HOSTS_PER_LEAF,
+                "hosts_per_rack": HOSTS_PER_LEAF,
+                "gpus_per_host": 1,
+                "spines": 8,
+                "link": "400G",
+                "nic_delay": "500ns",
+                "uplink_delay": "500ns",
+            },
+            "switch": {"latency": 0},
+            "nic": {"latency": 0},
+            "transport": {"mtu": 4096, "ack_every": 1, "ack_priority": 6},
+            "host": {"link_delay": "1ns", "link_rate": "100T"},
+            "gpu": {"copy_rate": "9000T"},
+            "jobs": [{"name": "job", "workload": workload}],
+        }
+    )
+    return plain({**given, **sections})
 
 
 def run(hosts: int, workload: dict[str, Any], **sections: Any) -> Result:

@@ -10,6 +10,7 @@ import pytest
 
 from actors.control.store import Meeting, Store
 from emu.api import run
+from tests.scenario.plain import plain
 
 US = 10**6
 FLIGHT_PS = 100 * US + 51_200
@@ -17,14 +18,16 @@ FLIGHT_PS = 100 * US + 51_200
 
 def given(ranks: int, init: dict[str, Any], **more: Any) -> dict[str, Any]:
     workload = {"kind": "collective", "op": "all_reduce", "sizes": ("4KiB",), "iterations": 2}
-    return {
-        "name": "init",
-        "topology": {"kind": "star", "hosts": ranks},
-        "ncclx": {"init": init, **more.pop("ncclx", {})},
-        "run": {"sample_every": "10ms"},
-        "jobs": ({"name": "bench", "workload": workload, **more.pop("job", {})},),
-        **more,
-    }
+    return plain(
+        {
+            "name": "init",
+            "topology": {"kind": "star", "hosts": ranks},
+            "ncclx": {"init": init, **more.pop("ncclx", {})},
+            "run": {"sample_every": "10ms"},
+            "jobs": ({"name": "bench", "workload": workload, **more.pop("job", {})},),
+            **more,
+        }
+    )
 
 
 def init_ps(ranks: int, **init: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from emu import api
 from emu.measure.summary.summary import Diagnosed, Summary
+from tests.scenario.plain import plain
 
 FABRIC: dict[str, Any] = {
     "kind": "ai_zone",
@@ -27,18 +28,21 @@ INCAST: dict[str, Any] = {
 
 def scenario(*faults: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A scenario with these faults: two racks, two spines, a ring."""
-    return {
-        "name": "broken",
-        "seed": 5,
-        "topology": FABRIC,
-        "routing": {"kind": "e_ecmp", "convergence": "20us"},
-        "control": {"management_delay": "5us"},
-        "transport": {"timeout": 4, "retry_count": 3},
-        "switch": {"buffer": {"pool": "2MiB"}},
-        "run": {"sample_every": "50us", "stall_after": "10ms"},
-        "jobs": [{"name": "train", "workload": RING}],
-        "faults": list(faults),
-    } | more
+    return plain(
+        {
+            "name": "broken",
+            "seed": 5,
+            "topology": FABRIC,
+            "routing": {"kind": "e_ecmp", "convergence": "20us"},
+            "control": {"management_delay": "5us"},
+            "transport": {"timeout": 4, "retry_count": 3},
+            "switch": {"buffer": {"pool": "2MiB"}},
+            "run": {"sample_every": "50us", "stall_after": "10ms"},
+            "jobs": [{"name": "train", "workload": RING}],
+            "faults": list(faults),
+        }
+        | more
+    )
 
 
 def run_of(*faults: dict[str, Any], out: Path | None = None, **more: Any) -> Summary:

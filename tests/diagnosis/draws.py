@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from actors.fabric.model import FABRIC, Role, Topology
 from emu import api
 from emu.scenario.faults.targets import fabric_ports
+from tests.scenario.plain import plain
 
 US = 10**6
 FABRICS: dict[str, dict[str, Any]] = {
@@ -126,24 +127,26 @@ def base_scenario(number: int) -> dict[str, Any]:
     if name == "ai_zone" and random.random() < 0.4:
         switch["deep_buffer"] = {"where": "spines"}
     workload = WORKLOADS[number // len(names) % len(WORKLOADS)]
-    return {
-        "name": "scored",
-        "seed": random.randrange(1 << 30),
-        "topology": FABRICS[name],
-        "routing": {"kind": random.choice(["ecmp", "e_ecmp", "e_ecmp"]), "convergence": "20us"},
-        "control": {"management_delay": "5us"},
-        "transport": transport,
-        "switch": switch,
-        "ncclx": {"qps_per_connection": random.choice([1, 4])},
-        "run": {"sample_every": "50us", "stall_after": "4ms", "max_time": "30ms"},
-        "jobs": [
-            {
-                "name": "train",
-                "order": random.choice(["contiguous", "strided"]),
-                "workload": {"kind": "collective", "iterations": ITERATIONS, **workload},
-            }
-        ],
-    }
+    return plain(
+        {
+            "name": "scored",
+            "seed": random.randrange(1 << 30),
+            "topology": FABRICS[name],
+            "routing": {"kind": random.choice(["ecmp", "e_ecmp", "e_ecmp"]), "convergence": "20us"},
+            "control": {"management_delay": "5us"},
+            "transport": transport,
+            "switch": switch,
+            "ncclx": {"qps_per_connection": random.choice([1, 4])},
+            "run": {"sample_every": "50us", "stall_after": "4ms", "max_time": "30ms"},
+            "jobs": [
+                {
+                    "name": "train",
+                    "order": random.choice(["contiguous", "strided"]),
+                    "workload": {"kind": "collective", "iterations": ITERATIONS, **workload},
+                }
+            ],
+        }
+    )
 
 
 @cache

@@ -5,6 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from tests.scenario.plain import plain
+
 FABRICS: tuple[dict[str, Any], ...] = (
     {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 4, "link": "100G"},
     {"kind": "ai_zone", "racks": 4, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 2, "link": "400G"},
@@ -39,16 +41,18 @@ def scenario(seed: int) -> dict[str, Any]:
         ]
     )
     jobs: list[dict[str, Any]] = [[collective], [flows], [collective, flows]][random.randrange(3)]
-    return {
-        "name": "healthy",
-        "seed": seed,
-        "topology": random.choice(FABRICS),
-        "routing": {"kind": random.choice(["ecmp", "e_ecmp"])},
-        "control": {"management_delay": random.choice(["5us", "100us"])},
-        "switch": {
-            "buffer": {"pool": random.choice(["16MiB", "64MiB"])},
-            "ecn": {"enabled": random.random() < 0.5},
-        },
-        "transport": {"congestion_control": {"kind": random.choice(["none", "dcqcn"])}},
-        "jobs": [{"name": f"job-{at}", "workload": one} for at, one in enumerate(jobs)],
-    }
+    return plain(
+        {
+            "name": "healthy",
+            "seed": seed,
+            "topology": random.choice(FABRICS),
+            "routing": {"kind": random.choice(["ecmp", "e_ecmp"])},
+            "control": {"management_delay": random.choice(["5us", "100us"])},
+            "switch": {
+                "buffer": {"pool": random.choice(["16MiB", "64MiB"])},
+                "ecn": {"enabled": random.random() < 0.5},
+            },
+            "transport": {"congestion_control": {"kind": random.choice(["none", "dcqcn"])}},
+            "jobs": [{"name": f"job-{at}", "workload": one} for at, one in enumerate(jobs)],
+        }
+    )

@@ -25,6 +25,7 @@ from tests.diagnosis.draws import Answer, Drawn, base_of, base_scenario, drawn
 from tests.diagnosis.live_runs import live
 from tests.diagnosis.scoring import answers_of, begins_ps, mattered, right, run, span_ps
 from tests.diagnosis.scoring import healthy as well
+from tests.scenario.plain import plain
 
 FIRST_SEED = 500_000
 
@@ -160,15 +161,17 @@ def contending(seed: int) -> dict[str, Any]:
         ]
     )
     ring = {"kind": "collective", "op": "all_reduce", "sizes": ["512KiB"], "iterations": 8}
-    return {
-        "name": "contending",
-        "seed": seed,
-        "topology": random.choice([star, healthy.FABRICS[0]]),
-        "jobs": [
-            {"name": "train", "ranks": random.sample(range(8), 4), "workload": ring},
-            {"name": "noise", "ranks": random.sample(range(8), 4), "workload": noise},
-        ],
-    }
+    return plain(
+        {
+            "name": "contending",
+            "seed": seed,
+            "topology": random.choice([star, healthy.FABRICS[0]]),
+            "jobs": [
+                {"name": "train", "ranks": random.sample(range(8), 4), "workload": ring},
+                {"name": "noise", "ranks": random.sample(range(8), 4), "workload": noise},
+            ],
+        }
+    )
 
 
 def contention(seed: int) -> Case | None:

@@ -9,23 +9,26 @@ import pytest
 from emu import api
 from emu.measure.summary.summary import Summary
 from tests.diagnosis.broken_runs import named
+from tests.scenario.plain import plain
 
 
 def beside(*jobs: tuple[str, list[int], str], **more: Any) -> Summary:
     """Jobs of one flow each, from the first to the last of their ranks, on a star at 100G."""
-    mapping = {
-        "name": "contention",
-        "topology": {"kind": "star", "hosts": 4, "link": "100G"},
-        "jobs": [
-            {
-                "name": name,
-                "ranks": ranks,
-                "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": size}]},
-            }
-            for name, ranks, size in jobs
-        ],
-    }
-    return api.run(mapping | more, local=True).summary
+    mapping = plain(
+        {
+            "name": "contention",
+            "topology": {"kind": "star", "hosts": 4, "link": "100G"},
+            "jobs": [
+                {
+                    "name": name,
+                    "ranks": ranks,
+                    "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": size}]},
+                }
+                for name, ranks, size in jobs
+            ],
+        }
+    )
+    return api.run(plain(mapping | more), local=True).summary
 
 
 def test_of_two_flows_into_one_port_each_takes_half_of_the_others_time() -> None:

@@ -15,6 +15,7 @@ from emu import api
 from emu.scenario.resolve import build_topology
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import graph, scenario, star
+from tests.scenario.plain import plain
 
 US = 1_000_000
 BYTE_PS = 20
@@ -186,12 +187,16 @@ def test_one_pcie_link_of_half_the_rate_is_that_nics_alone() -> None:
 
 
 def test_a_gpu_with_half_the_copy_rate_takes_twice_as_long_for_its_copies() -> None:
-    mapping: dict[str, Any] = {
-        "name": "copies",
-        "topology": {"kind": "star", "hosts": 2, "gpus_per_host": 1},
-        "overrides": [{"devices": "gpu-1-0", "gpu": {"copy_rate": "12T"}}],
-        "jobs": [{"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "copies",
+            "topology": {"kind": "star", "hosts": 2, "gpus_per_host": 1},
+            "overrides": [{"devices": "gpu-1-0", "gpu": {"copy_rate": "12T"}}],
+            "jobs": [
+                {"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}
+            ],
+        }
+    )
     result = api.run(mapping, local=True)
     copy_ps = [
         value
@@ -205,17 +210,19 @@ def test_a_gpu_with_half_the_copy_rate_takes_twice_as_long_for_its_copies() -> N
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_a_run_with_overrides_has_one_digest_in_every_partition(parts: int) -> None:
-    mapping: dict[str, Any] = {
-        "name": "spread",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 2},
-        "overrides": [
-            {"devices": "rtsw-0", "switch": {"latency": "100ns", "buffer": {"xoff": "50KB"}}},
-            {"devices": "nic-3-0", "transport": {"mtu": 1024}, "nic": {"latency": 0}},
-            {"devices": "rtsw-1:ctsw-*", "link": {"delay": "3us", "rate": "100G"}},
-        ],
-        "jobs": [
-            {"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"]}}
-        ],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "spread",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 2},
+            "overrides": [
+                {"devices": "rtsw-0", "switch": {"latency": "100ns", "buffer": {"xoff": "50KB"}}},
+                {"devices": "nic-3-0", "transport": {"mtu": 1024}, "nic": {"latency": 0}},
+                {"devices": "rtsw-1:ctsw-*", "link": {"delay": "3us", "rate": "100G"}},
+            ],
+            "jobs": [
+                {"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"]}}
+            ],
+        }
+    )
     digests = [api.run(mapping, local=True, parts=at).summary.digest for at in (1, parts)]
     assert digests[0] == digests[1]

@@ -15,6 +15,7 @@ from emu import api
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken
+from tests.scenario.plain import plain
 
 FABRICS: dict[str, dict[str, Any]] = {
     "ai_zone": {
@@ -88,29 +89,36 @@ def script(seed: int) -> dict[str, Any]:
                 fault |= {"every": f"{random.randint(61, 99)}us", "count": 3}
         faults.append(fault)
     _measure_and_end(faults, Random(seed + 1_000_000))
-    return {
-        "name": "script",
-        "seed": seed,
-        "topology": FABRICS[name],
-        "routing": {"kind": "e_ecmp", "convergence": f"{random.choice((0, 5, 50))}us"},
-        "switch": {"ecn": {"enabled": True}},
-        "transport": {"timeout": random.choice((2, 4)), "retry_count": random.choice((1, 7))},
-        "run": {"max_time": "1ms", "stall_after": "400us"},
-        "jobs": [
-            {
-                "name": "ring",
-                "ranks": 4,
-                "order": "strided",
-                "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["64KiB"], "iterations": 2},
-            },
-            {
-                "name": "incast",
-                "ranks": 4,
-                "workload": {"kind": "incast", "size": "128KiB", "fan_in": 3},
-            },
-        ],
-        "faults": faults,
-    }
+    return plain(
+        {
+            "name": "script",
+            "seed": seed,
+            "topology": FABRICS[name],
+            "routing": {"kind": "e_ecmp", "convergence": f"{random.choice((0, 5, 50))}us"},
+            "switch": {"ecn": {"enabled": True}},
+            "transport": {"timeout": random.choice((2, 4)), "retry_count": random.choice((1, 7))},
+            "run": {"max_time": "1ms", "stall_after": "400us"},
+            "jobs": [
+                {
+                    "name": "ring",
+                    "ranks": 4,
+                    "order": "strided",
+                    "workload": {
+                        "kind": "collective",
+                        "op": "all_reduce",
+                        "sizes": ["64KiB"],
+                        "iterations": 2,
+                    },
+                },
+                {
+                    "name": "incast",
+                    "ranks": 4,
+                    "workload": {"kind": "incast", "size": "128KiB", "fan_in": 3},
+                },
+            ],
+            "faults": faults,
+        }
+    )
 
 
 def _measure_and_end(faults: list[dict[str, Any]], random: Random) -> None:

@@ -14,6 +14,7 @@ from actors.switch.ecn import Aqm
 from emu import api
 from emu.errors import ScenarioError
 from emu.scenario.faults.kinds import FAULTS
+from tests.scenario.plain import plain
 
 US = 10**6
 PIECES: dict[str, Any] = {"kind": "program", "operations": [{"do": "compute", "time": "200us"}] * 6}
@@ -27,13 +28,15 @@ STAR: dict[str, Any] = {"kind": "star", "hosts": 2}
 
 def took_ps(*faults: dict[str, Any], workload: dict[str, Any] = PIECES, **more: Any) -> int:
     """How long the job took on two servers of a GPU each."""
-    mapping = {
-        "name": "effect",
-        "topology": STAR,
-        "jobs": [{"name": "job", "workload": workload}],
-        "faults": list(faults),
-    }
-    job = api.run(mapping | more, local=True, diagnose=False).summary.jobs["job"]
+    mapping = plain(
+        {
+            "name": "effect",
+            "topology": STAR,
+            "jobs": [{"name": "job", "workload": workload}],
+            "faults": list(faults),
+        }
+    )
+    job = api.run(plain(mapping | more), local=True, diagnose=False).summary.jobs["job"]
     assert job.status == "success"
     assert job.start_ps is not None
     assert job.end_ps is not None
@@ -76,12 +79,14 @@ def test_a_slow_gpu_is_as_slow_as_the_straggler_of_a_training_job() -> None:
 
 
 def test_a_gpu_that_computes_slowly_is_found_by_what_its_host_counted() -> None:
-    mapping = {
-        "name": "slow",
-        "topology": {"kind": "star", "hosts": 4},
-        "jobs": [{"name": "job", "workload": PIECES}],
-        "faults": [{"kind": "gpu_slow", "target": "gpu-2-0", "factor": 1.1}],
-    }
+    mapping = plain(
+        {
+            "name": "slow",
+            "topology": {"kind": "star", "hosts": 4},
+            "jobs": [{"name": "job", "workload": PIECES}],
+            "faults": [{"kind": "gpu_slow", "target": "gpu-2-0", "factor": 1.1}],
+        }
+    )
     (found,) = api.run(mapping, local=True).summary.diagnosis
     assert (found.cause, found.place) == ("gpu_slow", "gpu-2-0")
     assert "1.10 times as long" in found.sentence
@@ -91,16 +96,24 @@ def black_hole(kind: str, local_us: int) -> int:
     """Frames lost where a flow at 100G loses its first hop's uplink, which one depends on the policy."""
     lost = 0
     for spine in (0, 1):
-        mapping = {
-            "name": "black-hole",
-            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 2}
-            | {"link": "100G"},
-            "routing": {"kind": kind, "convergence": "300us", "local_convergence": f"{local_us}us"},
-            "transport": {"timeout": 8},
-            "run": {"max_time": "3ms"},
-            "jobs": [{"name": "job", "workload": FLOW}],
-            "faults": [{"kind": "link_down", "target": f"rtsw-0:ctsw-{spine}", "at": "50us"}],
-        }
+        mapping = plain(
+            {
+                "name": "black-hole",
+                "topology": {
+                    "kind": "ai_zone",
+                    "racks": 2,
+                    "hosts_per_rack": 1,
+                    "gpus_per_host": 1,
+                    "spines": 2,
+                }
+                | {"link": "100G"},
+                "routing": {"kind": kind, "convergence": "300us", "local_convergence": f"{local_us}us"},
+                "transport": {"timeout": 8},
+                "run": {"max_time": "3ms"},
+                "jobs": [{"name": "job", "workload": FLOW}],
+                "faults": [{"kind": "link_down", "target": f"rtsw-0:ctsw-{spine}", "at": "50us"}],
+            }
+        )
         lost = max(lost, api.run(mapping, local=True, diagnose=False).summary.faults[0].frames_lost)
     return lost
 
@@ -120,13 +133,15 @@ def test_adaptive_loses_what_is_in_flight_when_its_uplink_dies_and_nothing_more(
 
 def flow_us(*faults: dict[str, Any], timeout: int = 3) -> tuple[float, str]:
     """How long a flow of 2 MiB takes over one switch at 100G, and how it ends."""
-    mapping = {
-        "name": "effect",
-        "topology": STAR | {"link": "100G"},
-        "transport": {"timeout": timeout},
-        "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
-        "faults": list(faults),
-    }
+    mapping = plain(
+        {
+            "name": "effect",
+            "topology": STAR | {"link": "100G"},
+            "transport": {"timeout": timeout},
+            "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
+            "faults": list(faults),
+        }
+    )
     job = api.run(mapping, local=True, diagnose=False).summary.jobs["job"]
     assert job.start_ps is not None
     assert job.end_ps is not None
@@ -212,15 +227,17 @@ def counted(result: api.Result, name: str) -> int:
 
 def dammed(*faults: dict[str, Any], delay_us: float = 0.5, stopped: int = 3) -> api.Result:
     """A flow of 2 MiB at 100G into a switch whose egress a pause of one class stops for 100 us."""
-    mapping = {
-        "name": "dammed",
-        "topology": STAR | {"link": "100G"},
-        "link": {"delay": f"{round(delay_us * 1000)}ns"},
-        "transport": {"timeout": 14},
-        "switch": {"buffer": {"pool": "1MiB", "reserve": "0B", "headroom": f"{HEADROOM_BYTES}B"}},
-        "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
-        "faults": [STOP | {"priorities": [stopped]}, *faults],
-    }
+    mapping = plain(
+        {
+            "name": "dammed",
+            "topology": STAR | {"link": "100G"},
+            "link": {"delay": f"{round(delay_us * 1000)}ns"},
+            "transport": {"timeout": 14},
+            "switch": {"buffer": {"pool": "1MiB", "reserve": "0B", "headroom": f"{HEADROOM_BYTES}B"}},
+            "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
+            "faults": [STOP | {"priorities": [stopped]}, *faults],
+        }
+    )
     return api.run(mapping, local=True, diagnose=False)
 
 
@@ -272,14 +289,16 @@ def test_packets_that_another_class_took_in_heed_its_pauses_and_no_longer_those_
 def test_of_two_senders_that_meet_the_frames_that_find_a_queue_of_kmin_are_marked(frames: int) -> None:
     drift = {"kind": "ecn_drift", "target": "tor-0", "pmax": 1}
     drift |= dict.fromkeys(("kmin", "kmax"), f"{frames * FRAME_WIRE_BYTES}B")
-    mapping: dict[str, Any] = {
-        "name": "meeting",
-        "topology": {"kind": "star", "hosts": 3, "link": "100G"},
-        "switch": {"ecn": {"enabled": True, "kmin": "2MB", "kmax": "4MB"}},
-        # Whose slowest rate is that of the link answers no mark.
-        "transport": {"congestion_control": {"kind": "dcqcn", "least": "100G"}},
-        "jobs": [{"name": "job", "workload": {"kind": "incast", "fan_in": 2, "size": "512KiB"}}],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "meeting",
+            "topology": {"kind": "star", "hosts": 3, "link": "100G"},
+            "switch": {"ecn": {"enabled": True, "kmin": "2MB", "kmax": "4MB"}},
+            # Whose slowest rate is that of the link answers no mark.
+            "transport": {"congestion_control": {"kind": "dcqcn", "least": "100G"}},
+            "jobs": [{"name": "job", "workload": {"kind": "incast", "fan_in": 2, "size": "512KiB"}}],
+        }
+    )
     assert counted(api.run(mapping, local=True, diagnose=False), "queue_marked_frames") == 0
     # 128 frames of each: the queue grows by one while one leaves, up to 128, and then shrinks by one.
     marked = counted(
@@ -291,12 +310,14 @@ def test_of_two_senders_that_meet_the_frames_that_find_a_queue_of_kmin_are_marke
 def test_switches_of_two_tiers_that_hash_with_one_seed_leave_every_second_path_idle() -> None:
     fabric = {"kind": "fat_tree", "k": 4, "gpus_per_host": 1, "link": "100G"}
     flows = [{"src": rank, "dst": (rank + 4) % 16, "size": "256KiB"} for rank in range(16)]
-    mapping: dict[str, Any] = {
-        "name": "polarised",
-        "topology": fabric,
-        "routing": {"kind": "ecmp"},
-        "jobs": [{"name": "job", "workload": {"kind": "flows", "qps": 16, "flows": flows}}],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "polarised",
+            "topology": fabric,
+            "routing": {"kind": "ecmp"},
+            "jobs": [{"name": "job", "workload": {"kind": "flows", "qps": 16, "flows": flows}}],
+        }
+    )
     drift = [{"kind": "hash_seed_drift", "target": tier, "seed": 7} for tier in ("tor-*", "agg-*")]
     for faults, polarised in ((drift[:1], False), (drift, True)):
         uplinks = api.run(mapping | {"faults": faults}, local=True, diagnose=False).summary.fabric.uplinks
@@ -306,12 +327,14 @@ def test_switches_of_two_tiers_that_hash_with_one_seed_leave_every_second_path_i
 
 
 def test_without_the_qp_field_all_queue_pairs_of_a_source_port_take_one_of_four_paths() -> None:
-    mapping: dict[str, Any] = {
-        "name": "fields",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 4},
-        "transport": {"udp_source_port": "per_pair"},
-        "jobs": [{"name": "job", "workload": FLOW | {"qps": 64}}],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "fields",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 4},
+            "transport": {"udp_source_port": "per_pair"},
+            "jobs": [{"name": "job", "workload": FLOW | {"qps": 64}}],
+        }
+    )
     drift = {"kind": "hash_fields_drift", "target": "rtsw-0", "policy": "ecmp"}
     built, drifted = (
         api.run(mapping | {"faults": faults}, local=True, diagnose=False)
@@ -328,12 +351,14 @@ def test_without_the_qp_field_all_queue_pairs_of_a_source_port_take_one_of_four_
 @pytest.mark.parametrize("window_kib", [32, 64])
 def test_a_flow_crosses_a_modular_switch_at_a_window_of_credit_each_credit_delay(window_kib: int) -> None:
     window = {"initial_credit": f"{window_kib}KiB", "most_credit": f"{window_kib}KiB"}
-    mapping: dict[str, Any] = {
-        "name": "window",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
-        "switch": {"deep_buffer": {"where": "spines", "credit_delay": "10us", "credit_quantum": "4KiB"}},
-        "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
-    }
+    mapping: dict[str, Any] = plain(
+        {
+            "name": "window",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
+            "switch": {"deep_buffer": {"where": "spines", "credit_delay": "10us", "credit_quantum": "4KiB"}},
+            "jobs": [{"name": "job", "workload": FLOW | {"flows": [{"src": 0, "dst": 1, "size": "2MiB"}]}}],
+        }
+    )
     drift = {"kind": "credit_drift", "target": "ctsw-0"} | window
     jobs = [
         api.run(mapping | {"faults": one}, local=True, diagnose=False).summary.jobs["job"]

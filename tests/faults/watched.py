@@ -14,6 +14,7 @@ from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.live.stepping import Stepped
 from tests.fabric.invariants import broken
 from tests.faults.scripts import devices_of, pending_of
+from tests.scenario.plain import plain
 
 US = 10**6
 FLOWS: dict[str, Any] = {
@@ -26,36 +27,38 @@ RING: dict[str, Any] = {"kind": "collective", "op": "all_reduce", "sizes": ["1Mi
 
 def mapping_of(faults: Iterable[dict[str, Any]], workload: dict[str, Any] = FLOWS) -> dict[str, Any]:
     """The scenario; faults last from 20 us to 60 us unless they say otherwise."""
-    return {
-        "name": "kinds",
-        "seed": 4,
-        "topology": {
-            "kind": "ai_zone",
-            "racks": 2,
-            "hosts_per_rack": 2,
-            "gpus_per_host": 2,
-            "spines": 2,
-            "link": "100G",
-        },
-        "routing": {"kind": "e_ecmp", "convergence": "5us"},
-        "transport": {"timeout": 3},
-        "jobs": [{"name": "job", "workload": workload}],
-        "faults": [
-            {
-                key: value
-                for key, value in ({"at": "20us", "for": "40us"} | fault).items()
-                if value is not None
-            }
-            for fault in faults
-        ],
-    }
+    return plain(
+        {
+            "name": "kinds",
+            "seed": 4,
+            "topology": {
+                "kind": "ai_zone",
+                "racks": 2,
+                "hosts_per_rack": 2,
+                "gpus_per_host": 2,
+                "spines": 2,
+                "link": "100G",
+            },
+            "routing": {"kind": "e_ecmp", "convergence": "5us"},
+            "transport": {"timeout": 3},
+            "jobs": [{"name": "job", "workload": workload}],
+            "faults": [
+                {
+                    key: value
+                    for key, value in ({"at": "20us", "for": "40us"} | fault).items()
+                    if value is not None
+                }
+                for fault in faults
+            ],
+        }
+    )
 
 
 class Broken:
     """A run with faults, stepped from look to look."""
 
     def __init__(self, *faults: dict[str, Any], workload: dict[str, Any] = FLOWS, **more: Any) -> None:
-        prepared = api.prepare(mapping_of(faults, workload) | more)
+        prepared = api.prepare(plain(mapping_of(faults, workload) | more))
         self.topology = prepared.topology
         self.run = Stepped(spread(blueprint_of(prepared.scenario, prepared.topology), 1))
 

@@ -29,6 +29,7 @@ from actors.control.controller import Controller
 from actors.ncclx.schedule import LIBRARY
 from emu.build.devices import build_kernel, draw
 from emu.scenario.schema import Scenario
+from tests.scenario.plain import plain
 
 LINE_BPS: Final = 400 * 10**9
 DELAY_PS: Final = 500_000
@@ -340,17 +341,23 @@ def took_ps(
     if op == "all_to_allv":
         turns = [weights(ranks)[-rank:] + weights(ranks)[:-rank] for rank in range(ranks)]
         workload["counts"] = tuple(map(tuple, turns))
-    given: dict[str, Any] = {
-        "name": "alone",
-        "topology": {"kind": "star", "hosts": ranks // gpus_per_host, "gpus_per_host": gpus_per_host},
-        "switch": {"latency": "700ns"},
-        "nic": {"latency": "300ns"},
-        "host": {"link_delay": "250ns", "link_rate": "512G", "nvlink": {"rate": "3600G", "delay": "150ns"}},
-        "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
-        "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),
-        "transport": {"ack_every": 64},
-        "jobs": ({"name": "bench", "workload": workload},),
-    }
+    given: dict[str, Any] = plain(
+        {
+            "name": "alone",
+            "topology": {"kind": "star", "hosts": ranks // gpus_per_host, "gpus_per_host": gpus_per_host},
+            "switch": {"latency": "700ns"},
+            "nic": {"latency": "300ns"},
+            "host": {
+                "link_delay": "250ns",
+                "link_rate": "512G",
+                "nvlink": {"rate": "3600G", "delay": "150ns"},
+            },
+            "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
+            "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),
+            "transport": {"ack_every": 64},
+            "jobs": ({"name": "bench", "workload": workload},),
+        }
+    )
     blueprint = draw(Scenario.model_validate(given))
     kernel, _ = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
     kernel.start()

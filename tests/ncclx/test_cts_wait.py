@@ -9,6 +9,7 @@ from actors.ncclx.transport.clear_to_send import Waits, bucket_ps, stamp, waited
 from emu import api
 from emu.measure.summary.summary import ClearToSends
 from tests.ncclx.toy import collective
+from tests.scenario.plain import plain
 
 
 @cache
@@ -22,7 +23,7 @@ def lone_wait(gpus: list[int], **sections: Any) -> ClearToSends:
     """Waits of a ring of these GPUs, two hosts a rack, whose clear-to-sends meet nothing."""
     job = {**collective("all_gather", "8KiB"), "ranks": gpus}
     topology = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 1, "spines": 1}
-    given = {"name": "lone", "topology": topology, "jobs": [job], **sections}
+    given = plain({"name": "lone", "topology": topology, "jobs": [job], **sections})
     found = api.run(given, local=True, diagnose=False).summary.jobs["bench"].collectives[-1].cts_wait
     assert found is not None
     return found
@@ -65,12 +66,14 @@ def test_a_clear_to_send_that_meets_nothing_waits_for_nothing(
 
 
 def test_without_admission_there_is_nothing_to_wait() -> None:
-    given = {
-        "name": "blind",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
-        "ncclx": {"admission": "none"},
-        "jobs": [collective("all_gather", "8KiB")],
-    }
+    given = plain(
+        {
+            "name": "blind",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
+            "ncclx": {"admission": "none"},
+            "jobs": [collective("all_gather", "8KiB")],
+        }
+    )
     assert api.run(given, local=True, diagnose=False).summary.jobs["bench"].collectives[-1].cts_wait is None
 
 

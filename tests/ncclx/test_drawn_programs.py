@@ -13,6 +13,7 @@ from emu import api
 from emu.cli.main import main
 from emu.errors import ScenarioError
 from emu.workload.composing import Program
+from tests.scenario.plain import plain
 
 RANKS = 4
 FABRIC = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1}
@@ -64,30 +65,32 @@ def operations(draw: random.Random) -> list[dict[str, Any]]:
 
 def scenario(seed: int) -> dict[str, Any]:
     draw = random.Random(seed)
-    return {
-        "name": f"drawn_{seed}",
-        "payload": draw.choice(("real", "sizes")),
-        "topology": FABRIC,
-        "host": {"nvlink": {"enabled": draw.random() < 0.5}},
-        "ncclx": {
-            "watchdog": draw.choice(("auto", "200us")),
-            "zero_copy": draw.random() < 0.3,
-            "channels": draw.choice((1, 2)),
-            "sms_per_channel": draw.choice((0, 1)),
-        },
-        "run": {"stall_after": "1ms"},
-        "transport": {"timeout": 4, "retry_count": 1},
-        "jobs": [
-            {
-                "name": "a",
-                "workload": {
-                    "kind": "program",
-                    "operations": operations(draw),
-                    "steps": draw.choice((1, 2)),
-                },
-            }
-        ],
-    }
+    return plain(
+        {
+            "name": f"drawn_{seed}",
+            "payload": draw.choice(("real", "sizes")),
+            "topology": FABRIC,
+            "host": {"nvlink": {"enabled": draw.random() < 0.5}},
+            "ncclx": {
+                "watchdog": draw.choice(("auto", "200us")),
+                "zero_copy": draw.random() < 0.3,
+                "channels": draw.choice((1, 2)),
+                "sms_per_channel": draw.choice((0, 1)),
+            },
+            "run": {"stall_after": "1ms"},
+            "transport": {"timeout": 4, "retry_count": 1},
+            "jobs": [
+                {
+                    "name": "a",
+                    "workload": {
+                        "kind": "program",
+                        "operations": operations(draw),
+                        "steps": draw.choice((1, 2)),
+                    },
+                }
+            ],
+        }
+    )
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
@@ -121,7 +124,7 @@ def test_a_step_that_takes_no_time_is_a_result(capfd: pytest.CaptureFixture[str]
     program = Program(ranks=2)
     program.main.record()
     path = tmp_path / "nothing.yaml"
-    path.write_text(json.dumps(program.scenario({"kind": "star", "hosts": 2})))
+    path.write_text(json.dumps(plain(program.scenario({"kind": "star", "hosts": 2}))))
     assert main(["run", str(path), "--local", "--out", str(tmp_path / "run")]) == 0
     assert "step 0ps (mean of 1)\n" in capfd.readouterr().out
 
@@ -134,7 +137,9 @@ def test_ranks_of_another_size_have_wrong_elements_and_are_named(
     program = Program(ranks=3)
     program.main.send("4KiB", 1, ranks=[0])
     program.main.recv("16KiB", 0, ranks=[1])
-    given = program.scenario({"kind": "star", "hosts": 3}, payload="real", ncclx={"zero_copy": zero_copy})
+    given = plain(
+        program.scenario({"kind": "star", "hosts": 3}, payload="real", ncclx={"zero_copy": zero_copy})
+    )
     path = tmp_path / "short.yaml"
     path.write_text(json.dumps(given))
     assert main(["run", str(path), "--local", "--out", str(tmp_path / "run")]) == 1
@@ -144,11 +149,13 @@ def test_ranks_of_another_size_have_wrong_elements_and_are_named(
 @pytest.mark.parametrize("jobs", [256, 257])
 def test_more_ranks_on_a_server_than_it_can_tell_apart_are_refused(jobs: int) -> None:
     workload = {"kind": "program", "operations": [{"do": "compute", "time": "1us"}]}
-    given = {
-        "name": "crowded",
-        "topology": FABRIC | {"racks": 1, "gpus_per_host": 8},
-        "jobs": [{"name": f"j{at}", "workload": workload} for at in range(jobs)],
-    }
+    given = plain(
+        {
+            "name": "crowded",
+            "topology": FABRIC | {"racks": 1, "gpus_per_host": 8},
+            "jobs": [{"name": f"j{at}", "workload": workload} for at in range(jobs)],
+        }
+    )
     if jobs == 256:
         assert api.run(given, local=True).passed
         return

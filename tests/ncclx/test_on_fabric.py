@@ -14,6 +14,7 @@ from actors.control.controller import Controller
 from emu.build.devices import build_kernel, draw
 from emu.scenario.schema import Scenario
 from tests.ncclx.toy import US, collective
+from tests.scenario.plain import plain
 
 ZERO_COST: dict[str, Any] = {
     "switch": {"latency": "0ns"},
@@ -26,13 +27,15 @@ ZERO_COST: dict[str, Any] = {
 def took_ps(job: dict[str, Any], racks: int, hosts_per_rack: int, spines: int, **sections: Any) -> int:
     """How long the one operation of a job takes."""
     topology = {"kind": "ai_zone", "racks": racks, "hosts_per_rack": hosts_per_rack, "spines": spines}
-    given: dict[str, Any] = {
-        "name": "fabric",
-        "topology": {**topology, "gpus_per_host": 1},
-        "jobs": (job,),
-        **ZERO_COST,
-    }
-    blueprint = draw(Scenario.model_validate({**given, **sections}))
+    given: dict[str, Any] = plain(
+        {
+            "name": "fabric",
+            "topology": {**topology, "gpus_per_host": 1},
+            "jobs": (job,),
+            **ZERO_COST,
+        }
+    )
+    blueprint = draw(Scenario.model_validate(plain({**given, **sections})))
     kernel, _ = build_kernel(blueprint, [0] * len(blueprint.topology.nodes), 0)
     kernel.start()
     while kernel.run(1 << 61, 1 << 20) == 1 << 20:

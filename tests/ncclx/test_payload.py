@@ -20,6 +20,7 @@ from emu.runtime.outcome import Ending, RunOptions
 from emu.runtime.recovery.snapshots import fingerprint, from_bytes, to_bytes
 from emu.workload.composing import Program
 from tests.runtime.spread_runs import SpreadRun, plan_of
+from tests.scenario.plain import plain
 
 DTYPES = ("fp32", "bf16", "int32")
 REDUCTIONS = ("sum", "prod", "min", "max")
@@ -36,15 +37,17 @@ def result_of(op: str, algorithm: str = "default", *, parts: int = 1, **more: An
     if op == "all_to_allv":
         workload["counts"] = [[1, 2, 0, 3] + [1] * (ranks - 4)]
     workload |= more.pop("workload", {})
-    scenario = {
-        "name": "payload",
-        "payload": "real",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 2},
-        "ncclx": {"buffsize": "8KiB"} | more.pop("ncclx", {}),
-        "jobs": [{"name": "bench", "ranks": ranks, "order": "strided", "workload": workload}],
-    }
+    scenario = plain(
+        {
+            "name": "payload",
+            "payload": "real",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 2, "gpus_per_host": 2, "spines": 2},
+            "ncclx": {"buffsize": "8KiB"} | more.pop("ncclx", {}),
+            "jobs": [{"name": "bench", "ranks": ranks, "order": "strided", "workload": workload}],
+        }
+    )
     options = RunOptions(local=True, parts=parts, metrics=False)
-    return api.run_prepared(api.prepare(api.load(scenario | more)), options, diagnose=False)
+    return api.run_prepared(api.prepare(api.load(plain(scenario | more))), options, diagnose=False)
 
 
 def row_of(result: api.Result) -> Collective:
@@ -235,13 +238,15 @@ def test_one_bit_that_turns_over_is_found() -> None:
 
 
 def flipped(faults: list[dict[str, Any]], workload: dict[str, Any]) -> api.Result:
-    scenario = {
-        "name": "flipped",
-        "payload": "real",
-        "topology": {"kind": "star", "hosts": 4},
-        "jobs": [{"name": "bench", "workload": {"kind": "collective", "op": "all_reduce"} | workload}],
-        "faults": faults,
-    }
+    scenario = plain(
+        {
+            "name": "flipped",
+            "payload": "real",
+            "topology": {"kind": "star", "hosts": 4},
+            "jobs": [{"name": "bench", "workload": {"kind": "collective", "op": "all_reduce"} | workload}],
+            "faults": faults,
+        }
+    )
     options = RunOptions(local=True, metrics=False)
     return api.run_prepared(api.prepare(api.load(scenario)), options, diagnose=False)
 
@@ -338,7 +343,7 @@ def program_result(payload: str, faults: Any = (), **ncclx: Any) -> api.Result:
     side.recv("4KiB", 0, ranks=[1])
     topology = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 2}
     sections = {"payload": payload, "ncclx": {"buffsize": "8KiB"} | ncclx, "faults": list(faults)}
-    given = api.prepare(api.load(program.scenario(topology, **sections)))
+    given = api.prepare(api.load(plain(program.scenario(topology, **sections))))
     return api.run_prepared(given, RunOptions(local=True, metrics=False), diagnose=False)
 
 
@@ -374,7 +379,7 @@ def test_a_program_with_more_payload_than_fits_memory_is_refused() -> None:
     program = Program(ranks=4)
     program.main.all_gather("256MiB")
     program.stream("side").all_gather("4KiB", on=program.communicator("small"))
-    given = program.scenario({"kind": "star", "hosts": 4}, payload="real")
+    given = plain(program.scenario({"kind": "star", "hosts": 4}, payload="real"))
     with pytest.raises(ScenarioError, match=r"payload: real payload takes 1048592KiB of memory"):
         api.prepare(api.load(given))
 
@@ -384,4 +389,4 @@ def test_a_program_that_cuts_through_elements_is_refused() -> None:
     program.main.all_reduce("6B")
     reason = r"workload.operations\[0\].size: ring cuts 6 B between the bytes of an element of 4 B"
     with pytest.raises(ScenarioError, match=reason):
-        api.prepare(api.load(program.scenario({"kind": "star", "hosts": 4}, payload="real")))
+        api.prepare(api.load(plain(program.scenario({"kind": "star", "hosts": 4}, payload="real"))))

@@ -21,6 +21,7 @@ from tests.ncclx.toy import US, Toy, ToyNic, collective, scenario
 KIB = 1024
 SETTINGS = Settings(
     channels=2,
+    channels_per_peer=0,
     turned_rings=True,
     sms_per_channel=0,
     step_bytes=4 * KIB,
@@ -59,7 +60,7 @@ def script_of(call: GroupCall, ranks: int) -> ScriptPlan:
 def wired(topology: Topology, script: ScriptPlan, book: ConnectionBook) -> WiredJob:
     gpus = topology.gpus
     nodes = tuple(topology.host_of(gpu) for gpu in gpus)
-    schedules = schedules_of(SETTINGS, script, nodes)
+    schedules = schedules_of(SETTINGS, topology, script, gpus)
     sides = connect_groups(SETTINGS, topology, book, 0, gpus, script.groups, schedules)
     return WiredJob(0, 0, SETTINGS, script, gpus, nodes, schedules, tuple(tuple(one) for one in sides))
 

@@ -7,6 +7,7 @@ import pytest
 from actors.ncclx.transport.posting import DQPLB, POLICIES, NicLoads, Receiver
 from emu import api
 from tests.ncclx.toy import US, Toy, collective, scenario
+from tests.scenario.plain import plain
 
 
 def posted(op: str, size: str, hosts: int = 2, delay_ps: int = US, **ncclx: Any) -> list[tuple[int, int]]:
@@ -69,12 +70,16 @@ def test_a_sequence_number_wraps_after_31_bits() -> None:
 
 def test_least_loaded_over_as_many_queue_pairs_as_slots_is_round_robin_and_says_so() -> None:
     # A slot is free again when the slice before in it was acknowledged: the next in turn has nothing left.
-    mapping = {
-        "name": "few",
-        "topology": {"kind": "star", "hosts": 2},
-        "ncclx": {"qps_per_connection": 4, "qp_policy": "least_loaded"},
-        "jobs": [{"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}],
-    }
+    mapping = plain(
+        {
+            "name": "few",
+            "topology": {"kind": "star", "hosts": 2},
+            "ncclx": {"qps_per_connection": 4, "qp_policy": "least_loaded"},
+            "jobs": [
+                {"name": "job", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["1MiB"]}}
+            ],
+        }
+    )
     found = {one.feature: one.reason for one in api.run(mapping, local=True).summary.never_fired}
     assert "next in turn, as with round_robin" in found["ncclx.qp_policy"]
 

@@ -19,6 +19,7 @@ from emu.runtime.outcome import RunOptions
 from emu.workload.composing import Program
 from tests.ncclx.test_numpy import COMBINE, as_array, as_bytes
 from tests.ncclx.test_payload import payload_rows
+from tests.scenario.plain import plain
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 GRAPH: dict[str, Any] = json.loads((SCENARIOS / "collectives/own_graph.json").read_text())
@@ -27,7 +28,7 @@ TWICE = "tests.ncclx.test_own_algorithms:Twice"
 
 
 def collectives(program: Program, hosts: int, **sections: Any) -> list[Collective]:
-    given = program.scenario({"kind": "star", "hosts": hosts, "nic_delay": "5.25us"}, **sections)
+    given = plain(program.scenario({"kind": "star", "hosts": hosts, "nic_delay": "5.25us"}, **sections))
     return api.run(given, local=True).summary.jobs["program"].collectives
 
 
@@ -73,11 +74,13 @@ def test_an_own_graph_takes_in_a_program_the_time_of_its_benchmark() -> None:
         "graph": GRAPH,
         "sizes": ["256KiB"],
     }
-    given = {
-        "name": "bench",
-        "topology": {"kind": "star", "hosts": 4, "nic_delay": "5.25us"},
-        "jobs": [{"name": "bench", "workload": workload}],
-    }
+    given = plain(
+        {
+            "name": "bench",
+            "topology": {"kind": "star", "hosts": 4, "nic_delay": "5.25us"},
+            "jobs": [{"name": "bench", "workload": workload}],
+        }
+    )
     (row,) = api.run(given, local=True).summary.jobs["bench"].collectives
     assert took_ps(first) == took_ps(row)
 
@@ -117,7 +120,7 @@ def test_each_call_has_a_type_and_a_reduction_of_its_own(zero_copy: bool) -> Non
     program.main.reduce_scatter(f"{size}B", dtype="bf16", redop="min")
     program.main.all_gather(f"{size}B", dtype="bf16")
     sections: dict[str, Any] = {"payload": "real", "ncclx": {"buffsize": "8KiB", "zero_copy": zero_copy}}
-    given = api.prepare(api.load(program.scenario({"kind": "star", "hosts": ranks}, **sections)))
+    given = api.prepare(api.load(plain(program.scenario({"kind": "star", "hosts": ranks}, **sections))))
     result = api.run_prepared(given, RunOptions(local=True, metrics=False))
     rows = result.summary.jobs["program"].collectives
     assert [row.wrong for row in rows] == [0] * 6
@@ -141,9 +144,12 @@ def test_each_call_has_a_type_and_a_reduction_of_its_own(zero_copy: bool) -> Non
         ({"do": "all_gather", "redop": "max"}, "operations[0].redop: all_gather reduces nothing"),
         ({"do": "barrier", "dtype": "bf16"}, "operations[0].dtype: barrier has no elements"),
         ({"do": "all_reduce", "algorithm": "graph"}, "operations[0].graph: there is no graph"),
-        ({"do": "all_reduce", "graph": GRAPH}, "operations[0].graph: the algorithm is default"),
+        ({"do": "all_reduce", "graph": GRAPH}, "operations[0].graph: the algorithm is auto"),
         ({"do": "all_reduce", "algorithm": "rings"}, "did you mean 'ring'?"),
-        ({"do": "compute", "time": "1us", "algorithm": "auto"}, "operations[0].algorithm: compute has none"),
+        (
+            {"do": "compute", "time": "1us", "algorithm": "ring"},
+            "algorithm: ring has no compute",
+        ),
         (
             {"do": "all_reduce", "algorithm": TWICE},
             "operations[0].algorithm: " + TWICE + " is no all_reduce of 1024 B: rank 0: byte 0 lacks rank 3",
@@ -173,7 +179,7 @@ def test_what_is_no_algorithm_or_type_is_refused_at_its_operation(
     size = {"size": "1KiB"} if operation["do"] not in ("barrier", "compute") else {}
     program.operations.append(operation | size)
     with pytest.raises(ScenarioError) as caught:
-        api.run(program.scenario({"kind": "star", "hosts": 4}), local=True)
+        api.run(plain(program.scenario({"kind": "star", "hosts": 4})), local=True)
     assert problem in str(caught.value)
 
 
@@ -183,4 +189,4 @@ def test_servers_with_unequally_many_ranks_of_a_group_are_refused() -> None:
     program.main.all_reduce("64KiB", on=three, algorithm="hierarchical", ranks=[0, 1, 2])
     topology = {"kind": "star", "hosts": 2, "gpus_per_host": 2}
     with pytest.raises(ScenarioError, match=r"operations\[0\].algorithm: a server has 1 ranks, another 2"):
-        api.prepare(program.scenario(topology))
+        api.prepare(plain(program.scenario(topology)))

@@ -9,6 +9,7 @@ from emu import api
 from emu.measure.summary.summary import Collective
 from emu.scenario.load import load_text
 from emu.workload.composing import Program
+from tests.scenario.plain import plain
 
 STAR = {"kind": "star", "hosts": 4}
 SMS: dict[str, Any] = {"gpu": {"sms": 16}, "ncclx": {"sms_per_channel": 2, "channels": 4}}
@@ -23,7 +24,7 @@ def three(priority: int, **sections: Any) -> api.Result:
     program.stream("b").all_gather("256KiB", on=program.communicator("b"))
     program.stream("c").compute("1us")
     program.stream("c").all_gather("256KiB", on=program.communicator("c", priority=priority))
-    return api.run(program.scenario(STAR, **sections), local=True, parts=parts)
+    return api.run(plain(program.scenario(STAR, **sections)), local=True, parts=parts)
 
 
 def spans(result: api.Result) -> list[tuple[int, int]]:
@@ -105,7 +106,7 @@ def transfer_ps(policy: str) -> int:
     program.main.send("4MiB", 2, ranks=[0])
     program.main.recv("4MiB", 0, ranks=[2])
     topology = {"kind": "star", "hosts": 2, "gpus_per_host": 2}
-    result = api.run(program.scenario(topology, ncclx={"qp_policy": policy}), local=True)
+    result = api.run(plain(program.scenario(topology, ncclx={"qp_policy": policy})), local=True)
     (row,) = [one for one in result.summary.jobs["program"].collectives if one.op == "recv"]
     assert row.start_ps is not None
     assert row.end_ps is not None

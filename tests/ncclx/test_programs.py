@@ -12,6 +12,7 @@ from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping
 from emu.workload.composing import Program
 from tests.ncclx.toy import US, Toy
+from tests.scenario.plain import plain
 
 HOSTS = {"link_delay": "1ns", "link_rate": "512T"}
 STAR = {"kind": "star", "hosts": 4, "link": "400G"}
@@ -37,7 +38,7 @@ def transfer_ps(size: int) -> int:
 
 def ran(program: Program, **sections: Any) -> Toy:
     given = {"host": HOSTS, "gpu": {"copy_rate": "1000000T"}, **sections}
-    return Toy(load_mapping(program.scenario(STAR, **given)).scenario).run()
+    return Toy(load_mapping(plain(program.scenario(STAR, **given))).scenario).run()
 
 
 def calls(toy: Toy) -> dict[tuple[int, int], tuple[int, int]]:
@@ -164,7 +165,7 @@ def test_a_prioritised_gpu_is_saved_and_loaded_in_the_middle_of_its_line() -> No
     program.stream("one").recv("512KiB", 0, ranks=[1])
     program.stream("other").send("512KiB", 2, on=high, ranks=[0])
     program.stream("other").recv("512KiB", 0, on=high, ranks=[2])
-    toy = Toy(load_mapping(program.scenario(STAR, host=HOSTS, **SLOW_COPIES)).scenario)
+    toy = Toy(load_mapping(plain(program.scenario(STAR, host=HOSTS, **SLOW_COPIES))).scenario)
     toy.kernel.start()
     gpu = toy.kernel.device(toy.topology.gpus[0])
     assert isinstance(gpu, Gpu)
@@ -189,7 +190,7 @@ def urgent_ps(data_priority: int | None) -> int:
     program.stream("one").all_gather("2MiB", on=bulk)
     program.stream("other").all_gather("1MiB", on=urgent)
     pfc = {"pfc": {"priorities": [3, 5, 6]}}
-    result = api.run(program.scenario(SMALL, switch=pfc), local=True)
+    result = api.run(plain(program.scenario(SMALL, switch=pfc)), local=True)
     assert result.passed
     end_ps = result.summary.jobs["program"].collectives[1].end_ps
     assert end_ps is not None
@@ -211,7 +212,7 @@ def test_a_priority_that_nothing_waited_for_is_told() -> None:
             program.stream("one").all_to_all("1MiB")
         program.stream("other").all_to_all("1MiB", on=high)
         slow = {"gpu": {"copy_rate": "50G"}}
-        unfired = api.run(program.scenario(SMALL, **slow), local=True).summary.never_fired
+        unfired = api.run(plain(program.scenario(SMALL, **slow)), local=True).summary.never_fired
         return [one.reason for one in unfired if "communicators" in one.feature]
 
     assert told(0, both=False) == []
@@ -235,12 +236,14 @@ def test_a_priority_that_nothing_waited_for_is_told() -> None:
 def test_every_collective_runs_in_a_program_and_sends_its_bytes(op: str, sent: Fraction) -> None:
     size = 1 << 18
     operations = [{"do": op, "size": "256KiB"}]
-    scenario = {
-        "name": "one",
-        "topology": {"kind": "star", "hosts": 4},
-        "jobs": [{"name": "program", "workload": {"kind": "program", "operations": operations}}],
-        "ncclx": {"admission": "none", "channels": 2},
-    }
+    scenario = plain(
+        {
+            "name": "one",
+            "topology": {"kind": "star", "hosts": 4},
+            "jobs": [{"name": "program", "workload": {"kind": "program", "operations": operations}}],
+            "ncclx": {"admission": "none", "channels": 2},
+        }
+    )
     summary = api.run(scenario, local=True).summary
     (row,) = summary.jobs["program"].collectives
     assert (row.op, row.bytes, row.ranks, row.status) == (op, size, 4, "success")
@@ -279,7 +282,7 @@ def test_a_list_that_no_rank_could_carry_out_is_refused_at_its_operation(
     program = Program(ranks=4)
     program.operations += operations
     with pytest.raises(ScenarioError) as caught:
-        api.prepare(program.scenario(SMALL))
+        api.prepare(plain(program.scenario(SMALL)))
     assert problem in str(caught.value)
     assert caught.value.exit_status == 2
 
@@ -294,7 +297,7 @@ def test_a_program_gives_one_answer_in_parts_and_after_a_snapshot() -> None:
     side.all_to_all("64KiB", on=pairs)
     program.main.all_reduce("128KiB", algorithm="halving_doubling")
     program.main.wait(side.record())
-    runs = [api.run(program.scenario(SMALL), local=True, parts=parts).summary for parts in (1, 3)]
+    runs = [api.run(plain(program.scenario(SMALL)), local=True, parts=parts).summary for parts in (1, 3)]
     assert runs[0].digest == runs[1].digest
     (job,) = runs[0].jobs.values()
     assert [(row.op, row.communicator, row.iteration) for row in job.collectives] == [
@@ -317,7 +320,7 @@ def test_counts_that_do_not_fit_are_refused_by_place(counts: list[list[int]], re
     program = Program(ranks=4)
     program.main.all_to_allv("64KiB", counts)
     with pytest.raises(ScenarioError, match=rf"operations\[0\].counts: {reason}"):
-        api.prepare(api.load(program.scenario(STAR)))
+        api.prepare(api.load(plain(program.scenario(STAR))))
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -327,7 +330,7 @@ def test_a_transfer_is_timed_from_the_first_call_at_either_end_to_the_last_end(l
     program.main.compute("50us", ranks=[late])
     program.main.send("64KiB", 1, ranks=[0])
     program.main.recv("64KiB", 0, ranks=[1])
-    result = api.run(program.scenario(STAR), local=True)
+    result = api.run(plain(program.scenario(STAR)), local=True)
     send, receive = result.summary.jobs["program"].collectives
     assert (send.op, receive.op) == ("send", "recv")
     assert (send.start_ps, send.end_ps) == (receive.start_ps, receive.end_ps)
@@ -341,7 +344,7 @@ def test_no_transfer_is_faster_than_its_wire() -> None:
     program = Program(ranks=2)
     program.main.send("64KiB", 1, ranks=[0])
     program.main.recv("64KiB", 0, ranks=[1])
-    result = api.run(program.scenario(STAR), local=True)
+    result = api.run(plain(program.scenario(STAR)), local=True)
     for row in result.summary.jobs["program"].collectives:
         assert row.busbw is not None
         assert row.busbw < 400 * 10**9
@@ -354,7 +357,7 @@ def test_calls_that_do_not_fit_one_another_are_noted_before_the_run() -> None:
     program.main.send("4KiB", 3, ranks=[2])
     program.main.all_reduce("8KiB", ranks=[0, 1, 2])
     program.main.all_reduce("16KiB", ranks=[3])
-    transfer, collective, lone = api.prepare(program.scenario(STAR)).notes
+    transfer, collective, lone = api.prepare(plain(program.scenario(STAR))).notes
     assert transfer.endswith(
         ": rank 0 sends 65536 B in operations[0], rank 1 receives 4096 B in operations[1]"
     )
@@ -368,4 +371,4 @@ def test_calls_that_do_not_fit_one_another_are_noted_before_the_run() -> None:
     program.main.rooted("broadcast", "8KiB", root=1)
     program.main.send("4KiB", 3, ranks=[2])
     program.main.recv("4KiB", 2, ranks=[3])
-    assert api.prepare(program.scenario(STAR)).notes == ()
+    assert api.prepare(plain(program.scenario(STAR))).notes == ()

@@ -10,6 +10,7 @@ import pytest
 from actors.ncclx.graph import ring_order
 from emu import api
 from emu.measure.summary.summary import Collective
+from tests.scenario.plain import plain
 
 FOUR_BY_FOUR = (0,) * 4 + (1,) * 4 + (2,) * 4 + (3,) * 4
 
@@ -72,15 +73,17 @@ def test_an_order_with_nothing_to_gain_stays_as_it_is(nodes: tuple[int, ...], ch
 
 def row_of(op: str, size: str, channels: int, workload: dict[str, Any], **ncclx: Any) -> Collective:
     """Three servers of three GPUs: what turns is odd, and the ring closes between two even servers."""
-    scenario = {
-        "name": "turned",
-        "payload": "real",
-        "topology": {"kind": "ai_zone", "racks": 3, "hosts_per_rack": 1, "gpus_per_host": 3, "spines": 3},
-        "ncclx": {"channels": channels, "buffsize": "8KiB"} | ncclx,
-        "jobs": [
-            {"name": "bench", "workload": {"kind": "collective", "op": op, "sizes": [size], **workload}}
-        ],
-    }
+    scenario = plain(
+        {
+            "name": "turned",
+            "payload": "real",
+            "topology": {"kind": "ai_zone", "racks": 3, "hosts_per_rack": 1, "gpus_per_host": 3, "spines": 3},
+            "ncclx": {"channels": channels, "buffsize": "8KiB"} | ncclx,
+            "jobs": [
+                {"name": "bench", "workload": {"kind": "collective", "op": op, "sizes": [size], **workload}}
+            ],
+        }
+    )
     result = api.run(api.load(scenario), local=True)
     return result.summary.jobs["bench"].collectives[0]
 

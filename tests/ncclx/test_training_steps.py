@@ -7,6 +7,7 @@ import pytest
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import TrainingResult
+from tests.scenario.plain import plain
 
 OWN = {"layers": 8, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
 SLOW = {"model": "own", "own": OWN, "peak_tflops": 1, "efficiency": 0.5, "micro_batch": 8, "data": "none"}
@@ -15,11 +16,13 @@ SLOW = {"model": "own", "own": OWN, "peak_tflops": 1, "efficiency": 0.5, "micro_
 
 def step(ranks: int, knobs: Mapping[str, object], **overrides: str | int) -> TrainingResult:
     """One step on hosts around one switch."""
-    scenario = {
-        "name": "step",
-        "topology": {"kind": "star", "hosts": 8},
-        "jobs": [{"name": "train", "ranks": ranks, "workload": {"kind": "training", **knobs}}],
-    }
+    scenario = plain(
+        {
+            "name": "step",
+            "topology": {"kind": "star", "hosts": 8},
+            "jobs": [{"name": "train", "ranks": ranks, "workload": {"kind": "training", **knobs}}],
+        }
+    )
     result = api.run(scenario, overrides=overrides, local=True).summary.jobs["train"]
     assert result.status == "success"
     assert result.training is not None
@@ -98,41 +101,45 @@ def test_chunks_of_tensor_parallelism_hide_communication_behind_computing() -> N
 
 def test_experts_exchange_what_tokens_and_top_k_say() -> None:
     own = OWN | {"layers": 1, "experts": 4, "top_k": 2}
-    scenario = {
-        "name": "experts",
-        "topology": {"kind": "star", "hosts": 4},
-        "jobs": [
-            {
-                "name": "train",
-                "workload": {"kind": "training", **SLOW, "own": own, "micro_batch": 1, "dp": 4, "ep": 4},
-            }
-        ],
-        "ncclx": {"admission": "none"},
-    }
+    scenario = plain(
+        {
+            "name": "experts",
+            "topology": {"kind": "star", "hosts": 4},
+            "jobs": [
+                {
+                    "name": "train",
+                    "workload": {"kind": "training", **SLOW, "own": own, "micro_batch": 1, "dp": 4, "ep": 4},
+                }
+            ],
+            "ncclx": {"admission": "none"},
+        }
+    )
     summary = api.run(scenario, local=True).summary
     exchange = 128 * 2 * 256 * 2
     assert summary.fabric.tiers[0].up_bytes == 4 * 4 * exchange * 3 // 4
 
 
 def test_a_step_is_the_same_in_parts_and_steps_repeat() -> None:
-    scenario = {
-        "name": "parts",
-        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1},
-        "jobs": [
-            {
-                "name": "train",
-                "workload": {
-                    "kind": "training",
-                    **BALANCED,
-                    "data": "fsdp",
-                    "micro_batch": 1,
-                    "pp": 2,
-                    "steps": 2,
-                    "jitter": 0.05,
-                },
-            }
-        ],
-    }
+    scenario = plain(
+        {
+            "name": "parts",
+            "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1},
+            "jobs": [
+                {
+                    "name": "train",
+                    "workload": {
+                        "kind": "training",
+                        **BALANCED,
+                        "data": "fsdp",
+                        "micro_batch": 1,
+                        "pp": 2,
+                        "steps": 2,
+                        "jitter": 0.05,
+                    },
+                }
+            ],
+        }
+    )
     runs = [api.run(scenario, local=True, parts=parts).summary for parts in (1, 3)]
     assert runs[0].digest == runs[1].digest
     result = runs[0].jobs["train"].training

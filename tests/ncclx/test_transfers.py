@@ -8,6 +8,7 @@ from emu import api
 from emu.scenario.load import load_mapping
 from emu.workload.composing import Program
 from tests.ncclx.toy import US, Toy
+from tests.scenario.plain import plain
 
 STAR = {"kind": "star", "hosts": 2, "link": "400G"}
 QUICK = {"host": {"link_delay": "1ns", "link_rate": "512T"}, "gpu": {"copy_rate": "1000000T"}}
@@ -38,7 +39,7 @@ def program_of(ranks: int = 2) -> Program:
 @pytest.mark.parametrize("nics", [1, 4])
 def test_a_transfer_is_cut_over_channels_and_so_over_the_nics_of_a_gpu(nics: int) -> None:
     given = {**QUICK, "ncclx": {"channels": 4}}
-    toy = Toy(load_mapping(program_of().scenario(two_servers(nics), **given)).scenario).run()
+    toy = Toy(load_mapping(plain(program_of().scenario(two_servers(nics), **given))).scenario).run()
     received = next(program for program in toy.ranks() if program.rank == 1)
     (call,) = received.call_rows()
     # 64 MiB over the NICs' lines, and what the first slice waits for its clear-to-send: 2 us of delay.
@@ -51,7 +52,7 @@ def test_a_transfer_is_cut_over_channels_and_so_over_the_nics_of_a_gpu(nics: int
 def hung(program: Program) -> list[str]:
     """What is said of the ranks of a program that hangs, within a watchdog of 1 ms."""
     given = {"ncclx": {"watchdog": "1ms"}, "run": {"stall_after": "500ms"}}
-    result = api.run(program.scenario(STAR, **given), local=True)
+    result = api.run(plain(program.scenario(STAR, **given)), local=True)
     job = result.summary.jobs["program"]
     assert result.exit_status == 3
     assert job.status == "timed_out"
@@ -73,7 +74,7 @@ def test_the_first_of_two_sends_that_nobody_receives_is_the_one_that_failed() ->
     program.main.recv("4KiB", 0, ranks=[1])
     program.main.compute("100us", ranks=[0])
     given = {"ncclx": {"watchdog": "1ms"}, "run": {"stall_after": "500ms"}}
-    job = api.run(program.scenario(STAR, **given), local=True).summary.jobs["program"]
+    job = api.run(plain(program.scenario(STAR, **given)), local=True).summary.jobs["program"]
     assert [(one.rank, one.operation, one.waits_for) for one in job.failures] == [(0, 1, "clear_to_send")]
 
 

@@ -13,6 +13,7 @@ from actors.ncclx.flight_records import Recorder
 from emu import api
 from emu.errors import ScenarioError
 from tests.ncclx.toy import US, Toy, collective, scenario
+from tests.scenario.plain import plain
 
 ENTRY_KEYS = {
     "frames",
@@ -254,12 +255,14 @@ PROGRAM = {"kind": "program", "communicators": [{"name": "odd", "split": [0, 1, 
 
 def suspects(*operations: dict[str, Any], watchdog: str = "1ms") -> list[str]:
     """Of a program of four ranks that hangs."""
-    given = {
-        "name": "hangs",
-        "topology": {"kind": "star", "hosts": 4},
-        "jobs": [{"name": "train", "workload": {**PROGRAM, "operations": list(operations)}}],
-        "ncclx": {"watchdog": watchdog, "buffsize": "64KiB"},
-    }
+    given = plain(
+        {
+            "name": "hangs",
+            "topology": {"kind": "star", "hosts": 4},
+            "jobs": [{"name": "train", "workload": {**PROGRAM, "operations": list(operations)}}],
+            "ncclx": {"watchdog": watchdog, "buffsize": "64KiB"},
+        }
+    )
     result = api.run(given, local=True, diagnose=False)
     assert result.exit_status == 3
     return result.summary.jobs["train"].suspects

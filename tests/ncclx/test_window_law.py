@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from emu import api
+from tests.scenario.plain import plain
 
 SIZE = 64 * 1024
 # 16 packets of 4,096 B: 4,178 B on the wire, and once RETH (16 B) and once ImmDt (4 B).
@@ -31,35 +32,37 @@ def throughput_bps(
 ) -> float:
     blocks = 1 if op == "broadcast" else 2
     sizes = [f"{SIZE * slots * loops * blocks}B" for loops in (2, 12)]
-    given = {
-        "name": "law",
-        "topology": {
-            "kind": "ai_zone",
-            "racks": 2,
-            "hosts_per_rack": 1,
-            "gpus_per_host": 1,
-            "spines": 1,
-            "nic_delay": f"{delay_ns}ns",
-            "uplink_delay": f"{delay_ns}ns",
-        },
-        "switch": {"latency": "0ns"},
-        "nic": {"latency": "0ns"},
-        "host": {"link_delay": "250ns", "link_rate": "409.6G"} | (host or {}),
-        "gpu": gpu or {},
-        "ncclx": {
-            "buffsize": f"{slots * SIZE}B",
-            "steps": slots,
-            "chunk_steps": 1,
-            "slice_steps": 1,
-            **ncclx,
-        },
-        "jobs": [
-            {
-                "name": "a",
-                "workload": {"kind": "collective", "op": op, "algorithm": "direct", "sizes": sizes},
-            }
-        ],
-    }
+    given = plain(
+        {
+            "name": "law",
+            "topology": {
+                "kind": "ai_zone",
+                "racks": 2,
+                "hosts_per_rack": 1,
+                "gpus_per_host": 1,
+                "spines": 1,
+                "nic_delay": f"{delay_ns}ns",
+                "uplink_delay": f"{delay_ns}ns",
+            },
+            "switch": {"latency": "0ns"},
+            "nic": {"latency": "0ns"},
+            "host": {"link_delay": "250ns", "link_rate": "409.6G"} | (host or {}),
+            "gpu": gpu or {},
+            "ncclx": {
+                "buffsize": f"{slots * SIZE}B",
+                "steps": slots,
+                "chunk_steps": 1,
+                "slice_steps": 1,
+                **ncclx,
+            },
+            "jobs": [
+                {
+                    "name": "a",
+                    "workload": {"kind": "collective", "op": op, "algorithm": "direct", "sizes": sizes},
+                }
+            ],
+        }
+    )
     rows = api.run(given, local=True).summary.jobs["a"].collectives
     short, long = ((row.end_ps or 0) - (row.start_ps or 0) for row in rows)
     return SIZE * slots * 10 * 8e12 / (long - short)
@@ -142,18 +145,20 @@ def test_sends_and_receives_have_a_slot_of_the_p2p_chunk_for_each_step(op: str, 
 
 def time_ps(op: str, algorithm: str, **ncclx: Any) -> int:
     """Of 64 KiB over four hosts around a switch."""
-    given = {
-        "name": "zero_copy",
-        "topology": {"kind": "star", "hosts": 4},
-        "host": {"link_delay": "250ns", "link_rate": "409.6G"},
-        "ncclx": ncclx,
-        "jobs": [
-            {
-                "name": "a",
-                "workload": {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": ["256KiB"]},
-            }
-        ],
-    }
+    given = plain(
+        {
+            "name": "zero_copy",
+            "topology": {"kind": "star", "hosts": 4},
+            "host": {"link_delay": "250ns", "link_rate": "409.6G"},
+            "ncclx": ncclx,
+            "jobs": [
+                {
+                    "name": "a",
+                    "workload": {"kind": "collective", "op": op, "algorithm": algorithm, "sizes": ["256KiB"]},
+                }
+            ],
+        }
+    )
     (row,) = api.run(given, local=True).summary.jobs["a"].collectives
     assert row.end_ps is not None
     assert row.start_ps is not None

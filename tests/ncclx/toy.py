@@ -31,6 +31,7 @@ from emu.build.hosts import build_gpu, build_host, build_nvswitch
 from emu.build.plan import Plan, make_plan
 from emu.scenario.resolve import build_topology, resolve
 from emu.scenario.schema import Scenario
+from tests.scenario.plain import plain
 
 RATE_BPS = 400 * 10**9
 HEADER_BYTES = 64
@@ -174,7 +175,8 @@ class Toy:
 
 
 def scenario(jobs: Any = None, *, hosts: int = 4, gpus_per_host: int = 1, **sections: Any) -> Scenario:
-    """A scenario of `hosts` racks of one host, with costs of host and GPU at their least."""
+    """A scenario of `hosts` racks of one host and the plainest library, with costs of host and GPU at their
+    least."""
     given = {
         "name": "toy",
         "seed": 7,
@@ -190,7 +192,7 @@ def scenario(jobs: Any = None, *, hosts: int = 4, gpus_per_host: int = 1, **sect
         "gpu": {"copy_rate": "1000000T"},
         "jobs": tuple(jobs or ()),
     }
-    return Scenario.model_validate({**given, **sections})
+    return Scenario.model_validate(plain({**given, **sections}))
 
 
 def collective(op: str, *sizes: str, **more: Any) -> dict[str, Any]:

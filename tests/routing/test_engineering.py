@@ -17,6 +17,7 @@ from emu.scenario.resolve import build_topology
 from emu.scenario.sections.routing import POLICIES
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, zone
+from tests.scenario.plain import plain
 
 G = 10**9
 DOWN, SPINES = 4, 4
@@ -170,18 +171,20 @@ def test_an_entry_goes_away_at_once_with_its_own_link_and_after_convergence_with
     assert (router.used, exits(one, 2)) == (1, [6])
 
 
-RING: dict[str, Any] = {
-    "name": "ring",
-    "topology": {**zone(2, 4, 4), "link": "100G"},
-    "control": {"management_delay": "5us"},
-    "jobs": [
-        {
-            "name": "a",
-            "order": "strided",
-            "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"], "iterations": 4},
-        }
-    ],
-}
+RING: dict[str, Any] = plain(
+    {
+        "name": "ring",
+        "topology": {**zone(2, 4, 4), "link": "100G"},
+        "control": {"management_delay": "5us"},
+        "jobs": [
+            {
+                "name": "a",
+                "order": "strided",
+                "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"], "iterations": 4},
+            }
+        ],
+    }
+)
 
 
 def test_messages_alone_take_the_controller_from_collisions_to_a_path_for_everyone() -> None:

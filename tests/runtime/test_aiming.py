@@ -17,6 +17,7 @@ from emu.runtime.live.control_socket import fault_list
 from emu.scenario.faults.targets import Candidate, Spot, candidates
 from emu.scenario.load import load_mapping
 from emu.scenario.resolve import build_topology
+from tests.scenario.plain import plain
 
 US = 10**6
 FABRIC = {
@@ -42,18 +43,20 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def scenario(faults: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "name": "aimed",
-        "topology": FABRIC,
-        "routing": {"kind": "e_ecmp", "convergence": "50us"},
-        "transport": {"timeout": 5},
-        "ncclx": {"qps_per_connection": 8},
-        "run": {"sample_every": "20us"},
-        "jobs": [
-            {"name": "train", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"]}}
-        ],
-        "faults": faults,
-    }
+    return plain(
+        {
+            "name": "aimed",
+            "topology": FABRIC,
+            "routing": {"kind": "e_ecmp", "convergence": "50us"},
+            "transport": {"timeout": 5},
+            "ncclx": {"qps_per_connection": 8},
+            "run": {"sample_every": "20us"},
+            "jobs": [
+                {"name": "train", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["256KiB"]}}
+            ],
+            "faults": faults,
+        }
+    )
 
 
 TOPOLOGY = build_topology(load_mapping(scenario([])).scenario)

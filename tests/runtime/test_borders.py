@@ -34,25 +34,28 @@ from emu.api import prepare
 from emu.errors import ProtocolError
 from emu.runtime.blueprint import RunPlan, blueprint_of, spread
 from emu.runtime.sync.partition import Partition
+from tests.scenario.plain import plain
 
 MANAGEMENT = 2047
 BEYOND = 1 << 40
 MOMENTS = count(1000)
-SCENARIO = {
-    "name": "small",
-    "topology": {
-        "kind": "ai_zone",
-        "racks": 2,
-        "hosts_per_rack": 1,
-        "gpus_per_host": 2,
-        "spines": 2,
-    },
-    "routing": {"kind": "traffic_engineering"},
-    "jobs": [
-        {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["8KiB"]}},
-        {"name": "flows", "workload": {"kind": "permutation", "size": "64KiB"}},
-    ],
-}
+SCENARIO = plain(
+    {
+        "name": "small",
+        "topology": {
+            "kind": "ai_zone",
+            "racks": 2,
+            "hosts_per_rack": 1,
+            "gpus_per_host": 2,
+            "spines": 2,
+        },
+        "routing": {"kind": "traffic_engineering"},
+        "jobs": [
+            {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["8KiB"]}},
+            {"name": "flows", "workload": {"kind": "permutation", "size": "64KiB"}},
+        ],
+    }
+)
 
 
 @pytest.fixture(scope="module")

@@ -52,11 +52,11 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_IB_TIMEOUT", 20, "transport.timeout", 20),
         ("NCCL_IB_RETRY_CNT", 3, "transport.retry_count", 3),
         ("NCCL_MIN_NCHANNELS", 4, "ncclx.channels", 4),
-        ("NCCL_MAX_NCHANNELS", 4, "ncclx.channels", 1),
+        ("NCCL_MAX_NCHANNELS", 4, "ncclx.channels", 4),
         ("NCCL_MIN_NRINGS", 4, "ncclx.channels", 4),
-        ("NCCL_MAX_NRINGS", 4, "ncclx.channels", 1),
+        ("NCCL_MAX_NRINGS", 4, "ncclx.channels", 4),
         ("NCCL_MIN_CTAS", 2, "ncclx.channels", 2),
-        ("NCCL_MAX_CTAS", 2, "ncclx.channels", 1),
+        ("NCCL_MAX_CTAS", 2, "ncclx.channels", 2),
         ("NCCL_ALGO", "Tree", "jobs.0.workload.algorithm", "double_binary_tree"),
         ("NCCL_ALGO", "ring", "jobs.0.workload.algorithm", "ring"),
         ("NCCL_P2P_DISABLE", 1, "host.nvlink.enabled", False),
@@ -64,14 +64,21 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
         ("NCCL_CROSS_NIC", 2, "ncclx.ring_order", "by_channel"),
         ("NCCL_CROSS_NIC", 0, "ncclx.ring_order", "by_channel"),
         ("NCCL_CROSS_NIC", 1, "ncclx.ring_order", "by_channel"),
-        ("NCCL_PROTO", "LL,LL128,Simple", "ncclx.qp_policy", "round_robin"),
-        ("NCCL_PROTO", "^LL128", "ncclx.qp_policy", "round_robin"),
+        ("NCCL_PROTO", "LL,LL128,Simple", "ncclx.protocol", "auto"),
+        ("NCCL_PROTO", "LL128", "ncclx.protocol", "ll128"),
+        ("NCCL_NCHANNELS_PER_NET_PEER", 4, "ncclx.channels_per_peer", 4),
+        ("NCCL_PROTO", "^LL128", "ncclx.protocol", "auto"),
         ("NCCL_ALGO", "Ring,Tree", "jobs.0.workload.algorithm", "auto"),
         ("NCCL_ALGO", "Tree,Ring", "ncclx.tuner.among", ("double_binary_tree", "ring")),
         ("NCCL_ALGO", ["Ring", "Tree"], "ncclx.tuner.among", ("ring", "double_binary_tree")),
-        ("NCCL_ALGO", "^Tree", "jobs.0.workload.algorithm", "ring"),
-        ("NCCL_ALGO", "Tree,CollNetDirect,NVLSTree", "jobs.0.workload.algorithm", "double_binary_tree"),
-        ("NCCL_PROTO", "Simple", "ncclx.qp_policy", "round_robin"),
+        ("NCCL_ALGO", "^Tree", "ncclx.tuner.among", ("ring", "nvls", "nvls_tree", "pat")),
+        (
+            "NCCL_ALGO",
+            "Tree,CollNetDirect,NVLSTree",
+            "ncclx.tuner.among",
+            ("double_binary_tree", "nvls_tree"),
+        ),
+        ("NCCL_PROTO", "Simple", "ncclx.protocol", "simple"),
     ],
 )
 def test_a_variable_turns_its_knob(name: str, value: object, path: str, expected: object) -> None:
@@ -140,12 +147,17 @@ def test_a_mistake_in_a_script_has_the_script_s_line(tmp_path: Path) -> None:
 
 
 def test_one_note_names_what_changes_nothing_and_what_a_list_names_beyond_the_model() -> None:
-    env = {"NCCL_DEBUG": "INFO", "NCCL_IB_SL": 0, "NCCL_ALGO": "Ring,Tree,NVLS", "NCCL_PROTO": "LL,Simple"}
+    env = {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_IB_SL": 0,
+        "NCCL_ALGO": "Ring,Tree,CollNetDirect",
+        "NCCL_PROTO": "LL,Simple",
+    }
     (note,) = load_mapping({**BASE, "ncclx": {"env": env}}).notes
     assert note.split("; ") == [
         "ncclx.env: NCCL_DEBUG, NCCL_IB_SL change nothing here",
-        "of NCCL_ALGO, NVLS not modelled",
-        "of NCCL_PROTO, LL not modelled",
+        "of NCCL_ALGO, CollNetDirect not modelled",
+        "NCCL_PROTO leaves two protocols, and the tuner has all three",
     ]
     assert load_mapping({**BASE, "ncclx": {"env": {"NCCL_BUFFSIZE": 1_048_576}}}).notes == ()
 
@@ -163,7 +175,7 @@ def test_an_operation_without_nccl_s_algorithms_keeps_its_own() -> None:
     found = load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Ring"}}}).scenario
     workload = found.jobs[0].workload
     assert isinstance(workload, CollectiveWorkload)
-    assert workload.algorithm == "default"
+    assert workload.algorithm == "auto"
 
 
 def test_two_dscps_of_one_priority_are_a_conflict() -> None:
@@ -183,12 +195,10 @@ def test_an_unknown_variable_is_told_its_neighbour() -> None:
         ("NCCL_BUFFSIZE", 0),
         ("NCCL_IB_TC", 256),
         ("NCCL_ALGO", "Ring,Tre"),
-        ("NCCL_ALGO", "^Ring,Tree"),
         ("NCCL_ALGO", "allreduce:tree;broadcast:ring"),
-        ("NCCL_PROTO", "^Simple"),
+        ("NCCL_PROTO", "LL256"),
         ("NCCL_IB_TIMEOUT", 32),
-        ("NCCL_ALGO", "NVLS"),
-        ("NCCL_PROTO", "LL128"),
+        ("NCCL_ALGO", "CollNetDirect"),
         ("NCCL_IB_SPLIT_DATA_ON_QPS", 2),
         ("NCCL_IB_RETRY_CNT", None),
         ("NCCL_MIN_NCHANNELS", [1]),
@@ -253,21 +263,21 @@ def test_an_algorithm_is_that_of_a_program_s_collectives_which_can_take_it() -> 
     assert isinstance(workload, ProgramWorkload)
     assert [one.algorithm for one in workload.operations] == [
         "double_binary_tree",
-        "default",
+        "auto",
         "direct",
-        "default",
+        "auto",
     ]
 
 
-@pytest.mark.parametrize("algorithm", ["Tree", "Ring"])
-def test_training_has_rings_and_no_trees(algorithm: str) -> None:
+def test_training_chooses_among_the_algorithms_that_are_named() -> None:
     jobs = [{"name": "a", "workload": {"kind": "training", "model": "llama3-8b"}}]
-    given = {**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": algorithm}}}
-    if algorithm == "Ring":
-        assert load_mapping(given).scenario.jobs
-        return
-    with pytest.raises(ScenarioError, match="means trees, and a training has rings"):
-        load_mapping(given)
+    found = load_mapping({**BASE, "jobs": jobs, "ncclx": {"env": {"NCCL_ALGO": "Tree"}}}).scenario
+    assert found.ncclx.tuner.among == ("double_binary_tree",)
+
+
+def test_without_nvls_the_tuner_has_the_others() -> None:
+    assert scenario({"NCCL_NVLS_ENABLE": 0}).ncclx.tuner.among == ("ring", "double_binary_tree", "pat")
+    assert scenario({"NCCL_NVLS_ENABLE": 2}).ncclx.tuner == scenario({}).ncclx.tuner
 
 
 def test_the_effective_scenario_holds_the_keys_and_reads_the_same_again() -> None:

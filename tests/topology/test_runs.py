@@ -6,6 +6,7 @@ import pytest
 
 from emu.api import prepare, run
 from emu.errors import ScenarioError
+from tests.scenario.plain import plain
 
 FABRICS: dict[str, dict[str, Any]] = {
     "llama3": {
@@ -61,7 +62,7 @@ FABRICS: dict[str, dict[str, Any]] = {
 
 def scenario(topology: dict[str, Any], **sections: Any) -> dict[str, Any]:
     job = {"name": "ring", "workload": {"kind": "collective", "op": "all_reduce", "sizes": ["64KiB"]}}
-    return {"name": "tiny", "topology": topology, "jobs": [job]} | sections
+    return plain({"name": "tiny", "topology": topology, "jobs": [job], **sections})
 
 
 @pytest.mark.parametrize("name", FABRICS)

@@ -15,6 +15,7 @@ from emu.errors import ScenarioError
 from emu.scenario.load import load_mapping, load_text
 from emu.scenario.readers.chakra import MOST_FILE_BYTES, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
+from tests.scenario.plain import TEXT, plain
 from tests.workload import chakra_files as et
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
@@ -286,7 +287,7 @@ def test_every_collective_of_a_trace_runs_and_sends_its_bytes(tmp_path: Path) ->
     ]
     (tmp_path / "all.et").write_bytes(et.trace(*nodes))
     scenario = SCENARIO.replace("FILE", "all.et").replace("hosts: 2", "hosts: 4")
-    loaded = load_text(scenario + "ncclx: {admission: none}\n", directory=tmp_path)
+    loaded = load_text(scenario + TEXT.replace("ncclx: {", "ncclx: {admission: none, "), directory=tmp_path)
     summary = api.run(loaded, local=True).summary
     assert summary.jobs["a"].status == "success"
     # all_reduce, reduce, all_gather, gather, scatter, broadcast, all_to_all, reduce_scatter twice; a barrier.
@@ -326,11 +327,13 @@ def test_a_trace_of_communication_alone_has_a_row_for_each_call_and_is_all_expos
             received: dict[str, int | str] = {"comm_size": 32_768, "comm_src": 0, "comm_tag": 7}
             nodes.append(et.node(3, et.RECEIVE, [2], attributes=received))
         (tmp_path / f"t.{rank}.et").write_bytes(et.trace(*nodes))
-    scenario = {
-        "name": "alone",
-        "topology": {"kind": "star", "hosts": 4, "link": "400G"},
-        "jobs": [{"name": "a", "workload": {"kind": "chakra_trace", "file": "t"}}],
-    }
+    scenario = plain(
+        {
+            "name": "alone",
+            "topology": {"kind": "star", "hosts": 4, "link": "400G"},
+            "jobs": [{"name": "a", "workload": {"kind": "chakra_trace", "file": "t"}}],
+        }
+    )
     result = api.run(load_mapping(scenario, tmp_path), local=True)
     job = result.summary.jobs["a"]
     assert [(one.op, one.algorithm, one.communicator, one.bytes, one.ranks) for one in job.collectives] == [

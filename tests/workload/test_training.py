@@ -8,6 +8,7 @@ from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
 from emu.workload.training import PRESETS, Model, Pass, Plan, Training, schedule
+from tests.scenario.plain import plain
 
 BILLION = 10**9
 OWN = {"layers": 4, "hidden": 64, "heads": 4, "kv_heads": 2, "ffn": 256, "sequence": 32}
@@ -209,4 +210,4 @@ def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, object], reason: 
 
     jobs = [{"name": "train", "workload": {"kind": "training", **knobs}}]
     with pytest.raises(ScenarioError, match=reason):
-        prepare({"name": "wrong", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs})
+        prepare(plain({"name": "wrong", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs}))

@@ -31,8 +31,8 @@ from actors.fabric.model import Topology
 from actors.ncclx.graph import NVLS_MULTICAST, NVLS_REDUCE
 from actors.ncclx.operations import Operation
 from actors.ncclx.schedule import Schedule, operations_of
-from actors.ncclx.script import Group, GroupCall, ScriptPlan
-from actors.ncclx.settings import Settings
+from actors.ncclx.script import COLLECTIVE, Group, GroupCall, ScriptPlan
+from actors.ncclx.settings import Settings, channel_count, exchange_channels
 from actors.nic.queue_pair.numbers import assign_qpns
 
 
@@ -290,12 +290,23 @@ def _joined(group: Group, schedule: Schedule) -> Iterator[tuple[int, int, int, i
             yield from ((channel, members[source], members[peer], lane) for peer, lane in edges)
 
 
-def schedules_of(settings: Settings, plan: ScriptPlan, nodes: Sequence[int]) -> tuple[Schedule, ...]:
-    """The schedule of each group, of all that its members call; `nodes` are the servers of the ranks."""
+def schedules_of(
+    settings: Settings, topology: Topology, plan: ScriptPlan, gpus: Sequence[int]
+) -> tuple[Schedule, ...]:
+    """The schedule of each group, of all that its members call; `gpus` are those of the ranks."""
     return tuple(
-        Schedule(settings, operations_of(calls), tuple(nodes[rank] for rank in group.members))
+        _schedule(settings, topology, group, calls, [gpus[rank] for rank in group.members])
         for group, calls in zip(plan.groups, _called(plan), strict=True)
     )
+
+
+def _schedule(
+    settings: Settings, topology: Topology, group: Group, calls: Sequence[GroupCall], gpus: Sequence[int]
+) -> Schedule:
+    channels = channel_count(topology, gpus, settings.channels)
+    if group.kind != COLLECTIVE:
+        channels = exchange_channels(topology, gpus, channels, settings.channels_per_peer)
+    return Schedule(settings, operations_of(calls), [topology.host_of(gpu) for gpu in gpus], channels)
 
 
 def _called(plan: ScriptPlan) -> list[Sequence[GroupCall]]:

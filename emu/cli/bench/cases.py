@@ -162,6 +162,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
     "ncclx": {
         "channels": 1,
+        "channels_per_peer": "auto",
         "ring_order": "by_channel",
         "sms_per_channel": 0,
         "buffsize": "4MiB",
@@ -182,6 +183,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "control": "own_class",
         "init": {"store": "none", "operation": "125us", "lanes": 3, "barriers": "quadratic"},
         "tuner": {
+            "model": "nccl",
             "base": "8.4us",
             "hop": "5us",
             "hop_inside": "3.4us",

@@ -20,7 +20,6 @@ from actors.fabric.model import Topology
 from actors.ncclx.operations import OPERATIONS, REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import Prepared, prepare, run_prepared
-from emu.cli.bench.cases import QUICKSTART
 from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed_here
 from emu.cli.scenario_options import forcing, overriding
@@ -31,8 +30,10 @@ from emu.measure.nccl_table import (
     PerfConfig,
     PerfDevice,
     PerfRow,
+    choice_line,
     footer,
     heading,
+    idle_nics,
     json_value,
     line,
 )
@@ -44,8 +45,21 @@ from emu.scenario.set_options import Override, override_with, parse_override
 from emu.shipped import scenario_named
 from emu.workload.perf_scan import REDUCTIONS, ROOTED, TYPES, ScanSize, fitted, parse_size, scan, which_test
 
-FABRIC: Final[dict[str, object]] = {"name": "perf", **QUICKSTART}
-"""Where it runs unless told otherwise: the quickstart's fabric, 64 GPUs in four racks."""
+FABRIC: Final[dict[str, object]] = {
+    "name": "perf",
+    "topology": {
+        "kind": "megascale",
+        "pods": 1,
+        "blocks_per_pod": 1,
+        "hosts_per_block": 8,
+        "gpus_per_host": 8,
+        "aggs_per_pod": 8,
+        "link": "400G",
+    },
+}
+"""Where it runs unless told otherwise: 64 GPUs on eight servers, a leaf for each NIC of a server."""
+_NCCL_NAMES: Final = {"tree": "double_binary_tree", "nvlstree": "nvls_tree"}
+"""Of algorithms, where ours are others."""
 
 PASSED_OVER: Final = {
     "agg_iters": (1, "-m", "operations are not aggregated"),
@@ -71,7 +85,7 @@ CHECKED_REDUCTIONS: Final = ("sum", "prod", "min", "max")
 EXAMPLES: Final = """\b
 Examples:
   emu perf all_reduce -b 8 -e 16M -f 2
-  emu perf all_gather -b 1M -e 8M -f 2 --ranks 16 --set ncclx.channels=2
+  emu perf all_gather -b 1M -e 8M -f 2 --ranks 16 --algorithm ring --channels 2
   emu perf reduce_scatter -b 4M -e 4M --topology '{kind: star, hosts: 8}' -J result.json
   emu perf all_reduce -b 64M -e 64M --scenario spray --workers 2
 """
@@ -98,6 +112,11 @@ Examples:
     "-c", "--check", type=click.IntRange(0, 10_000), default=None, help="Check results on real bytes [0]."
 )
 @click.option("-J", "--output_file", type=click.Path(path_type=Path), help="Write JSON there.")
+@click.option("--algorithm", default=None, metavar="NAME", help="ring, tree, nvls, ...  [auto].")
+@click.option(
+    "--protocol", type=click.Choice(["auto", "simple", "ll", "ll128"]), help="Protocol  [auto: the tuner's]."
+)
+@click.option("--channels", default=None, metavar="N", help="Channels  [auto: by NICs].")
 @click.option("--scenario", metavar="FILE", help="The fabric and every knob, but its jobs, faults, expect.")
 @click.option("--topology", metavar="KIND", help="Another fabric: a kind, or a mapping in YAML.")
 @overriding
@@ -135,6 +154,9 @@ def command(
     root: int,
     check: int | None,
     output_file: Path | None,
+    algorithm: str | None,
+    protocol: str | None,
+    channels: str | None,
     scenario: str | None,
     topology: str | None,
     assignments: tuple[str, ...],
@@ -168,8 +190,13 @@ def command(
         accepted = f"-d {', '.join(CHECKED_TYPES)}; -o {', '.join(CHECKED_REDUCTIONS)}"
         raise UsageError(f"-c {check} does not know {datatype} and {op}; accepted: {accepted}")
     checked = (CHECKED_TYPES[datatype], op) if check else None
-    job = _Job(operation, sizes, TYPES[datatype], iters, warmup_iters, asked, root, checked)
-    prepared, rows = job.prepare(scenario, topology, assignments, seed, variant)
+    job = _Job(operation, sizes, TYPES[datatype], iters, warmup_iters, asked, root, checked, algorithm)
+    library = tuple(
+        f"ncclx.{key}={value}"
+        for key, value in (("protocol", protocol), ("channels", channels))
+        if value is not None
+    )
+    prepared, rows = job.prepare(scenario, topology, (*assignments, *library), seed, variant)
     for one in _passed_over(others):
         click.echo(f"emu: {one}", err=True)
     config = PerfConfig(
@@ -215,8 +242,10 @@ class _Job:
         ranks: int | None,
         root: int,
         checked: tuple[str, str] | None,
+        algorithm: str | None,
     ) -> None:
         self._checked = checked
+        self._algorithm = algorithm
         self._operation = operation
         self._sizes = sizes
         self._element_bytes = element_bytes
@@ -266,6 +295,9 @@ class _Job:
             "iterations": self._iterations,
             "warmup": self._warmup,
         }
+        if self._algorithm is not None:
+            word = self._algorithm.lower()
+            workload["algorithm"] = _NCCL_NAMES.get(word, self._algorithm)
         if unequal and ranks:
             workload["counts"] = [[1] * ranks]
         if self._operation in ROOTED and self._root:
@@ -294,6 +326,8 @@ class _Perf(Observer):
         self._quiet = quiet
         self._narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
         self._size_of = {one.operation: one for one in prepared.jobs[0].collectives}
+        self._plan_of = {one.size_bytes: one for one in prepared.jobs[0].collectives}
+        self._chosen = ""
         self._times_ps: dict[int, list[int]] = {}
         self._seen: set[int] = set()
         self._wrong: dict[int, int] | None = None if config.check else {}
@@ -324,6 +358,8 @@ class _Perf(Observer):
         for record in result.outcome.devices:
             self._take(record.results.get("operations", ()))
         self._say(footer(self._config, self.rows))
+        gpus = self._prepared.resolved.jobs[0].gpus
+        self._say(idle_nics(self._prepared.topology, gpus, result.summary.fabric.links))
         if result.outcome.ending is not Ending.FINISHED:
             self.failures.append(result.outcome.message)
         for failure in self.failures:
@@ -371,11 +407,20 @@ class _Perf(Observer):
             wrong = self._wrong.get(size.size_bytes)
             row = PerfRow(self._to_come.pop(0), sum(times_ps) // wanted, wanted, wrong)
             self.rows.append(row)
-            self._say([line(self._config, row, narrow=self._narrow)])
+            self._say([*self._choice(size), line(self._config, row, narrow=self._narrow)])
+
+    def _choice(self, size: ScanSize) -> list[str]:
+        """How a size was done, where that is not how the one before it was."""
+        plan = self._plan_of.get(size.size_bytes)
+        if plan is None:
+            return []
+        said = choice_line(plan)
+        before, self._chosen = self._chosen, said.partition(" -> ")[2]
+        return [said] if self._chosen != before else []
 
     def _say(self, lines: Sequence[str]) -> None:
         self._left.clear()
-        if not self._quiet:
+        if lines and not self._quiet:
             click.echo("\n".join(lines))
 
 

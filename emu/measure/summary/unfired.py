@@ -199,7 +199,8 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
         or (isinstance(job.workload, CollectiveWorkload) and job.workload.op not in POINT_TO_POINT)
         for job in scenario.jobs
     ]
-    if ncclx.p2p_chunk_bytes is not None and all(others):
+    usual = type(ncclx).model_fields["p2p_chunk_bytes"].default
+    if ncclx.p2p_chunk_bytes not in (None, usual) and all(others):
         yield Unfired(feature="ncclx.p2p_chunk", reason="no collective is made of sends and receives")
     if ncclx.zero_copy and counts.total("host_direct_slices") == 0:
         yield Unfired(feature="ncclx.zero_copy", reason="every slice was reduced, which takes the GPU")

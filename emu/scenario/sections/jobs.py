@@ -16,7 +16,15 @@ from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, REDUCING, ROOTED, OperationName
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
 from emu.scenario.sections.flows import FlowList, FlowsWorkload, FlowTable, Incast, Permutation, Poisson
-from emu.scenario.sections.graph import DEFAULT, GRAPH, AlgorithmChoice, GraphSection, able, by_default
+from emu.scenario.sections.graph import (
+    AUTO,
+    DEFAULT,
+    GRAPH,
+    AlgorithmChoice,
+    GraphSection,
+    able,
+    by_default,
+)
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
@@ -97,9 +105,9 @@ class CollectiveWorkload(Section):
     """A collective benchmark."""
     op: OperationName
     """The operation."""
-    algorithm: AlgorithmChoice = DEFAULT
-    """How it is done. `default`: ring where there is one, else direct. `auto`: what the model of
-    `ncclx.tuner` likes best for each size. A file: a send/receive graph. `module:Class`: one's own."""
+    algorithm: AlgorithmChoice = AUTO
+    """How it is done. `auto`: what the model of `ncclx.tuner` likes best for each size. `default`: ring where
+    there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
     sizes_bytes: Annotated[tuple[PositiveSizeBytes, ...], Field(min_length=1, max_length=256)]
     """Sizes of the whole buffer, one row of results each; 4 B for a barrier, which moves one element."""
     dtype: Literal["fp32", "bf16", "int32"] = "fp32"
@@ -127,7 +135,7 @@ class CollectiveWorkload(Section):
         """
         if self.algorithm in ALGORITHMS and self.op not in ALGORITHMS[self.algorithm]:
             reason = f"{self.algorithm} has no {self.op}"
-            yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able(self.op)]))
+            yield Refusal(("algorithm",), reason, ", ".join([AUTO, DEFAULT, *able(self.op)]))
         if self.op == "barrier" and self.sizes_bytes != (BARRIER_BYTES,):
             yield Refusal(("sizes",), "a barrier moves one element", f"[{BARRIER_BYTES}B]")
         if self.redop != "sum" and self.op not in REDUCING:

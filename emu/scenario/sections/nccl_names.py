@@ -32,8 +32,14 @@ from emu.spelling import did_you_mean, listed, shown
 from emu.units import parse_size
 
 SECTION: Final[Location] = ("ncclx", "env")
-_ALGORITHMS: Final = {"ring": "ring", "tree": "double_binary_tree"}
-_OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
+_ALGORITHMS: Final = {
+    "ring": "ring",
+    "tree": "double_binary_tree",
+    "nvls": "nvls",
+    "nvlstree": "nvls_tree",
+    "pat": "pat",
+}
+_OTHER_ALGORITHMS: Final = ("collnet", "collnetdirect", "collnetchain")
 _NCCL_CALLS: Final = dict.fromkeys(op for name in _ALGORITHMS.values() for op in ALGORITHMS[name])
 _PROTOCOLS: Final = ("simple", "ll", "ll128")
 
@@ -89,8 +95,9 @@ KNOBS: Final[dict[str, Knob]] = {
     "NCCL_IB_RETRY_CNT": _number(("transport", "retry_count"), 0, 7),
     "NCCL_P2P_DISABLE": _one_of(("host", "nvlink", "enabled"), {"0": True, "1": False}),
     "NCCL_CROSS_NIC": _one_of(("ncclx", "ring_order"), dict.fromkeys("012", "by_channel")),
-    "NCCL_PROTO": Knob((), str, "Simple, or a list with it; LL and LL128 are not modelled"),
-    "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, or a list with one of them; no other is modelled"),
+    "NCCL_NCHANNELS_PER_NET_PEER": _number(("ncclx", "channels_per_peer"), 1, 64),
+    "NCCL_PROTO": Knob(("ncclx", "protocol"), str, "Simple, LL, LL128, or a list of them"),
+    "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, NVLS, NVLSTree, PAT, or a list with one of them"),
     "NCCL_MIN_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
     "NCCL_MAX_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
     "NCCL_MIN_NRINGS": _number(("ncclx", "channels"), 1, 64),
@@ -110,7 +117,7 @@ STATED: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "NCCL_NET_DISABLE_INTRA": (("1",), "NICs as an alternative to NVLink are not modelled"),
     "NCCL_NET_GDR_LEVEL": (_LEVELS, "copies through the memory of the host are not modelled"),
     "NCCL_NET_GDR_READ": (("1",), "copies through the memory of the host are not modelled"),
-    "NCCL_NVLS_ENABLE": (("0", "2"), "NVLS is not modelled"),
+    "NCCL_NVLS_ENABLE": (("0", "1", "2"), "is 0, 1 or 2"),
     "NCCL_P2P_LEVEL": (_LEVELS, "write NCCL_P2P_DISABLE: 1"),
 }
 """Variables that are accepted with a value that says what is modelled, or leaves the choice to NCCL; and why
@@ -208,7 +215,6 @@ NOT_MODELLED: Final = (
     "NCCL_CTRAN_IB_QP_CONFIG_XRACK",
     "NCCL_CTRAN_IB_QP_CONFIG_XZONE",
     "NCCL_GRAPH_FILE",
-    "NCCL_NCHANNELS_PER_NET_PEER",
     "NCCL_NET_FORCE_MERGE",
     "NCCL_NET_SHARED_BUFFERS",
     "NCCL_NET_SHARED_COMMS",
@@ -348,6 +354,8 @@ def _translate(
     if name in STATED:
         values, why = STATED[name]
         if text is not None and text.lower() in values:
+            if name == "NCCL_NVLS_ENABLE" and text == "0":
+                return _without_nvls(tree, place)
             return "", ""
         return f"{shown(text)}: {why}", ", ".join(one.upper() for one in values)
     knob = KNOBS.get(name)
@@ -361,9 +369,10 @@ def _translate(
         if name == "NCCL_ALGO":
             return _algorithms(tree, _chosen(text, (*_ALGORITHMS, *_OTHER_ALGORITHMS), name, notes), place)
         if name == "NCCL_PROTO":
-            if "simple" not in _chosen(text, _PROTOCOLS, name, notes):
-                raise ValueError(text)
-            return "", ""
+            left = _chosen(text, _PROTOCOLS, name, notes)
+            if len(left) == 2:
+                notes.append(f"{name} leaves two protocols, and the tuner has all three")
+            return _set(tree, knob.location, left[0], place) if len(left) == 1 else ("", "")
         meant = knob.read(text)
     except (ValueError, KeyError):
         return f"{shown(text)} is not what {name} takes", knob.accepted
@@ -385,7 +394,7 @@ def _chosen(text: str, known: tuple[str, ...], name: str, notes: list[str]) -> l
     if text.startswith("^"):
         return [word for word in known if word not in words]
     lacking = [
-        written for written in text.split(",") if written.strip().lower() not in (*_ALGORITHMS, "simple")
+        written for written in text.split(",") if written.strip().lower() not in (*_ALGORITHMS, *_PROTOCOLS)
     ]
     if lacking and len(lacking) < len(words):
         notes.append(f"of {name}, {', '.join(one.strip() for one in lacking)} not modelled")
@@ -427,8 +436,20 @@ def _same(there: object, meant: object) -> bool:
         return False
 
 
+def _without_nvls(tree: Node, place: Place) -> tuple[str, str]:
+    """The tuner chooses among the others, unless NCCL_ALGO has said among which."""
+    tuner = tree.child("ncclx")
+    tuner = None if tuner is None else tuner.child("tuner")
+    if tuner is not None and tuner.child("among") is not None:
+        return "", ""
+    rest = [name for name in _ALGORITHMS.values() if not name.startswith("nvls")]
+    return _set(tree, ("ncclx", "tuner", "among"), rest, place)
+
+
 def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, str]:
-    """Channels lie between bounds: those that are configured must, and the least is taken otherwise."""
+    """Channels lie between bounds: those that are configured must; otherwise the least is taken, or the most
+    where no least is given.
+    """
     least, most = bounds
     if least > most:
         return (
@@ -438,7 +459,7 @@ def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, s
     section = tree.child("ncclx")
     there = None if section is None else section.child("channels")
     if there is None:
-        return _set(tree, ("ncclx", "channels"), least, place)
+        return _set(tree, ("ncclx", "channels"), least if least > 1 else most, place)
     if isinstance(there.value, int) and not least <= there.value <= most:
         return f"does not allow ncclx.channels: {there.value}", f"channels from {least} to {most}"
     return "", ""
@@ -447,7 +468,7 @@ def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, s
 def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, str]:
     """Every collective of every job that leaves its algorithm open takes the one of the list that can do it,
     or `auto` among several; operations that have none of NCCL's algorithms keep their own. Training steps and
-    traces have rings.
+    traces leave the choice among them to the tuner.
     """
     named = tuple(_ALGORITHMS[word] for word in words if word in _ALGORITHMS)
     if not named:
@@ -457,8 +478,6 @@ def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, st
         kind = None if workload is None else workload.child("kind")
         if workload is None or kind is None:
             continue
-        if kind.value in ("training", "simai_trace", "chakra_trace") and "ring" not in named:
-            return f"means trees, and a {kind.value} has rings", "Ring"
         collective = kind.value == "collective"
         calls = [workload] if collective else _items(workload.child("operations"))
         for call in calls if kind.value in ("collective", "program") else ():
@@ -472,7 +491,7 @@ def _algorithms(tree: Node, words: Iterable[str], place: Place) -> tuple[str, st
             reason, accepted = _set(call, ("algorithm",), meant, place)
             if reason:
                 return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
-    return ("", "") if len(named) < 2 else _set(tree, ("ncclx", "tuner", "among"), named, place)
+    return _set(tree, ("ncclx", "tuner", "among"), named, place)
 
 
 def _items(node: Node | None) -> list[Node]:

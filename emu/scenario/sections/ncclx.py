@@ -1,8 +1,11 @@
 """Section `ncclx`: how the collective library moves data, in knobs with NCCL's names.
 
+Defaults are NCCL's, as far as the model has what they turn (`docs/defaults.md` has them side by side).
+
 Sources: NCCL 2.30 (BUFFSIZE 4 MiB per channel in 8 steps; a ring chunk is 4 steps, a slice 2;
-IB_QPS_PER_CONNECTION 1; IB_SPLIT_DATA_ON_QPS 0, so round robin); Meta (SIGCOMM'24) for receiver-driven
-admission and for control messages in a class of their own.
+P2P_NET_CHUNKSIZE 128 KiB; IB_QPS_PER_CONNECTION 1; IB_SPLIT_DATA_ON_QPS 0, so round robin; number of
+channels: `src/graph/connect.cc`, `src/graph/paths.cc`); Meta (SIGCOMM'24) for receiver-driven admission and
+for control messages in a class of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from actors.ncclx.settings import MOST_CHANNELS
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.nccl_names import EnvMapping
 from emu.scenario.yaml.values import (
+    AutoChannels,
     AutoPositiveSizeBytes,
     AutoPositiveTimePs,
     AutoRateBps,
@@ -72,6 +77,9 @@ class InitSection(Section):
 class TunerSection(Section):
     """The model by which `algorithm: auto` picks."""
 
+    model: Literal["nccl", "hops"] = "nccl"
+    """NCCL's table, which chooses algorithm, protocol and channels of the collectives that NCCL has; or hops
+    and bytes at the latencies below, which choose an algorithm, also among those that NCCL lacks."""
     base_ps: TimePs = parse_time("8.4us")
     """Latency of any operation (NCCL's base latency of ring and tree, Simple protocol)."""
     hop_ps: TimePs = parse_time("5us")
@@ -92,20 +100,29 @@ class TunerSection(Section):
                 "bruck",
                 "double_binary_tree",
                 "hierarchical",
+                "pat",
+                "nvls",
+                "nvls_tree",
             ],
             ...,
         ],
         Field(min_length=1),
-    ] = ("ring", "double_binary_tree")
-    """Algorithms to choose among, those of NCCL by default; hierarchical only where servers have equally many
-    ranks, two or more."""
+    ] = ("ring", "double_binary_tree", "pat", "nvls", "nvls_tree")
+    """Algorithms to choose among, those of NCCL by default. `nccl` knows these five alone; `hops` all but the
+    last three, and hierarchical only where servers have equally many ranks, two or more."""
 
 
 class NcclxSection(Section):
     """Channels, their buffers, queue pairs and admission."""
 
-    channels: Annotated[int, Field(ge=1, le=64)] = 1
-    """Channels of a communicator; each carries its share of every operation."""
+    channels: AutoChannels = None
+    """Channels of a communicator; each carries its share of every operation. `auto`: as NCCL on Hopper GPUs,
+    a ring for each NIC of a server, each on two channels; twice as many between servers where that is below
+    16."""
+    channels_per_peer: AutoChannels = None
+    """Of all_to_all, all_to_allv, gather, scatter, sendrecv and transfers: channels between two ranks
+    (NCCL_NCHANNELS_PER_NET_PEER), no more than `channels`. `auto`: two, or one for each NIC of a GPU if those
+    are more; half of it, and again, where peers are too many for a round over all channels."""
     ring_order: Literal["by_channel", "same"] = "by_channel"
     """Whether a ring goes through the GPUs of each server in another order on each channel, so that each
     leaves by another NIC (NCCL_CROSS_NIC 2, NCCL's default), or in that of the ranks on all of them."""
@@ -121,23 +138,23 @@ class NcclxSection(Section):
     """Slots of a chunk, the unit of an algorithm's step."""
     slice_steps: Annotated[int, Field(ge=1, le=64)] = 2
     """Slots of a slice, the unit that is sent and admitted."""
-    slices: Literal["filled", "even"] = "filled"
+    slices: Literal["filled", "even"] = "even"
     """How a ring cuts a chunk: into slices as large as they may be, the last shorter; or, as NCCL does, into
     `chunk_steps` / `slice_steps` of equal size, of a 32nd of the largest at least."""
-    protocol: Literal["simple", "ll", "ll128", "auto"] = "simple"
+    protocol: Literal["simple", "ll", "ll128", "auto"] = "auto"
     """How a receiver knows that data of a collective is there (NCCL_PROTO): by a flag after a whole slice, by
     flags in lines of 8 B of data and 8 B of flags, or in lines of 120 B and 8 B. Sends and receives, and
-    algorithms of one's own, are `simple`. `auto`: with `algorithm: auto`
-    NCCL's table chooses algorithm, protocol and number of channels for each size; else `simple`."""
+    algorithms that NCCL lacks, are `simple`. `auto`: NCCL's table chooses for each size, with `tuner.model:
+    hops` it is `simple`."""
     ll_buffsize_bytes: PositiveSizeBytes = parse_size("512KiB")
     """Channel buffer of `ll`, lines with their flags: 32 KiB of data for each of eight `steps`
     (NCCL_LL_BUFFSIZE)."""
     ll128_buffsize_bytes: PositiveSizeBytes = parse_size("4800KiB")
     """Channel buffer of `ll128`: 576,000 B of data for each of eight `steps` (NCCL_LL128_BUFFSIZE)."""
-    p2p_chunk_bytes: AutoPositiveSizeBytes = None
+    p2p_chunk_bytes: AutoPositiveSizeBytes = parse_size("128KiB")
     """Slice of all_to_all, all_to_allv, gather, scatter, sendrecv and the transfers of training, which then
-    has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE, 128 KiB in NCCL); no more than one step of the
-    buffer. `auto`: slices and slots as the others have."""
+    has a slot for each of `steps` (NCCL_P2P_NET_CHUNKSIZE); no more than one step of the buffer. `auto`:
+    slices and slots as the others have."""
     qps_per_connection: Annotated[int, Field(ge=1, le=128)] = 1
     """Queue pairs between two ranks and channel (NCCL_IB_QPS_PER_CONNECTION)."""
     qp_policy: Literal["round_robin", "split", "dqplb", "least_loaded"] = "round_robin"
@@ -171,6 +188,11 @@ class NcclxSection(Section):
     """NCCL's variables under their own names, `NCCL_BUFFSIZE: 1048576`, or the path of a script that exports
     them: translated into the keys above, into those of `transport`, and into `algorithm` of jobs. See
     `docs/data_path.md`."""
+
+    @property
+    def most_channels(self) -> int:
+        """Of any communicator."""
+        return self.channels or MOST_CHANNELS
 
     @property
     def in_line(self) -> bool:

@@ -250,7 +250,7 @@ class TransportSection(Section):
 
     mtu_bytes: MtuBytes = 4096
     """Payload of a full packet."""
-    timeout: Annotated[int, Field(ge=0, le=31)] = 14
+    timeout: Annotated[int, Field(ge=0, le=31)] = 20
     """Local ACK timeout 4.096 us x 2^timeout; 0 waits for ever."""
     retry_count: Annotated[int, Field(ge=0, le=7)] = 7
     """Retries before the queue pair goes into error."""

@@ -45,8 +45,8 @@ EVENTFUL: Final = ("record", "wait")
 MOST_OPERATIONS: Final = 4096
 Rank = Annotated[int, Field(ge=0, le=2**20)]
 
-Picks = Callable[[Sequence[Sequence[int]], str, int], Choice]
-"""What `algorithm: auto` is of an operation, of so many bytes, among groups of ranks."""
+Picks = Callable[[Sequence[Sequence[int]], str, int, str], Choice]
+"""How an operation, of so many bytes, is done among groups of ranks by an algorithm, or by `auto`."""
 
 
 class CommunicatorSection(Section):
@@ -85,9 +85,9 @@ class OperationSection(Section):
     """Of a collective or transfer: the communicator."""
     size_bytes: PositiveSizeBytes | None = None
     """Of a collective or transfer: bytes of the whole buffer, as in a benchmark. A barrier has none."""
-    algorithm: AlgorithmChoice = DEFAULT
-    """Of a collective: how it is done. `default`: ring where there is one, else direct. `auto`: what the
-    model of `ncclx.tuner` likes best. A file: a send/receive graph. `module:Class`: one's own."""
+    algorithm: AlgorithmChoice = AUTO
+    """Of a collective: how it is done. `auto`: what the model of `ncclx.tuner` likes best. `default`: ring
+    where there is one, else direct. A file: a send/receive graph. `module:Class`: one's own."""
     graph: GraphSection | None = None
     """The send/receive graph of `algorithm: graph`; `algorithm: FILE` puts it here."""
     dtype: Literal["fp32", "bf16", "int32"] = "fp32"
@@ -135,13 +135,12 @@ class OperationSection(Section):
 
     def _check_collective(self) -> Iterator[Refusal]:
         collective = self.talks and self.do not in PEERED
-        own = self.algorithm not in (DEFAULT, *ALGORITHMS)
-        if self.algorithm != DEFAULT and self.do not in ALGORITHMS.get(self.algorithm, ()):
-            if not own:
-                reason = f"{self.algorithm} has no {self.do}"
-                yield Refusal(("algorithm",), reason, ", ".join([DEFAULT, *able(self.do)]))
-            elif not collective:
-                yield Refusal(("algorithm",), f"{self.do} has none", "only with a collective")
+        own = self.algorithm not in (AUTO, DEFAULT, *ALGORITHMS)
+        if self.algorithm in ALGORITHMS and self.do not in ALGORITHMS[self.algorithm]:
+            reason = f"{self.algorithm} has no {self.do}"
+            yield Refusal(("algorithm",), reason, ", ".join([AUTO, DEFAULT, *able(self.do)]))
+        elif own and not collective:
+            yield Refusal(("algorithm",), f"{self.do} has none", "only with a collective")
         if (self.graph is None) == (self.algorithm == GRAPH):
             reason = "there is no graph" if self.graph is None else f"the algorithm is {self.algorithm}"
             yield Refusal(("graph",), reason, "with `algorithm: graph`, and only then")
@@ -217,18 +216,16 @@ class ProgramWorkload(Section):
         for fault in faults(steps, communicators, ranks):
             return Refusal(("operations", fault.place, fault.key), fault.reason, fault.accepted)
         groups = {one.name: [group for group in one.groups if len(group) > 1] for one in communicators}
-        picked: dict[tuple[str, str, int], Choice] = {}
+        picked: dict[tuple[str, str, int, str], Choice] = {}
         for at, step in enumerate(steps):
             found = groups[step.communicator]
-            if step.algorithm == AUTO:
-                call = (step.communicator, step.do, step.size_bytes)
+            if step.talks and step.do not in PEERED and step.own is None:
+                call = (step.communicator, step.do, step.size_bytes, step.algorithm)
                 if call not in picked:
-                    picked[call] = (
-                        picks(found, step.do, step.size_bytes) if found else Choice(by_default(step.do))
-                    )
+                    picked[call] = picks(found, *call[1:]) if found else Choice(by_default(step.do))
                 steps[at] = step._replace(**picked[call]._asdict())
             for group in found:
-                refusal = self._misfit(at, step, [servers[rank] for rank in group])
+                refusal = self._misfit(at, steps[at], [servers[rank] for rank in group])
                 if refusal is not None:
                     return refusal
         return ProgramPlan(steps, communicators, ranks)

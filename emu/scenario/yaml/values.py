@@ -207,6 +207,15 @@ def _read_priority(value: object) -> int:
     return value
 
 
+CHANNELS_ACCEPTED: Final = "a whole number from 1 to 64"
+
+
+def _read_channels(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 64:
+        raise RefusedError(f"{shown(value)} is no number of channels", CHANNELS_ACCEPTED)
+    return value
+
+
 def names(patterns: Sequence[str], name: str) -> bool:
     """Whether a name is among these names and patterns."""
     return name in patterns or any(fnmatchcase(name, one) for one in patterns if WILD.search(one))
@@ -258,6 +267,18 @@ AutoPriority = Annotated[
             "a priority, 0 to 7",
             {"type": "integer", "minimum": 0, "maximum": 7},
             "0 to 7",
+        )
+    ),
+]
+AutoChannels = Annotated[
+    int | None,
+    or_auto(
+        Reading(
+            _read_channels,
+            int,
+            CHANNELS_ACCEPTED,
+            {"type": "integer", "minimum": 1, "maximum": 64},
+            "1 to 64",
         )
     ),
 ]
