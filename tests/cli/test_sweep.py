@@ -178,3 +178,23 @@ def test_axes_without_effect_are_told_apart() -> None:
     assert SweepTable(("size", "b"), ("x",), rows[:3]).unchanged() != []
     other = (*rows[:3], row("2", "off", 21, "f", 0.25))
     assert SweepTable(("size", "b"), ("x",), other).unchanged() == []
+
+
+def test_runs_side_by_side_make_the_same_table_in_the_same_order(
+    capsys: Captured, small: str, tmp_path: Path
+) -> None:
+    options = ("--local", "--set", f"{SIZE}=256KiB,64KiB,1KiB", "--seeds", "2", "--json")
+    tables = []
+    for jobs in ("1", "3"):
+        place = tmp_path / jobs
+        status, out, err = told(capsys, small, *options, "--jobs", jobs, "--out", str(place))
+        assert status == 1
+        assert [line.split()[0] for line in err if " of 6: " in line] == ["1", "2", "3", "4", "emu:", "emu:"]
+        assert len(list(place.glob("run-*/summary.json"))) == 6
+        tables.append(out)
+    assert tables[0] == tables[1]
+
+
+def test_runs_at_a_time_are_for_this_process(capsys: Captured, small: str) -> None:
+    status, _, err = told(capsys, small, "--workers", "1", "--jobs", "2")
+    assert (status, err) == (2, ["emu: --jobs is for --local; on Ray each run has all the workers"])

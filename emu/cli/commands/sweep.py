@@ -14,16 +14,21 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
+from math import prod
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 
 from emu.api import Prepared, prepare, run_prepared
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
+from emu.cli.terminal import time_left
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.summary import Summary
@@ -43,6 +48,7 @@ from emu.scenario.set_options import (
 )
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_named
+from emu.side_by_side import cores, side_by_side
 from emu.units import about_rate, about_size, about_time, aligned
 
 STATUS_NAMES: Final = {
@@ -261,6 +267,12 @@ Examples:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @unjudged
 @placed
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="With --local: runs at a time  [one for each core].",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Keep each run in OUT/run-N, and OUT/sweep.csv.")
 @forcing
 @click.option("--quiet", is_flag=True, help="Say nothing on standard error but what went wrong.")
@@ -275,6 +287,7 @@ def command(
     as_json: bool,
     no_expect: bool,
     where: RunOptions,
+    jobs: int | None,
     out: Path | None,
     force: bool,
     quiet: bool,
@@ -286,10 +299,13 @@ def command(
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
+    if jobs is not None and not where.local:
+        raise UsageError("--jobs is for --local; on Ray each run has all the workers")
+    at_once = (jobs or cores()) if where.local else 1
     axes = [parse_axis(text) for text in assignments]
     check_axes(axes, seeds)
     paths = _paths(shows)
-    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet)
+    sweep = _Sweep(axes, seeds, paths, replace(where, metrics=False), out, force, quiet, at_once)
     loader = _loader(scenario, variant, [parse_override(NO_EXPECT)] if no_expect else [])
     with session_of(where):
         rows = list(sweep.rows(loader))
@@ -309,8 +325,22 @@ def command(
     return table.exit_status()
 
 
+_Planned = tuple[int, tuple[str, ...], list[Override]]
+"""A run: its number from 1, the value of each axis, and those values as overrides."""
+
+
+class _Done(NamedTuple):
+    """What came of a run."""
+
+    row: Row
+    reasons: Mapping[str, str] = {}
+    """By path, why it leads nowhere."""
+    defaults: tuple[str, ...] = ()
+    """What is shown if nothing was asked for."""
+
+
 class _Sweep:
-    """The runs of one sweep, one after another."""
+    """The runs of one sweep: in this process and others beside it, or one after another on Ray."""
 
     def __init__(
         self,
@@ -321,7 +351,9 @@ class _Sweep:
         out: Path | None,
         force: bool,
         quiet: bool,
+        at_once: int,
     ) -> None:
+        self._at_once = at_once
         self._axes = axes
         self._seeds = seeds
         self._paths = paths
@@ -334,47 +366,66 @@ class _Sweep:
         """What is shown if nothing was asked for: from the first run that had anything."""
 
     def rows(self, loader: Loader) -> Iterator[Row]:
-        """Every run's row, as it ends; none after an interruption."""
+        """Every run's row, in the order of the sweep; none after an interruption."""
+        runs = list(self._planned(loader))
+        total = self._seeds * prod(len(axis.values) for axis in self._axes)
+        done = side_by_side(partial(self._done, loader), runs, self._at_once)
+        begun_s = time.monotonic()
+        for ended, (number, values, _) in enumerate(runs):
+            try:
+                row, reasons, defaults = next(done)
+            except KeyboardInterrupt:
+                row, reasons, defaults = Row(values, None, INTERRUPTED, message="interrupted"), {}, ()
+            self.default_paths = self.default_paths or defaults
+            if row.values:
+                shown = self._paths or self.default_paths
+                row = replace(row, values={path: row.values.get(path) for path in shown})
+                for path in shown:
+                    if row.values[path] is not None:
+                        self._nowhere[path] = ""
+                    else:
+                        self._nowhere.setdefault(path, reasons.get(path, ""))
+            spent_s = time.monotonic() - begun_s
+            self._say(number, total, row, time_left(ended + 1, len(runs), spent_s))
+            yield row
+            if row.exit_status == INTERRUPTED:
+                return
+
+    def _planned(self, loader: Loader) -> Iterator[_Planned]:
+        """Every run; of a combination that cannot be read only the first, which says why."""
         number = 0
-        total = self._seeds
-        for axis in self._axes:
-            total *= len(axis.values)
         for values in combinations(self._axes):
-            first: int | None = None
-            for offset in range(self._seeds):
-                number += 1
-                overrides = overrides_of(self._axes, values)
-                if first is not None:
-                    overrides.append(parse_override(f"seed={first + offset}", "--seeds"))
-                row = self._row(values, number, loader, overrides)
-                if first is None:
-                    first = row.seed
-                self._say(number, total, row)
-                yield row
-                if row.exit_status == INTERRUPTED:
-                    return
-                if first is None:
-                    number += self._seeds - 1
-                    break
+            overrides = overrides_of(self._axes, values)
+            yield number + 1, values, overrides
+            if self._seeds > 1:
+                with suppress(EmuError):
+                    first = loader(overrides).scenario.seed
+                    for offset in range(1, self._seeds):
+                        seed = parse_override(f"seed={first + offset}", "--seeds")
+                        yield number + 1 + offset, values, [*overrides, seed]
+            number += self._seeds
 
     def notes(self) -> list[str]:
         """What was asked to be shown and was in no run."""
         return [f"--show {path}: {reason}" for path, reason in self._nowhere.items() if reason]
 
-    def _row(self, values: tuple[str, ...], number: int, loader: Loader, overrides: list[Override]) -> Row:
+    def _done(self, loader: Loader, planned: _Planned) -> _Done:
+        """One run, perhaps in a process of its own."""
+        number, values, overrides = planned
         seed: int | None = None
         try:
             loaded = loader(overrides)
             seed = loaded.scenario.seed
             return self._run(values, number, prepare(loaded))
         except ScenarioError as error:
-            return Row(values, seed, error.exit_status, message="; ".join(str(one) for one in error.problems))
+            message = "; ".join(str(one) for one in error.problems)
+            return _Done(Row(values, seed, error.exit_status, message=message))
         except UsageError:
             raise
         except EmuError as error:
-            return Row(values, seed, error.exit_status, message=str(error))
+            return _Done(Row(values, seed, error.exit_status, message=str(error)))
 
-    def _run(self, values: tuple[str, ...], number: int, prepared: Prepared) -> Row:
+    def _run(self, values: tuple[str, ...], number: int, prepared: Prepared) -> _Done:
         if self._out is None:
             result = run_prepared(prepared, self._options)
         else:
@@ -387,30 +438,21 @@ class _Sweep:
         if result.exit_status == 1:
             failed = [one for one in result.summary.expectations if not one.passed]
             message = "; ".join(f"{one.value}: {one.reason}" for one in failed)
-        if not self.default_paths:
-            self.default_paths = _default_paths(result.summary)
-        return Row(
+        defaults = _default_paths(result.summary)
+        plain = result.summary.plain()
+        found = {path: value_at(path, plain) for path in self._paths or self.default_paths or defaults}
+        row = Row(
             values,
             prepared.scenario.seed,
             result.exit_status,
             result.summary.digest,
-            self._values(result.summary),
+            {path: value for path, (value, _) in found.items()},
             message,
             busiest_uplink(result.summary),
         )
+        return _Done(row, {path: reason for path, (_, reason) in found.items()}, defaults)
 
-    def _values(self, summary: Summary) -> dict[str, bool | int | float | str | None]:
-        plain = summary.plain()
-        found: dict[str, bool | int | float | str | None] = {}
-        for path in self._paths or self.default_paths:
-            found[path], reason = value_at(path, plain)
-            if found[path] is not None:
-                self._nowhere[path] = ""
-            else:
-                self._nowhere.setdefault(path, reason)
-        return found
-
-    def _say(self, number: int, total: int, row: Row) -> None:
+    def _say(self, number: int, total: int, row: Row, left: str) -> None:
         settings = [f"{axis.key}={value}" for axis, value in zip(self._axes, row.settings, strict=True)]
         if self._seeds > 1 and row.seed is not None:
             settings.append(f"seed={row.seed}")
@@ -419,7 +461,7 @@ class _Sweep:
         if row.exit_status:
             click.echo(f"emu: {head}: {' '.join(row.message.split())}", err=True)
         elif not self._quiet:
-            click.echo(head, err=True)
+            click.echo(f"{head} ({left})" if sys.stderr.isatty() else head, err=True)
 
 
 def _paths(shows: Sequence[str]) -> tuple[str, ...]:
