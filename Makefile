@@ -16,7 +16,7 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix golden pictures bench profile soak image fuzz mutants schema clean
+.PHONY: help run test setup compile check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,12 @@ fix: $(VENV)/installed ## repair what ruff can repair, and format
 
 pictures: $(VENV)/installed ## take the pictures of the pages again (needs chromium)
 	@$(BIN)/python -m tests.pictures
+
+docs: $(VENV)/installed ## build the pages as a site in site/, with search; every link is checked
+	@$(BIN)/python -c "import material" 2>/dev/null || $(BIN)/uv pip install --quiet --python $(BIN)/python \
+		--constraint constraints.txt --constraint constraints-docs.txt --no-build-isolation --editable ".[docs]"
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(BIN)/python -m mkdocs --quiet build --strict
+	@echo "site/index.html; to search it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory site"
 
 golden: $(VENV)/installed ## write anew what is made from the code: golden texts, tables of the pages
 	@$(BIN)/python -m tests.regenerate

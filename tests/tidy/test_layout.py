@@ -20,6 +20,8 @@ TOP_LEVEL = {
         "MANIFEST.in",
         "README.md",
         "constraints.txt",
+        "constraints-docs.txt",
+        "mkdocs.yml",
         "pyproject.toml",
         "setup.py",
     ),

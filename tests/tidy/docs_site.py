@@ -1,0 +1,33 @@
+"""What mkdocs does not know of our pages: the README is the first, and files beside `docs/` have none.
+
+    make docs
+
+A link out of `docs/` becomes the name of the file. A link that leads nowhere, an anchor that is not there, or
+a page that the menu of `mkdocs.yml` lacks ends the build.
+"""
+
+import re
+from typing import Any
+
+from tests.tidy.tracked import ROOT
+
+LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:|#|[\w-]+\.(?:md|png|json|schema\.json)\b)([^)\s]+)\)")
+"""To a file that is no page of the site, nor beside one."""
+
+
+def plain(text: str) -> str:
+    """A page's text, links out of `docs/` by the name of what they lead to."""
+    return LINK.sub(lambda found: f"{found[1]} (`{found[2].removeprefix('../')}`)", text)
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Called by mkdocs before pages are read: make the README the first page."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8").replace("](docs/", "](")
+    file = type(next(iter(files)))
+    files.append(file.generated(config, "index.md", content=readme))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs for each page."""
+    return plain(markdown)
