@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "perf": "Run one collective over a range of sizes, as nccl-tests does.",
     "fork": "Go on from a moment of a run under another condition.",
     "up": "Run the jobs of a scenario again and again, to watch and to break.",
+    "top": "Show a run as it is now: jobs, ports, faults, verdict.",
     "fault": "Break a live run, mend it, list what is broken.",
     "capture": "Capture packets of a live run for Wireshark.",
     "replay": "Repeat a run with all that was done to it, bit for bit.",
@@ -54,7 +55,7 @@ COMMANDS: Final = {
     "doctor": "Check what a run needs on this machine.",
 }
 """Subcommand -> what it does, in the order of the help; in `emu.cli.commands.NAME` but for `ELSEWHERE`."""
-LOOKING: Final = ("report", "plot", "compare", "export")
+LOOKING: Final = ("report", "plot", "compare", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",

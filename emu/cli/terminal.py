@@ -51,7 +51,7 @@ def _style(line: str) -> str:
     return ""
 
 
-def _wrapped(line: str, columns: int) -> str:
+def wrapped(line: str, columns: int) -> str:
     """A sentence that is longer than the terminal is wide goes on below, not in the middle of a word.
 
     Rows of tables (more than one space between words), the command to be copied, and a line with a word that
@@ -184,11 +184,11 @@ class Terminal(Observer):
     def _tell(self, text: str, style: str) -> None:
         """On standard error, line by line."""
         for line in text.splitlines():
-            shown = _wrapped(line, self._errors.width) if self._errors.is_terminal else line
+            shown = wrapped(line, self._errors.width) if self._errors.is_terminal else line
             self._errors.print(Text(shown, style=style))
 
     def _lines(self, lines: Iterable[str]) -> None:
         if not self._quiet:
             for line in lines:
-                text = _wrapped(line, self._console.width) if self._console.is_terminal else line
+                text = wrapped(line, self._console.width) if self._console.is_terminal else line
                 self._console.print(Text(text, style=_style(line)))

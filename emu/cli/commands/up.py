@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from statistics import median
+from typing import Any, Final, TextIO
 
 import click
 from rich.live import Live
@@ -39,6 +40,11 @@ from emu.scenario.live_changes import Change, end_of
 from emu.scenario.schema import Scenario
 from emu.units import about_rate, about_size, about_time, format_time, parse_time, shown_time
 
+FEWEST: Final = 5
+"""From so many times on there is a median to compare with."""
+MEMORY: Final = 1000
+OUTLIER_PERCENT: Final = 20
+
 
 class LiveTerminal(Terminal):
     """Shows a live run."""
@@ -52,6 +58,8 @@ class LiveTerminal(Terminal):
         self._live: Live | None = None
         self._last = (time.monotonic(), 0, 0)
         self._seen: dict[int, int] = {}
+        self._took: dict[tuple[int, str, int], list[int]] = {}
+        """By job, operation and size, how long the last `MEMORY` took."""
         self._aimed = 0
         """How many occurrences of faults that hit the busiest were looked at."""
         self._hit: dict[int, str] = {}
@@ -79,6 +87,7 @@ class LiveTerminal(Terminal):
             for row in new
             if row[4] != STATUS_SUCCESS
         )
+        self._lines(line for row in new if row[4] == STATUS_SUCCESS for line in self._outlier(row))
         if self._live is not None:
             status = Text(self._status(progress), no_wrap=False, overflow="fold")
             self._live.update(status, refresh=True)
@@ -103,6 +112,34 @@ class LiveTerminal(Terminal):
             self._live.stop()
             self._live = None
         super().close()
+
+    def _kind(self, row: Sequence[int]) -> tuple[int, str, int]:
+        """What a row's time is compared with: others of the job with its operation and size, or its steps."""
+        job = self._jobs[row[0]]
+        plan = job.collectives[row[1] % len(job.collectives)] if job.collectives else None
+        return (row[0], plan.op, plan.size_bytes) if plan is not None else (row[0], "step", 0)
+
+    def _outlier(self, row: Sequence[int]) -> list[str]:
+        """A line for an operation or step that took much longer than those before it."""
+        took = self._took.setdefault(self._kind(row), [])
+        time_ps, job = row[3] - row[2], self._jobs[row[0]]
+        usual_ps = int(median(took)) if len(took) >= FEWEST else 0
+        took.append(time_ps)
+        del took[:-MEMORY]
+        if not usual_ps or time_ps * 100 <= usual_ps * (100 + OUTLIER_PERCENT):
+            return []
+        _, op, size_bytes = self._kind(row)
+        what = f"{op} {about_size(size_bytes)}" if size_bytes else op
+        more = f"{time_ps / usual_ps - 1:.0%} beyond the median {about_time(usual_ps)}"
+        return [f"{about_time(row[3])}: {job.name}: {what} {row[1] + 1} took {about_time(time_ps)}, {more}"]
+
+    def _spread(self, row: Sequence[int]) -> str:
+        """Least, median and most of the times so far, once there are some."""
+        took = self._took.get(self._kind(row), [])
+        if len(took) < FEWEST:
+            return ""
+        least, middle, most = (about_time(int(one)) for one in (min(took), median(took), max(took)))
+        return f" ({least} / {middle} / {most})"
 
     def _status(self, progress: Progress) -> str:
         now_s = time.monotonic()
@@ -133,13 +170,14 @@ class LiveTerminal(Terminal):
             job = self._jobs[number]
             if not job.collectives:  # A step of training, of a trace or of a program.
                 took = about_time(end_ps - start_ps) if status == STATUS_SUCCESS else status_name(status)
-                said.append(f"{job.name}: step {operation + 1} done, {took}")
+                said.append(f"{job.name}: step {operation + 1} done, {took}{self._spread(last[number])}")
                 continue
             plan = job.collectives[operation % len(job.collectives)]
             rate = bandwidth_bps(plan.size_bytes, end_ps - start_ps, bus_factor(plan.op, plan.ranks))
             shown = about_rate(rate) if rate is not None and status == STATUS_SUCCESS else status_name(status)
             size = about_size(plan.size_bytes)
-            said.append(f"{job.name}: {operation + 1} done, {plan.op} {size} {shown}")
+            spread = self._spread(last[number])
+            said.append(f"{job.name}: {operation + 1} done, {plan.op} {size} {shown}{spread}")
         return said
 
 
