@@ -28,7 +28,7 @@ COMMANDS: Final = {
     "run": "Run a scenario and judge its expectations.",
     "perf": "Run one collective over a range of sizes, as nccl-tests does.",
     "fork": "Go on from a moment of a run under another condition.",
-    "up": "Run the jobs of a scenario again and again, to watch and to break.",
+    "up": "Run the jobs of a scenario again and again, to break them.",
     "top": "Show a run as it is now: jobs, ports, faults, verdict.",
     "fault": "Break a live run, mend it, list what is broken.",
     "capture": "Capture packets of a live run for Wireshark.",
