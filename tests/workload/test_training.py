@@ -197,7 +197,7 @@ def test_scale_shrinks_bytes_and_computing_alike() -> None:
         ({"model": "llama3-8b", "pp": 2, "virtual_stages": 2, "micro_batches": 3}, "in multiples of 2"),
         ({"model": "llama3-8b", "order": ["tp", "tp", "pp", "dp"]}, "each dimension once"),
         ({"model": "llama3-8b", "tp": 3}, "does not divide 32 heads"),
-        ({"model": "llama3-8b", "scale": 2}, "above 1"),
+        ({"model": "llama3-8b", "scale": 2}, "accepted: a fraction above 0 and up to 1"),
         ({"model": "own"}, "goes with `model: own`"),
         ({"model": "llama3-8c"}, "did you mean 'llama3-8b'"),
         ({"model": "llama3-8b", "ep": 2}, "does not divide the experts"),
@@ -211,3 +211,15 @@ def test_what_does_not_fit_is_refused_by_name(knobs: dict[str, object], reason: 
     jobs = [{"name": "train", "workload": {"kind": "training", **knobs}}]
     with pytest.raises(ScenarioError, match=reason):
         prepare(plain({"name": "wrong", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs}))
+
+
+def test_a_scaled_mfu_is_marked_as_not_comparable() -> None:
+    from emu.api import prepare  # noqa: PLC0415
+
+    for scale, marked in (("1/200", True), (1, False)):
+        workload = {"kind": "training", "model": "llama3-8b", "layers": 2, "scale": scale}
+        jobs = [{"name": "train", "workload": workload}]
+        prepared = prepare({"name": "scaled", "topology": {"kind": "star", "hosts": 2}, "jobs": jobs})
+        facts = prepared.jobs[0].training
+        assert facts is not None
+        assert ("MFU is not comparable" in facts.shrunk) == marked

@@ -34,7 +34,7 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
     if one.model.layers != whole.layers:
         smaller.append(f"layers {one.model.layers} of {whole.layers} (1/{whole.layers / one.model.layers:g})")
     if one.scale != 1:
-        smaller.append(f"sizes and durations x {one.scale}")
+        smaller.append(f"sizes and durations x {one.scale} (latencies not: the MFU is not comparable)")
     stages = [one.coordinates(rank)["pp"] for rank in range(one.ranks)]
     return TrainingFacts(
         steps=steps,

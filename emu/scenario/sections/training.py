@@ -14,7 +14,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.section import Refusal, Section
-from emu.scenario.yaml.values import PositiveFraction, Reading
+from emu.scenario.yaml.values import FractionToOne, PositiveFraction, Reading
 from emu.units import parse_fraction
 from emu.workload.training import DIMENSIONS, PRESETS, Model, Training
 
@@ -99,9 +99,9 @@ class TrainingWorkload(Section):
     less: then the first and the last chunk have one fewer (126 over 16 stages, Llama 3)."""
     sequence: Annotated[int, Field(ge=1, le=2**24)] | None = None
     """Tokens of a sequence, if not the model's."""
-    scale: PositiveFraction = Fraction(1)
-    """What every size and every duration is multiplied with, at most 1, to make a run shorter at the same
-    ratio; printed."""
+    scale: FractionToOne = Fraction(1)
+    """What every size and every duration is multiplied with, so that a run is shorter at the same ratio.
+    Latencies stay, so that an MFU is not comparable with that of the whole."""
     tp: Degree = 1
     """Tensor parallelism."""
     cp: Degree = 1
@@ -130,7 +130,7 @@ class TrainingWorkload(Section):
     computing."""
     peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
     """Of one GPU (H100, BF16, dense)."""
-    efficiency: PositiveFraction = Fraction(6, 10)
+    efficiency: FractionToOne = Fraction(6, 10)
     """Share of it that kernels reach, communication apart."""
     jitter: Share = Fraction(0)
     """How far each piece of computing may be off, drawn evenly from the seed."""
@@ -177,9 +177,6 @@ class TrainingWorkload(Section):
         if model.experts % self.ep or (self.dp is not None and self.dp % self.ep):
             reason = f"does not divide the experts ({model.experts}) and `dp`"
             yield Refusal(("ep",), reason, "a divisor of both")
-        for key, value in (("scale", self.scale), ("efficiency", self.efficiency)):
-            if value > 1:
-                yield Refusal((key,), f"{value} is above 1", "a fraction above 0 and up to 1")
         yield from self._check_stragglers()
         if self.jitter >= 1:
             yield Refusal(("jitter",), f"{self.jitter} is not below 1", SHARE_ACCEPTED)

@@ -238,6 +238,7 @@ AutoPositiveSizeBytes = Annotated[int | None, or_auto(size_between(1))]
 RateBps = Annotated[int, rate_between()]
 AutoRateBps = Annotated[int | None, or_auto(rate_between())]
 PositiveFraction = Annotated[Fraction, _POSITIVE_FRACTION]
+FractionToOne = Annotated[Fraction, fraction_up_to(Fraction(1))]
 Share = Annotated[
     Fraction,
     Reading(
