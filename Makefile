@@ -16,7 +16,7 @@ NEEDS_PYTHON = python="$(PYTHON)"; test -n "$$python" && "$$python" -c '$(USABLE
 	"(Debian: apt install python3-venv python3-pip); or say which: make PYTHON=/path/to/python3"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help run test setup compile check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
+.PHONY: help run test setup compile fast check lint types imports unit fix docs golden pictures bench profile soak image fuzz mutants schema clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ setup: $(VENV)/installed compile ## make .venv, install the pinned versions, com
 
 compile: $(VENV)/installed ## compile the packet path again, if its sources changed
 	@$(BIN)/python -m actors.compiled.build
+
+fast: $(VENV)/installed ## compile the packet path by a profile of the bench cases: minutes, for long runs (needs gcc)
+	@$(BIN)/python -m actors.compiled.build --profiled
 
 check: lint types imports ## lint, types and imports, without the tests
 

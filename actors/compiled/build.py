@@ -4,6 +4,8 @@
 
     python -m actors.compiled.build --background
 
+    python -m actors.compiled.build --profiled
+
     emu compile FILE ...
 
 compiles the hot modules (`actors.compiled.hot_modules`) with mypyc, in one group, into `emu/_ext/<key>/`,
@@ -16,6 +18,9 @@ from where `actors.compiled.finder` serves them. The rules:
   interpreted, with the same answers;
 - in the background it is compiled once at a time, at the lowest priority, by a process that outlives whoever
   started it and hears no Ctrl-C; each later call prints in a line how far that is;
+- `--profiled` compiles twice: first code that counts which way branches go and which functions are called,
+  with which it runs a few bench cases, then code that is laid out by these counts. It takes three times as
+  long and needs gcc; the other ways leave such a build alone, as long as it matches;
 - the code is portable within the platform (no `-march`), signed overflow wraps (`-fwrapv`), and assertions
   stay on;
 - the newest few builds are kept (a process that started before an edit may still be loading one), older ones
@@ -48,10 +53,13 @@ from typing import Final
 
 from actors.compiled.finder import (
     ABI_SUFFIX,
+    BUILD_VARIABLE,
     GROUP,
     GROUP_LIBRARY,
     INTERPRETED_VARIABLE,
+    PROFILE_USED,
     RECORD_NAME,
+    SLOWER,
     Build,
     builds,
     builds_directory,
@@ -89,23 +97,31 @@ follow_imports = skip
 follow_imports_for_stubs = True
 """
 DURATION: Final = "once; the packet path takes about a minute"
+DURATION_PROFILED: Final = "twice, with a few runs between; about three minutes"
 KEPT_BUILDS: Final = 3
+PROFILED: Final = "--profiled"
+COUNTING_FLAGS: Final = ("-fprofile-generate", "-fprofile-update=single")
+COUNTED_FLAGS: Final = (PROFILE_USED, "-fprofile-partial-training", "-fprofile-correction")
+"""What was not run in training is optimised as without a profile, and not for size."""
+TRAINING: Final = ("permutation-64", "ring-64", "incast-16", "all-to-all-64")
+"""The bench cases that the counting code runs: some two seconds of compiled code."""
 LOG_NAME: Final = "compile.log"
 BACKGROUND: Final = "--background"
 NICELY: Final = "--nicely"
 NICENESS: Final = 19
 BACKGROUND_LOCK: Final = ".background"
 BACKGROUND_LOG: Final = "background.log"
-INTERPRETED: Final = "continuing interpreted, with the same answers"
+INTERPRETED: Final = f"continuing interpreted, {SLOWER}, with the same answers"
 
 
 class CannotCompileError(Exception):
     """Why this machine runs interpreted, in one line."""
 
 
-def recipe() -> str:
+def recipe(profiled: bool = False) -> str:
     """What besides the sources decides the code: the version of mypyc and the flags."""
-    return f"mypy {importlib.metadata.version('mypy')} -O{OPTIMISATION} {' '.join(C_FLAGS)}"
+    flags = (*C_FLAGS, *COUNTED_FLAGS) if profiled else C_FLAGS
+    return f"mypy {importlib.metadata.version('mypy')} -O{OPTIMISATION} {' '.join(flags)}"
 
 
 def refuse_unless_possible() -> None:
@@ -161,7 +177,7 @@ def sources_of(root: Path, modules: tuple[str, ...]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
+def run_mypyc(modules: tuple[str, ...], target: Path, profiled: bool) -> None:
     """Compile `modules` of the current directory into `target`. Runs in a process of its own: mypyc exits."""
     from mypyc.build import mypycify  # noqa: PLC0415  a development tool, absent from most installations
     from setuptools import Distribution  # noqa: PLC0415  likewise
@@ -184,10 +200,9 @@ def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
     )
     cores = os.cpu_count() or 1
     for extension in extensions:
-        entry = () if extension.name == GROUP_LIBRARY else ENTRY_FLAGS
-        extension.extra_compile_args = [*(extension.extra_compile_args or []), *C_FLAGS, *entry]
-        if not entry:
+        if extension.name == GROUP_LIBRARY:
             extension.sources = units(extension.sources, modules)
+    usual = {extension.name: list(extension.extra_compile_args or []) for extension in extensions}
 
     class BuildSideBySide(build_ext):
         """Compiles the sources of one extension side by side too."""
@@ -203,15 +218,58 @@ def run_mypyc(modules: tuple[str, ...], target: Path) -> None:
             self.compiler.compile = side_by_side
             super().build_extensions()
 
-    command = BuildSideBySide(Distribution({"name": GROUP, "ext_modules": extensions}))
-    command.build_lib = str(here / "out")
-    command.build_temp = str(here / "temp")
-    command.parallel = cores
-    command.ensure_finalized()
-    command.run()
-    for module in (GROUP_LIBRARY, *modules):
-        made = (here / "out").joinpath(*module.split("."))
-        shutil.copyfile(made.with_name(made.name + ABI_SUFFIX), target / f"{module}{ABI_SUFFIX}")
+    def compile_with(flags: tuple[str, ...], into: Path) -> None:
+        """Compile the C that mypyc made, the group's with these flags."""
+        for extension in extensions:
+            own = flags if extension.name == GROUP_LIBRARY else ENTRY_FLAGS
+            extension.extra_compile_args = [*usual[extension.name], *C_FLAGS, *own]
+            extension.extra_link_args = [*own] if extension.name == GROUP_LIBRARY else []
+        command = BuildSideBySide(Distribution({"name": GROUP, "ext_modules": extensions}))
+        command.build_lib = str(here / "out")
+        command.build_temp = str(here / "temp")
+        command.parallel = cores
+        command.force = True
+        command.ensure_finalized()
+        command.run()
+        for module in (GROUP_LIBRARY, *modules):
+            made = (here / "out").joinpath(*module.split("."))
+            shutil.copyfile(made.with_name(made.name + ABI_SUFFIX), into / f"{module}{ABI_SUFFIX}")
+
+    if not profiled:
+        compile_with((), target)
+        return
+    counting = builds_directory(here) / "counting"
+    counting.mkdir(parents=True)
+    compile_with(COUNTING_FLAGS, counting)
+    write_record(counting, here, modules, {}, profiled)
+    for case in TRAINING:  # the packages of this directory, which find the build just made
+        environment = os.environ | {"PYTHONPATH": str(here), INTERPRETED_VARIABLE: ""}
+        environment.pop(BUILD_VARIABLE, None)
+        subprocess.run(
+            [sys.executable, "-m", "emu.cli.bench.one_run", case, "0"], env=environment, check=True
+        )
+    shutil.rmtree(counting)
+    compile_with(COUNTED_FLAGS, target)
+
+
+def write_record(
+    directory: Path,
+    sources: Path,
+    modules: tuple[str, ...],
+    plugins: Mapping[str, tuple[str, str]],
+    profiled: bool,
+) -> str:
+    """Write what a build was made from into its directory, and return it."""
+    record = {
+        "abi_suffix": ABI_SUFFIX,
+        "recipe": recipe(profiled),
+        "modules": modules,
+        "sources": sources_of(sources, modules),
+        "plugins": plugins,
+    }
+    text = json.dumps(record, indent=1)
+    (directory / RECORD_NAME).write_text(text + "\n", encoding="utf-8")
+    return text
 
 
 def units(sources: Sequence[str], modules: tuple[str, ...]) -> list[str]:
@@ -259,7 +317,7 @@ def copy_sources(root: Path, destination: Path) -> None:
             shutil.copyfile(path, copied)
 
 
-def build(root: Path, plugins: Sequence[Path] = ()) -> tuple[Build, bool]:
+def build(root: Path, plugins: Sequence[Path] = (), profiled: bool = False) -> tuple[Build, bool]:
     """The build of the sources under `root` with these files of plug-ins, and whether it was made now; or
     raise CannotCompileError.
     """
@@ -273,7 +331,7 @@ def build(root: Path, plugins: Sequence[Path] = ()) -> tuple[Build, bool]:
         modules = present_hot_modules(snapshot)
         if not modules:
             raise CannotCompileError("there is no hot module")
-        if (current := current_build(root, snapshot, named)) is not None:
+        if (current := current_build(root, snapshot, named, profiled)) is not None:
             (current.directory / RECORD_NAME).touch()
             return current, False
         hot = modules
@@ -282,19 +340,12 @@ def build(root: Path, plugins: Sequence[Path] = ()) -> tuple[Build, bool]:
             copied.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, copied)
         modules = (*hot, *(module for module in named if module not in hot))
-        print(f"compile: {len(modules)} modules, {DURATION}", flush=True)
+        duration = DURATION_PROFILED if profiled else DURATION
+        print(f"compile: {len(modules)} modules, {duration}", flush=True)
         made = Path(work) / "made"
         made.mkdir()
-        compile_in_child(snapshot, modules, made, ext / LOG_NAME, plugins)
-        record = {
-            "abi_suffix": ABI_SUFFIX,
-            "recipe": recipe(),
-            "modules": hot,
-            "sources": sources_of(snapshot, hot),
-            "plugins": named,
-        }
-        text = json.dumps(record, indent=1)
-        (made / RECORD_NAME).write_text(text + "\n", encoding="utf-8")
+        compile_in_child(snapshot, modules, made, ext / LOG_NAME, plugins, profiled)
+        text = write_record(made, snapshot, hot, named, profiled)
         final = ext / hashlib.sha256(text.encode()).hexdigest()[:16]
         shutil.rmtree(final, ignore_errors=True)
         made.rename(final)
@@ -303,22 +354,32 @@ def build(root: Path, plugins: Sequence[Path] = ()) -> tuple[Build, bool]:
 
 
 def current_build(
-    root: Path, sources: Path, plugins: Mapping[str, tuple[str, str]] | None = None
+    root: Path,
+    sources: Path,
+    plugins: Mapping[str, tuple[str, str]] | None = None,
+    profiled: bool = False,
 ) -> Build | None:
-    """The build under `root` that compiling the files under `sources` with these plug-ins would make."""
+    """The build under `root` that compiling the files under `sources` with these plug-ins would make, or a
+    profiled one."""
+    wanted = (recipe(profiled=True),) if profiled else (recipe(), recipe(profiled=True))
     for candidate in builds(root):
-        alike = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe == recipe()
+        alike = candidate.abi_suffix == ABI_SUFFIX and candidate.recipe in wanted
         if alike and candidate.plugins == (plugins or {}) and candidate.matches(sources):
             return candidate
     return None
 
 
 def compile_in_child(
-    snapshot: Path, modules: tuple[str, ...], made: Path, log: Path, plugins: Sequence[Path] = ()
+    snapshot: Path,
+    modules: tuple[str, ...],
+    made: Path,
+    log: Path,
+    plugins: Sequence[Path] = (),
+    profiled: bool = False,
 ) -> None:
     """Run `run_mypyc` in `snapshot`, its output in `log`; raise CannotCompileError if it fails."""
     code = "import sys; from pathlib import Path; from actors.compiled import build as c; "
-    code += "c.run_mypyc(tuple(sys.argv[2:]), Path(sys.argv[1]))"
+    code += f"c.run_mypyc(tuple(sys.argv[2:]), Path(sys.argv[1]), {profiled})"
     environment = os.environ | {INTERPRETED_VARIABLE: "1", "PYTHONPATH": "", "MYPYPATH": ""}
     with log.open("w", encoding="utf-8") as output:
         done = subprocess.run(
@@ -351,13 +412,14 @@ def remove_old_builds(ext: Path) -> None:
             shutil.rmtree(record.parent, ignore_errors=True)
 
 
-def compile_or_explain(root: Path) -> Path | None:
+def compile_or_explain(root: Path, profiled: bool = False) -> Path | None:
     """Compile if need be, print one line, return the build's directory, or None if all runs interpreted."""
     try:
         refuse_unless_possible()
-        made, is_new = build(root)
+        made, is_new = build(root, profiled=profiled)
     except (CannotCompileError, OSError) as error:
-        print(f"compile: {error}; {INTERPRETED}")
+        there = current_build(root, root)
+        print(f"compile: {error}; {INTERPRETED if there is None else 'the build that is there stays'}")
         return None
     print(f"compile: {len(made.modules)} modules {'compiled' if is_new else 'up to date'}")
     return made.directory
@@ -413,6 +475,8 @@ def newest_source_ns(root: Path) -> int:
 if __name__ == "__main__":
     if NICELY in sys.argv:
         os.nice(NICENESS)
-    (compile_behind if BACKGROUND in sys.argv else compile_or_explain)(
-        Path(__file__).resolve().parent.parent.parent
-    )
+    above = Path(__file__).resolve().parent.parent.parent
+    if BACKGROUND in sys.argv:
+        compile_behind(above)
+    else:
+        compile_or_explain(above, PROFILED in sys.argv)

@@ -50,6 +50,10 @@ RECORD_NAME: Final = "build.json"
 INTERPRETED_VARIABLE: Final = "EMU_INTERPRETED"
 BUILD_VARIABLE: Final = "EMU_BUILD"
 NO_BUILD: Final = "none"
+SLOWER: Final = "30 to 60 times slower"
+"""What interpreted runs are: an incast and a permutation over 64 hosts (`docs/scale.md`)."""
+PROFILE_USED: Final = "-fprofile-use"
+"""In the recipe of a build that is laid out by what runs of it did."""
 ADVICE: Final = "run `make compile`"
 
 
@@ -140,15 +144,16 @@ def matching_build(root: Path) -> tuple[Build | None, str]:
     if not candidates:
         return None, f"compiled for another Python than {ABI_SUFFIX}; {ADVICE}"
     matching = [build for build in candidates if build.matches(root)]
-    for build in sorted(matching, key=_newest_plugins, reverse=True):
+    for build in sorted(matching, key=_preference, reverse=True):
         if not build.plugins or build.holds_plugins():
             return build, ""
     return None, f"the sources changed since they were compiled; {ADVICE}"
 
 
-def _newest_plugins(build: Build) -> int:
-    """An order that ends with the build whose plug-ins were compiled last."""
-    return (build.directory / RECORD_NAME).stat().st_mtime_ns if build.plugins else 0
+def _preference(build: Build) -> tuple[int, bool]:
+    """An order that ends with the plug-ins compiled last; without any, with a profiled build."""
+    last = (build.directory / RECORD_NAME).stat().st_mtime_ns if build.plugins else 0
+    return last, PROFILE_USED in build.recipe
 
 
 class CompiledFinder:

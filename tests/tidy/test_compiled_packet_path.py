@@ -18,8 +18,10 @@ import pytest
 
 from actors.compiled.build import (
     DURATION,
+    DURATION_PROFILED,
     INTERPRETED,
     MYPY,
+    TRAINING,
     CannotCompileError,
     lighten,
     refuse_unless_possible,
@@ -44,7 +46,17 @@ def can_compile() -> bool:
     return True
 
 
+def compiler_version() -> bytes:
+    """What the C compiler says of itself."""
+    command = [*shlex.split(os.environ.get("CC", "cc")), "-v"]
+    return subprocess.run(command, capture_output=True, check=False).stderr
+
+
 needs_compiler = pytest.mark.skipif(not can_compile(), reason="no C compiler or no Python headers here")
+
+needs_gcc = pytest.mark.skipif(
+    not can_compile() or b"gcc" not in compiler_version(), reason="no gcc, which profiles are made for"
+)
 
 
 def python(root: Path, *arguments: str, **environment: str) -> str:
@@ -212,7 +224,7 @@ def test_without_a_build_the_source_runs(tmp_path: Path) -> None:
 def test_without_a_compiler_one_line_says_so(tmp_path: Path) -> None:
     root = write_copy(tmp_path)
     said = python(root, "-m", "actors.compiled.build", CC="no-such-compiler")
-    assert said == "compile: no C compiler (no-such-compiler); continuing interpreted, with the same answers"
+    assert said == f"compile: no C compiler (no-such-compiler); {INTERPRETED}"
     assert python(root, "-c", ASK) == "43 interpreted (not compiled; run `make compile`) False"
 
 
@@ -237,7 +249,7 @@ def test_failed_compile_is_one_line_and_a_log(tmp_path: Path) -> None:
     (root / "actors/walk.py").write_text(WALK.replace("-> int", "-> str"))
     (_, said) = python(root, "-m", "actors.compiled.build").splitlines()
     log = root / "emu/_ext/compile.log"
-    assert said == f"compile: the compile failed (see {log}); continuing interpreted, with the same answers"
+    assert said == f"compile: the compile failed (see {log}); {INTERPRETED}"
     assert "actors/walk.py:5: error: Incompatible return value type" in log.read_text()
     assert [path.name for path in log.parent.iterdir() if path.is_dir()] == []
 
@@ -330,3 +342,31 @@ def test_no_constructor_of_the_packet_path_lets_go_of_self_before_all_fields_are
     (constructor,) = ast.parse(early).body
     assert isinstance(constructor, ast.FunctionDef)
     assert leaks(constructor) == [2]
+
+
+@needs_gcc
+@pytest.mark.soak
+def test_a_profiled_build_is_laid_out_by_runs_of_the_bench_preferred_and_left_alone(
+    built: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(built, tmp_path / "copy")
+    (plain,) = root.glob("emu/_ext/*/build.json")
+    bench = root / "emu/cli/bench"
+    bench.mkdir(parents=True)
+    for package in (bench.parent, bench):
+        (package / "__init__.py").write_text("")
+    (bench / "one_run.py").write_text(
+        "import sys, emu, actors.walk as w\nprint(sys.argv[1:], w.walk(7), emu.compiled_state())\n"
+    )
+    said = python(root, "-m", "actors.compiled.build", "--profiled").splitlines()
+    assert said == [f"compile: 2 modules, {DURATION_PROFILED}", "compile: 2 modules compiled"]
+    log = (root / "emu/_ext/compile.log").read_text()
+    assert [f"['{case}', '0'] 31 compiled" in log for case in TRAINING] == [True] * len(TRAINING)
+    assert "profile count data file not found" not in log
+    ask = f"from actors.compiled.finder import choice; {ASK}; print(choice())"
+    answer, chosen = python(root, "-c", ask).splitlines()
+    assert answer == "43 compiled True"
+    assert Path(chosen) != plain.parent
+    plain.unlink()
+    for way in ("", "--profiled"):
+        assert python(root, "-m", "actors.compiled.build", *way.split()) == "compile: 2 modules up to date"

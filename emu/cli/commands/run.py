@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 import emu
+from actors.compiled.finder import SLOWER
 from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
@@ -187,7 +188,7 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         where = f"on Ray, placement {options.placement}{workers}"
     return (
         f"{counts}; seed {prepared.scenario.seed}",
-        f"run {where}; packet path {emu.compiled_state()}",
+        f"run {where}; packet path {emu.compiled_state()}{'' if emu.is_compiled() else f', {SLOWER}'}",
         *accelerations(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
         *(f"warning: {line}" for line in estimated(prepared).warnings()),
