@@ -20,6 +20,7 @@ import csv
 import json
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import log2
 from pathlib import Path
@@ -129,7 +130,7 @@ class _Intervals:
         if not self._file.exists():
             return (0,), (b"",) * len(MEASURES)
         reader = SampleReader(self._file)
-        times_ps = [virtual_ps for virtual_ps, _ in reader.changes()]
+        times_ps = reader.times_ps()
         if not times_ps:
             return (0,), (b"",) * len(MEASURES)
         stride = -(-len(times_ps) // MOST_INTERVALS)
@@ -187,8 +188,12 @@ class _Intervals:
         count = len(edges_ps) - 1
         figures = bytearray(len(changes))
         spans_ps = [after - before for before, after in pairwise(edges_ps)]
+        carried = {
+            rate_bps: [max(rate_bps * span_ps // (8 * 10**12), 1) for span_ps in spans_ps]
+            for rate_bps in {port.rate_bps for port in self._ports}
+        }
         for row, port in enumerate(self._ports):
-            level = 0
+            level, wholes = 0, spans_ps if measure == PAUSED else carried[port.rate_bps]
             if not any(changes[row * count : (row + 1) * count]):
                 continue
             for at in range(count):
@@ -200,13 +205,11 @@ class _Intervals:
                 elif grown and measure == DROPS:
                     figures[cell] = min(round(DROP_STEPS * log2(1 + grown)), 255)
                 elif grown:
-                    whole = (
-                        spans_ps[at] if measure == PAUSED else port.rate_bps * spans_ps[at] // (8 * 10**12)
-                    )
-                    figures[cell] = min(-(-SHARE * grown // max(whole, 1)), SHARE)
+                    figures[cell] = min(-(-SHARE * grown // wholes[at]), SHARE)
         return bytes(figures)
 
 
+@lru_cache(maxsize=1 << 16)
 def queue_byte(queue_bytes: int) -> int:
     """The byte of a queue's depth."""
     return min(round(QUEUE_STEPS * log2(1 + queue_bytes / QUEUE_UNIT_BYTES)), 255)

@@ -33,7 +33,7 @@ def test_the_dashboard_is_the_one_made_from_the_declaration() -> None:
 
 
 def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exists() -> None:
-    panels = dashboard.dashboard()["panels"]
+    panels = dashboard.panels_of(dashboard.dashboard())
     expressions = [target["expr"] for panel in panels for target in panel.get("targets", [])]
     expressions += [one["expr"] for one in dashboard.dashboard()["annotations"]["list"]]
     assert [one for one in expressions if "$run" not in one] == []
@@ -45,6 +45,24 @@ def test_every_declared_series_has_a_panel_and_every_name_in_a_panel_or_rule_exi
     assert used <= NAMES
     for text in (asked, " ".join(rule["expr"] for rule in rules())):
         assert set(re.findall(r"\bemu:[a-z_]+", text)) <= recorded
+
+
+def test_only_the_first_row_is_open_and_no_panel_lies_over_another() -> None:
+    shown = dashboard.dashboard()["panels"]
+    rows = [panel for panel in shown if panel["type"] == "row"]
+    assert [row["collapsed"] for row in rows] == [False] + [True] * (len(rows) - 1)
+    assert [bool(row["panels"]) for row in rows] == [row["collapsed"] for row in rows]
+    every = dashboard.panels_of(dashboard.dashboard())
+    assert sorted(panel["id"] for panel in every) == list(range(1, len(every) + 1))
+    for together in (shown, *([row, *row["panels"]] for row in rows)):
+        places = [panel["gridPos"] for panel in together]
+        cells = [
+            (x, y)
+            for at in places
+            for x in range(at["x"], at["x"] + at["w"])
+            for y in range(at["y"], at["y"] + at["h"])
+        ]
+        assert len(cells) == len(set(cells))
 
 
 @NEEDS_PROMTOOL

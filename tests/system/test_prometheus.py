@@ -132,7 +132,9 @@ def test_prometheus_reads_the_run_and_fires_the_alert_of_an_injected_fault(
     seen.comes_to("emu_faults_active", 0)
     until(lambda: seen.value("emu:delivered_bits_per_virtual_second"))
     shown = dashboard.dashboard()
-    expressions = [target["expr"] for panel in shown["panels"] for target in panel.get("targets", [])]
+    expressions = [
+        target["expr"] for panel in dashboard.panels_of(shown) for target in panel.get("targets", [])
+    ]
     expressions += [one["expr"] for one in shown["annotations"]["list"]]
     for expression in expressions:
         until(partial(seen.answers, chosen(expression)))

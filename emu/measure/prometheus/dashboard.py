@@ -213,12 +213,21 @@ def _panel(title: str, expr: str, unit: str, legend: str) -> Panel:
 
 
 def _laid_out(rows: list[tuple[str, list[Panel]]]) -> list[Panel]:
-    """The panels with their places, each row under its title."""
+    """The panels with their places, each row under its title.
+
+    The first row is open. The others are closed, with their panels in them: a closed row asks Prometheus for
+    nothing, and shows no panel of a series that the run has not.
+    """
     placed: list[Panel] = []
-    top = 0
+    top = number = 0
     for title, panels in rows:
         place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
-        placed.append({"type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []})
+        closed = bool(placed)
+        number += 1
+        row: Panel = {"type": "row", "title": title, "collapsed": closed, "gridPos": place, "id": number}
+        row["panels"] = []
+        placed.append(row)
+        inside = row["panels"] if closed else placed
         top += 1
         for at, panel in enumerate(panels):
             down, across = divmod(at, WIDTH // PANEL_WIDTH)
@@ -228,9 +237,16 @@ def _laid_out(rows: list[tuple[str, list[Panel]]]) -> list[Panel]:
                 "w": PANEL_WIDTH,
                 "h": PANEL_HEIGHT,
             }
-            placed.append(panel | {"gridPos": where})
-        top += -(-len(panels) // (WIDTH // PANEL_WIDTH)) * PANEL_HEIGHT
-    return [panel | {"id": number} for number, panel in enumerate(placed, start=1)]
+            number += 1
+            inside.append(panel | {"gridPos": where, "id": number})
+        if not closed:
+            top += -(-len(panels) // (WIDTH // PANEL_WIDTH)) * PANEL_HEIGHT
+    return placed
+
+
+def panels_of(shown: dict[str, Any]) -> list[Panel]:
+    """Every panel of a dashboard, those in closed rows too."""
+    return [one for panel in shown["panels"] for one in (panel, *panel.get("panels", ()))]
 
 
 def text() -> str:
