@@ -14,14 +14,15 @@ import traceback
 from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from emu.errors import EmuError, RuntimeFailure
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-PATIENCE_S = 10.0
+INTERRUPTED_STATUS: Final = 130
+PATIENCE_S: Final = 10.0
 """How long a process that was told to end may take before it is killed."""
 
 
@@ -70,6 +71,8 @@ def _answer(out: Connection, function: Callable[[Item], Answer], item: Item) -> 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         out.send((function(item), None))
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED_STATUS)
     except EmuError as error:
         out.send((None, error))
     except Exception:  # noqa: BLE001 - whatever it is, the process that asked is to tell of it

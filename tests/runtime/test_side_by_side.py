@@ -59,3 +59,15 @@ def test_whoever_stops_asking_leaves_no_process_behind() -> None:
     found.close()
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
+
+
+def interrupted(place: int) -> int:
+    if place:
+        raise KeyboardInterrupt
+    return place
+
+
+def test_an_interrupted_run_ends_without_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(RuntimeFailure, match="status 130"):
+        list(side_by_side(interrupted, [0, 1], 2))
+    assert "Traceback" not in capfd.readouterr().err
