@@ -152,6 +152,23 @@ def test_two_flows_share_a_link_at_eta_with_next_to_no_queue() -> None:
     assert fabric.congestion_drops() == 0
 
 
+def test_windows_smaller_than_the_distance_of_answers_stop_nobody() -> None:
+    """Sixteen senders share a window of 48 packets, and an answer comes every 4 or 32; no timer helps."""
+    for ack_every in (4, 32):
+        transport = {
+            "ack_every": ack_every,
+            "timeout": 0,
+            "congestion_control": {"kind": "hpcc", "base_rtt": "4us"},
+        }
+        fabric = Fabric(scenario(star(17), transport=transport), [(sender, 16) for sender in range(16)])
+        for sender in range(16):
+            fabric.post(0, sender, 400 * 4096)
+        fabric.run()
+        assert [len(fabric.completions(sender)) for sender in range(16)] == [1] * 16
+        # The port to the receiver is all that they wait for: 400 packets of each, and the way there and back.
+        assert fabric.queue.now_ps < 24 * 16 * 400 * PACKET
+
+
 def test_a_run_goes_on_from_its_state() -> None:
     whole, first, second = (controlled([(0, 2), (1, 2)]) for _ in range(3))
     for fabric in (whole, first):

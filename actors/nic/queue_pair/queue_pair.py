@@ -388,7 +388,10 @@ class QueuePair(Connection):
             self.hold()
         elif psn + 1 - self.una_psn >= PSN_HALF:
             self.waits |= WAIT_PSN
-        return self.packet(request, psn)
+        frame = self.packet(request, psn)
+        if psn + 1 == self.limit_psn:
+            frame.ack_request = 1  # nothing that would ask may follow before an answer
+        return frame
 
     def frame_again(self, psn: i64) -> Frame:
         """Build the packet with a PSN that was sent before and is not acknowledged."""

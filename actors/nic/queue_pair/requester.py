@@ -284,6 +284,10 @@ class Requester(Endpoint):
             if bound > 0 and bound < window:
                 window = bound
             pair.limit_psn = pair.una_psn + window
+            in_flight: i64 = pair.next_psn - pair.una_psn
+            if in_flight >= window and 0 < in_flight < pair.ack_every:
+                # The window closed behind packets of which maybe none asks for an answer; one more does.
+                pair.limit_psn = pair.next_psn + 1
         self._set_timer(pair, control)
 
     def _echoed(self, pair: QueuePair, frame: Frame, now: i64) -> None:
