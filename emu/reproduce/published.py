@@ -533,7 +533,10 @@ ROWS: Final = (
 FLOW_LEVEL: Final = "waits for flow level: more packets than a packet emulator gets through"
 WAITING: Final = (
     Waiting(
-        "P6", "dual-ToR: loads of a NIC's two ports", "HPN, SIGCOMM'24, 4", "no scenario measures it yet"
+        "P6",
+        "dual-ToR: loads of a NIC's two ports",
+        "HPN, SIGCOMM'24, 4",
+        "scenario dual_tor_planes and its test measure it",
     ),
     Waiting(
         "P7",
