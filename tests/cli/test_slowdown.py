@@ -11,6 +11,7 @@ from emu.cli.main import main
 SCENARIO = """\
 name: pair
 topology: {kind: ai_zone, racks: 2, hosts_per_rack: 2, gpus_per_host: 1, spines: 1}
+transport: {ack_priority: 6}  # so that no answer waits behind the data of others
 jobs:
   - {name: one, ranks: [0, 2], workload: {kind: flows, flows: [{src: 0, dst: 1, size: 4MiB}]}}
   - {name: two, ranks: [1, 3], workload: {kind: flows, flows: [{src: 0, dst: 1, size: 4MiB}]}}

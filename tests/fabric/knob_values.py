@@ -291,6 +291,7 @@ RESTS: Final[Mapping[str, str]] = {
     "routing (kind: adaptive).allow_reordering": _LIFTS,
     "routing (kind: flowlet).bit_offset": _WHOLE,
     "routing (kind: adaptive).bit_offset": _WHOLE,
+    "transport.control_priority": "of the library's clear-to-sends, and flows of plain verbs have none",
     "routing (kind: traffic_engineering).hysteresis": "no entry moves in so short a run",
     **{
         f"transport.congestion_control (kind: {name}).{key}": _UNMARKED

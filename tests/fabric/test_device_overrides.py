@@ -61,7 +61,7 @@ def test_a_nic_with_a_smaller_mtu_makes_its_queue_pairs_send_smaller_packets_and
 
 def test_a_wrong_dscp_map_on_one_switch_puts_the_class_into_the_wrong_queue_there_alone() -> None:
     wrong = [{"devices": "b", "switch": {"qos": {"dscp_to_tc": {24: 1}}}}]
-    fabric = Fabric(scenario(TWIN, overrides=wrong), INCASTS)
+    fabric = Fabric(scenario(TWIN, overrides=wrong, transport={"ack_priority": 6}), INCASTS)
     for connection in range(4):
         fabric.post(0, connection, SIZE_BYTES)
     fabric.run()

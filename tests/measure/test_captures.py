@@ -246,7 +246,10 @@ def test_pauses_and_cnps_are_captured_as_often_as_they_are_counted(tmp_path: Pat
 
 
 def test_updates_of_credits_are_captured_as_often_as_they_are_counted(tmp_path: Path) -> None:
-    file, result = captured(tmp_path, CONGESTED | {"switch": {}, "link": {"flow_control": "credits"}})
+    file, result = captured(
+        tmp_path,
+        CONGESTED | {"switch": {}, "link": {"flow_control": "credits"}, "transport": {"ack_priority": 6}},
+    )
     updates = [one for one in file.packets if one.data[12:14] == b"\x88\xb5"]
     counted = sum(
         value

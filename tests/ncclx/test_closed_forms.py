@@ -354,7 +354,7 @@ def took_ps(
             },
             "gpu": {"copy_rate": "24T", "copy_latency": "400ns"},
             "ncclx": {"buffsize": "2MiB", "steps": 16, "chunk_steps": 8, "slice_steps": 1} | (ncclx or {}),
-            "transport": {"ack_every": 64},
+            "transport": {"ack_every": 64, "ack_priority": 6},
             "jobs": ({"name": "bench", "workload": workload},),
         }
     )

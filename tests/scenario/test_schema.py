@@ -113,7 +113,9 @@ def test_every_section_is_reached_and_documented() -> None:
         "AdmissionSection",
         "TraceWorkload",
     }
-    declared = {model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.")}
+    declared = {
+        model.__name__ for model in subclasses(Section) if model.__module__.startswith("emu.scenario.")
+    }
     assert declared - bases == {part.model.__name__ for part in parts()}
     assert all(part.model.__doc__ for part in parts())
 

@@ -69,7 +69,8 @@ def test_a_group_that_is_not_lossless_drops_and_does_not_pause() -> None:
 
 def test_the_next_switch_goes_by_the_dscp_and_not_by_what_the_last_made_of_it() -> None:
     wrong = [{"devices": "rtsw-0", "switch": {"qos": {"dscp_to_tc": {24: 0}}}}]
-    fabric = Fabric(scenario(zone(2, 1, 1), overrides=wrong), [(0, 1)])
+    answers = {"ack_priority": 6}
+    fabric = Fabric(scenario(zone(2, 1, 1), overrides=wrong, transport=answers), [(0, 1)])
     fabric.post(0, 0, 4096)
     fabric.run()
     moved = {
@@ -83,7 +84,8 @@ def test_the_next_switch_goes_by_the_dscp_and_not_by_what_the_last_made_of_it() 
 
 def test_packets_leave_their_nic_with_the_dscp_of_their_priority() -> None:
     maps = {"dscp_to_tc": {26: 3, 48: 6}}
-    fabric = Fabric(scenario(star(2), nic={"dscp": {3: 26}}, switch={"qos": maps}), [(0, 1)])
+    sections = {"nic": {"dscp": {3: 26}}, "switch": {"qos": maps}, "transport": {"ack_priority": 6}}
+    fabric = Fabric(scenario(star(2), **sections), [(0, 1)])
     seen: list[tuple[int, int]] = []
 
     def pass_by(frame: Frame) -> bool:

@@ -66,8 +66,9 @@ def pod(shown: Sequence[Shown]) -> None:
         thresholds, "ring.end_ps", "pairs.end_ps", "fabric.pfc_paused_ps", "fabric.buffer_peak_bytes"
     )
     assert max(ring) < 1.03 * min(ring)
+    assert paused[0] > paused[2] > paused[4]
+    assert pairs[0] == max(pairs)
     for column in (pairs, paused):
-        assert column[0] > column[2] > column[4]
         assert all(
             with_pauses > marked for with_pauses, marked in zip(column[::2], column[1::2], strict=True)
         )

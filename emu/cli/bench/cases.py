@@ -203,6 +203,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "max_time": "60s",
         "repeat": False,
         "capture": [],
+        "event_log": 0,
+        "trace": {"every": "1us", "most_rows": 100_000},
     },
     "overrides": [],
     "jobs": [
