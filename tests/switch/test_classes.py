@@ -84,7 +84,11 @@ def test_the_next_switch_goes_by_the_dscp_and_not_by_what_the_last_made_of_it() 
 
 def test_packets_leave_their_nic_with_the_dscp_of_their_priority() -> None:
     maps = {"dscp_to_tc": {26: 3, 48: 6}}
-    sections = {"nic": {"dscp": {3: 26}}, "switch": {"qos": maps}, "transport": {"ack_priority": 6}}
+    sections: dict[str, Any] = {
+        "nic": {"dscp": {3: 26}},
+        "switch": {"qos": maps},
+        "transport": {"ack_priority": 6},
+    }
     fabric = Fabric(scenario(star(2), **sections), [(0, 1)])
     seen: list[tuple[int, int]] = []
 
