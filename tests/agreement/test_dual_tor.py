@@ -7,18 +7,10 @@ even loads in two planes.
 import pytest
 
 from emu import api
-
-
-def fuller_over_emptier(name: str) -> float:
-    """What the fuller ports of all NICs received over what the emptier ones did."""
-    loads: dict[str, list[int]] = {}
-    for link in api.run(name, local=True).summary.fabric.links:
-        if link.destination.startswith("nic-"):
-            loads.setdefault(link.destination, []).append(link.data_bytes)
-    return sum(map(max, loads.values())) / sum(map(min, loads.values()))
+from emu.reproduce.published import uneven_ports
 
 
 def test_hashes_load_one_port_of_a_nic_three_times_as_much_as_the_other_and_planes_do_not() -> None:
     # Two queue pairs a NIC: hashed, half of the NICs have 2 and 0, half 1 and 1: 1.5 over 0.5.
-    assert fuller_over_emptier("dual_tor_planes") == pytest.approx(3, abs=1)
-    assert fuller_over_emptier("dual_tor_two_planes") == pytest.approx(1, rel=0.05)
+    assert uneven_ports(api.run("dual_tor_planes", local=True).summary) == pytest.approx(3, abs=1)
+    assert uneven_ports(api.run("dual_tor_two_planes", local=True).summary) == pytest.approx(1, rel=0.05)
