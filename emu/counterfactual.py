@@ -41,7 +41,7 @@ from actors.wire.fault import (
 )
 from emu.diagnosis.finding import CONTENTION, ODD, Finding
 from emu.diagnosis.fleet import differences, like_the_fleet
-from emu.diagnosis.view import alarmed, answering, times_of
+from emu.diagnosis.view import alarmed, answering, cut_of, times_of
 from emu.measure import device_state
 from emu.measure.collected import JobPlan
 from emu.measure.device_state import Shown, shown_of
@@ -278,7 +278,7 @@ class Counterfactuals:
         self._plans = tuple(plans)
         self._aims = aims
         self._left = most_events
-        self._end_ps = end_ps
+        self.end_ps = end_ps
         self.events = events
         self._faults: dict[bool, tuple[Fault, ...]] = {}
         self._known = {self._key(self._all(cabling=False), cabling=False): own}
@@ -351,7 +351,7 @@ class Counterfactuals:
             if odd:
                 swapped = () if cabling else self._scenario.faults
                 fabric = build_topology(scenario.model_copy(update={"faults": swapped}))
-            outcome = emulated(without(scenario, left_out), fabric, self._end_ps, faults)
+            outcome = emulated(without(scenario, left_out), fabric, self.end_ps, faults)
             self._known[key] = self._measured(outcome, left_out)
         return self._known[key]
 
@@ -363,9 +363,9 @@ class Counterfactuals:
         jobs = job_rows(self._plans, outcome.devices)
         operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
         shown = answering(self._topology, map(shown_of, outcome.devices))
-        times = times_of(jobs, self._plans, operations, repeats=self._intended.run.repeat)
+        times = times_of(jobs, self._plans, operations, cut_of(self._intended, outcome.virtual_ps))
         well = [SUCCESS, DISABLED]
-        if outcome.virtual_ps >= self._end_ps:  # what was cut short here has not failed
+        if outcome.virtual_ps >= self.end_ps:  # what was cut short here has not failed
             well.append(UNFINISHED)
         return Counterfactual(
             healed=[],

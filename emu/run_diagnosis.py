@@ -22,7 +22,7 @@ from emu.diagnosis.causes import broke_off, diagnose, findings, undecided
 from emu.diagnosis.finding import MEANT
 from emu.diagnosis.healing import Emulate
 from emu.diagnosis.impact import failed_jobs, loads_of
-from emu.diagnosis.view import Moves, View, alarmed, times_of
+from emu.diagnosis.view import Moves, View, alarmed, cut_of, times_of
 from emu.errors import UsageError
 from emu.measure.collected import Counts, JobPlan
 from emu.measure.device_state import Shown, read_shown, shown_of
@@ -43,7 +43,7 @@ MOST_EVENTS: Final = 20_000_000
 MOST_EVENTS_LIVE: Final = 4_000_000
 """The same where somebody waits for the end of a live run."""
 ROUNDS: Final = 4
-"""Of jobs that repeat, how many rounds are emulated for comparison."""
+"""Of jobs that repeat, how many rounds are emulated for comparison at least."""
 
 
 def diagnosed(
@@ -68,15 +68,15 @@ def diagnosed(
     devices = [shown_of(record) for record in outcome.devices]
     series = {record.number: record.series for record in outcome.devices}
     view = _view(intended, topology, plans, summary, devices, moves, series)
-    span_ps = _span_ps(view)
-    events = sum(record.executed for record in outcome.devices)
-    events = events * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
+    whole = sum(record.executed for record in outcome.devices)
     most = MOST_EVENTS_LIVE if live else MOST_EVENTS
+    span_ps = _span_ps(view, whole, most)
+    events = whole * min(span_ps or view.end_ps, view.end_ps) // max(view.end_ps, 1)
     suspects = findings(view)
     compares = scenario.faults or any(one.cause in MEANT for one in suspects)
     if not suspects or not compares or any(job.submitted for job in scenario.jobs):
         return Judged(diagnose(view))
-    runs = _runs(scenario, cabled, view, sum(record.executed for record in outcome.devices), most, aims)
+    runs = _runs(scenario, cabled, view, whole, most, aims)
     reference = None
     if scenario.faults and undecided(view) and events <= most:
         reference = reference_of(intended, topology, plans, span_ps, runs)
@@ -107,18 +107,22 @@ def _runs(
     return Counterfactuals(scenario, cabled, view.plans, own, events, most, end_ps, aims, loads, view.end_ps)
 
 
-def _span_ps(view: View) -> int | None:
-    """For how long jobs that repeat are to run for comparison: until each has done some rounds, as far as is
-    known when that was; None where they do not.
+def _span_ps(view: View, events: int, most: int) -> int | None:
+    """For how long jobs that repeat are to run for comparison: as long as the run, since a few rounds are no
+    measure of the longest of many. Where that takes too many events, as long as those allow, but until each
+    has done some rounds, as far as is known when that was. None where jobs do not repeat.
     """
     if not view.scenario.run.repeat:
         return None
+    if events <= most:
+        return view.end_ps
     ends_ps = [0]
     for plan in view.plans:
         last = ROUNDS * (len(plan.collectives) or 1) - 1
         own = [row for row in view.rows(view.topology.controller, "operations") if row[0] == plan.job]
         ends_ps += [row[3] - (own[0][2] if own[0][1] else 0) for row in own if row[1] == own[0][1] + last]
-    return max(ends_ps) + view.scenario.control.management_delay_ps * 2 if any(ends_ps) else view.end_ps
+    rounds_ps = max(ends_ps) + view.scenario.control.management_delay_ps * 2 if any(ends_ps) else view.end_ps
+    return min(max(rounds_ps, view.end_ps * most // events), view.end_ps)
 
 
 def reference_of(
@@ -129,17 +133,17 @@ def reference_of(
     runs: Counterfactuals | None = None,
 ) -> Reference | None:
     """The same jobs on the intended fabric; None if they came to no end there. Those that repeat do so for
-    `span_ps`; the others' run is one that `runs` need not do again.
+    `span_ps`. A run that is as long as those of `runs` need not be done again there.
     """
     outcome = emulated(intended, topology, int(NEVER_PS) if span_ps is None else span_ps)
     if outcome.ending is not Ending.FINISHED:
         return None
-    if runs is not None and span_ps is None:
+    if runs is not None and span_ps in (None, runs.end_ps):
         runs.remember(outcome)
     jobs, counts = job_rows(plans, outcome.devices), Counts(outcome.devices)
     operations = [row for record in outcome.devices for row in record.results.get("operations", ())]
     return Reference(
-        jobs=times_of(jobs, plans, operations, repeats=intended.run.repeat),
+        jobs=times_of(jobs, plans, operations, cut_of(intended, outcome.virtual_ps)),
         alarms=alarmed([shown_of(record) for record in outcome.devices]),
         imbalance=loads_of([*uplink_rows(topology, counts), *other_group_rows(topology, counts)]),
         span_ps=None if span_ps is None else outcome.virtual_ps,
@@ -171,7 +175,8 @@ def diagnose_directory(
         scenario = load_recorded(path / "scenario.yaml").scenario
         if not aimed(scenario):  # what those hit, only the run that is over could tell
             known = _runs(scenario, build_topology(scenario), view, summary.engine.events, int(NEVER_PS))
-        reference = reference_of(view.scenario, view.topology, view.plans, _span_ps(view))
+        span_ps = _span_ps(view, summary.engine.events, int(NEVER_PS))
+        reference = reference_of(view.scenario, view.topology, view.plans, span_ps)
     return summary, diagnose(view, reference, known)
 
 

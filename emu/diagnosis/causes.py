@@ -72,7 +72,7 @@ def diagnose(
     if len(told) > 1:
         told = [one for one in told if one.finding.cause != UNEXPLAINED]
     if not told:
-        told = [Accused(one) for one in _unexplained(view, harm)]
+        told = [Accused(one) for one in _unexplained(view, _lasting(view, reference, harm))]
     return [_told(view, one, harm, first=not at) for at, one in enumerate(told[:MOST_TOLD])]
 
 
@@ -90,6 +90,16 @@ def _healed(view: View, found: list[Finding], suffering: list[Finding], emulate:
         and not (one.cause == "rank_absent" and one.place.partition(" ")[0] in explained)
     ]
     return guilty + [Accused(one) for one in left]
+
+
+def _lasting(view: View, reference: Reference | None, harm: list[str]) -> list[str]:
+    """What is harm for certain. Where jobs repeat and the run compared with was shorter, the usual round has
+    to be longer: the longest of many takes longer than the longest of a few, and what is rarely counted may
+    not be counted in those.
+    """
+    if reference is None or reference.span_ps is None or reference.span_ps >= view.end_ps:
+        return harm
+    return harms(view.usual_times(), {}, reference)
 
 
 def _unexplained(view: View, harm: list[str]) -> Iterator[Finding]:

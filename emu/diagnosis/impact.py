@@ -8,9 +8,9 @@ worked out by emulating the intended configuration: the same scenario and seed w
 2. a counter that an operator is called for (`emu.diagnosis.view.ALARMED`, headroom overruns, ports that went
    down) rose to more than there, by `SLOWER_PERMILLE` or more.
 
-Of jobs that repeat the longest round counts, and counters rise with virtual time, so that some rounds there
-are the measure of many here. Otherwise nothing is said, whatever shows: a late link that no job felt is no
-answer to "what went wrong".
+Of jobs that repeat the longest round counts, that under way at the end included, and counters rise with
+virtual time, so that some rounds there are the measure of many here. Otherwise nothing is said, whatever
+shows: a late link that no job felt is no answer to "what went wrong".
 
 The time before. A job repeats the same operation: iterations of a collective, steps of a training job. Those
 that ended before a moment are the measure for those that began or went on after it: what these took beyond
@@ -88,15 +88,30 @@ class Done(NamedTuple):
 
 def operations(view: View, plan: JobPlan) -> list[Done]:
     """The operations of a job that ended, in order."""
-    found = []
-    for number, operation, start_ps, end_ps, _ in view.rows(view.topology.controller, "operations"):
-        if number == plan.job:
-            kind = ("step", "", 0)
-            if plan.collectives:
-                one = plan.collectives[operation % len(plan.collectives)]
-                kind = (one.op, one.algorithm, one.size_bytes)
-            found.append(Done(kind, start_ps, end_ps))
-    return found
+    return [
+        Done(_kind(plan, operation), start_ps, end_ps)
+        for number, operation, start_ps, end_ps, _ in view.rows(view.topology.controller, "operations")
+        if number == plan.job
+    ]
+
+
+def _kind(plan: JobPlan, operation: int) -> tuple[str, str, int]:
+    if not plan.collectives:
+        return ("step", "", 0)
+    one = plan.collectives[operation % len(plan.collectives)]
+    return (one.op, one.algorithm, one.size_bytes)
+
+
+def _under_way(view: View, plan: JobPlan, ended: list[Done]) -> Done | None:
+    """The operation at which a job that repeats stands, if it has taken longer than any other of its kind."""
+    if view.cut is None or not ended:
+        return None
+    rows = view.rows(view.topology.controller, "operations")
+    kind = _kind(plan, max(row[1] for row in rows if row[0] == plan.job) + 1)
+    start_ps = view.cut.begun_ps(ended[-1].end_ps)
+    took_ps = view.cut.under_way_ps(start_ps)
+    longest_ps = max((one.end_ps - one.start_ps for one in ended if one.kind == kind), default=took_ps)
+    return Done(kind, start_ps, start_ps + took_ps) if took_ps > longest_ps else None
 
 
 def failed_jobs(view: View) -> list[str]:
@@ -115,6 +130,8 @@ def slowdown_permille(view: View, plan: JobPlan, since_ps: int) -> int | None:
     excess_ps = 0
     compared = False
     found = operations(view, plan)
+    if present := _under_way(view, plan, found):
+        found.append(present)
     if since_ps < 0:
         for done in found:
             before.setdefault(done.kind, []).append(done.end_ps - done.start_ps)

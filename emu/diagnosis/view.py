@@ -59,6 +59,8 @@ class View:
         self.ending = summary.ending
         self.jobs = summary.jobs
         self.end_ps = summary.virtual_ps
+        self.cut = cut_of(scenario, summary.virtual_ps)
+        """Where jobs that repeat were cut short; None where they do not."""
         self.credited = scenario.link.flow_control == "credits"
         """Whether links have credits in place of pauses."""
         self.uplinks = summary.fabric.uplinks
@@ -181,8 +183,16 @@ class View:
 
     def times(self) -> dict[str, int]:
         """How long jobs took that ended well; of those that repeat, the longest round."""
-        operations = self.rows(self.topology.controller, "operations")
-        return times_of(self.jobs, self.plans, operations, repeats=self.scenario.run.repeat)
+        return times_of(self.jobs, self.plans, self._operations(), self.cut)
+
+    def usual_times(self) -> dict[str, int]:
+        """The same, of those that repeat the median round; the round under way, if that has taken longer than
+        every other.
+        """
+        return times_of(self.jobs, self.plans, self._operations(), self.cut, usual=True)
+
+    def _operations(self) -> Sequence[Row]:
+        return self.rows(self.topology.controller, "operations")
 
     def alarms(self) -> int:
         """How often in all."""
@@ -271,19 +281,63 @@ class Moves:
         return found
 
 
+class Cut(NamedTuple):
+    """The end of a run whose jobs repeat: it cuts a round short."""
+
+    at_ps: int
+    delay_ps: int
+    """Of the management network: the controller hears so late of an end, and hosts so late of a begin."""
+
+    def under_way_ps(self, start_ps: int) -> int:
+        """How long what began has taken at least, of whose end nobody has heard; below 0 if nothing tells."""
+        return self.at_ps - self.delay_ps - start_ps
+
+    def begun_ps(self, end_ps: int) -> int:
+        """When what follows an end began."""
+        return end_ps + 2 * self.delay_ps
+
+
+def cut_of(scenario: Scenario, end_ps: int) -> Cut | None:
+    """Where a run cut its jobs short that repeat; None where they do not."""
+    return Cut(end_ps, scenario.control.management_delay_ps) if scenario.run.repeat else None
+
+
 def times_of(
-    jobs: Mapping[str, Job], plans: Sequence[JobPlan], operations: Sequence[Row], *, repeats: bool
+    jobs: Mapping[str, Job],
+    plans: Sequence[JobPlan],
+    operations: Sequence[Row],
+    cut: Cut | None = None,
+    *,
+    usual: bool = False,
 ) -> dict[str, int]:
-    """How long each job that ended well took; of one that repeats, its longest whole round."""
+    """How long each job that ended well took; of one that repeats, its longest round, or the `usual` one. The
+    round that was cut short counts for as long as it took until then, if that is longer than every other.
+    """
     found: dict[str, int] = {}
     for plan in plans:
         job = jobs[plan.name]
         if job.status != SUCCESS or job.start_ps is None or job.end_ps is None:
             continue
+        if cut is None:
+            found[plan.name] = job.end_ps - job.start_ps
+            continue
         own = [row for row in operations if row[0] == plan.job]
-        rounds = _rounds(own, len(plan.collectives) or 1) if repeats else []
-        found[plan.name] = max(rounds, default=job.end_ps - job.start_ps)
+        rounds = sorted(_rounds(own, len(plan.collectives) or 1)) or [job.end_ps - job.start_ps]
+        present_ps = cut.under_way_ps(_present_start_ps(own, len(plan.collectives) or 1, job.end_ps, cut))
+        within = rounds[(len(rounds) - 1) // 2] if usual and present_ps <= rounds[-1] else rounds[-1]
+        found[plan.name] = max(within, present_ps)
     return found
+
+
+def _present_start_ps(rows: Sequence[Row], period: int, ended_ps: int, cut: Cut) -> int:
+    """When the round under way began, at the latest; `ended_ps` is the end of what is known of jobs without
+    operations.
+    """
+    if not rows:
+        return cut.begun_ps(ended_ps)
+    number = rows[-1][1] + 1
+    starts = [row[2] for row in rows if row[1] == number // period * period]
+    return starts[0] if starts else cut.begun_ps(rows[-1][3])
 
 
 def _rounds(rows: Sequence[Row], period: int) -> list[int]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from emu import api
 from emu import run_diagnosis as diagnosing
 from emu.cli.main import main
 from emu.measure.summary_report import closing_lines
 from emu.run_diagnosis import diagnose_directory
 from tests.diagnosis.broken_runs import INCAST, RING, named, run_of
+from tests.diagnosis.live_runs import repeating
 
 AGAIN: dict[str, Any] = {
     "run": {"sample_every": "50us", "stall_after": "10ms", "repeat": True, "max_time": "4ms"},
@@ -19,6 +21,8 @@ AGAIN: dict[str, Any] = {
 }
 SHORT = {"at": "1500us", "for": "200us"}
 LINK = "rtsw-0:ctsw-0"
+UNEVEN = 16
+"""A base of which a healthy round takes 103.9 us, and none of the first four more than 67 us."""
 
 
 @pytest.mark.parametrize(
@@ -33,12 +37,44 @@ LINK = "rtsw-0:ctsw-0"
 def test_one_round_that_suffered_is_enough(fault: dict[str, Any], cause: str, place: str) -> None:
     summary = run_of(fault | SHORT, **AGAIN)
     assert summary.reference is not None
-    assert summary.reference.span_ps is not None
-    assert 0 < summary.reference.span_ps < summary.virtual_ps
+    assert summary.reference.span_ps == summary.virtual_ps
     assert named(summary.diagnosis)[:1] == [(cause, place)]
     assert any(
         "more than the longest round on the intended fabric" in one for one in summary.diagnosis[0].evidence
     )
+
+
+def test_a_round_that_never_ended_took_at_least_from_its_begin_to_the_end_of_the_run() -> None:
+    hung_ps, end_ps, delay_ps, round_ps = 1_500_000_000, 4_000_000_000, 5_000_000, 141_782_971
+    summary = run_of({"kind": "gpu_hung", "target": "gpu-2-0", "at": "1500us"}, **AGAIN)
+    assert (summary.ending, summary.jobs["train"].status) == ("finished", "success")
+    (found,) = summary.diagnosis
+    assert (found.cause, found.place) == ("gpu_hung", "gpu-2-0")
+    least_ps = end_ps - hung_ps - delay_ps - round_ps
+    assert least_ps <= (found.back_ps or 0) <= least_ps + round_ps
+
+
+def test_the_longest_of_many_rounds_is_not_measured_by_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = {"kind": "delay", "target": "tor-1-1:agg-0-1", "added": "1ns", "at": "1ms"}
+    for most in (diagnosing.MOST_EVENTS, 70_000):
+        monkeypatch.setattr(diagnosing, "MOST_EVENTS", most)
+        summary = api.run(repeating(UNEVEN) | {"faults": [late]}, local=True).summary
+        assert summary.reference is not None
+        whole = summary.reference.span_ps == summary.virtual_ps
+        assert whole == (most > summary.engine.events)
+        assert whole == (summary.uncompared_events is None)
+        told = [cause for cause, _ in named(summary.diagnosis)]
+        assert told == [] if whole else "unexplained_harm" not in told
+
+
+def test_rounds_that_all_take_longer_are_told_however_short_the_run_compared_with(tmp_path: Path) -> None:
+    short = AGAIN | {"run": AGAIN["run"] | {"max_time": "1ms"}}
+    run_of(out=tmp_path / "good", **short)
+    run_of(out=tmp_path / "same", **AGAIN)
+    run_of(out=tmp_path / "late", gpu={"copy_latency": "9us"}, **AGAIN)
+    good = tmp_path / "good"
+    assert diagnose_directory(tmp_path / "same", good)[1] == []
+    assert named(diagnose_directory(tmp_path / "late", good)[1]) == [("unexplained_harm", "train")]
 
 
 @pytest.mark.parametrize(
