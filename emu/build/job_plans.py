@@ -26,6 +26,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             name=work.name,
             ranks=work.ranks,
             enabled=work.enabled,
+            hosts=work.hosts(),
             training=work.facts,
             calls=_calls(work),
             groups=_groups(work),

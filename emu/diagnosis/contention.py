@@ -1,8 +1,9 @@
 """Contention: jobs that ran at the same time and met at a port.
 
-A job beside another may cost it time without anything being broken. What shows is that their times overlap
-and that frames waited somewhere. Whether one cost the other anything, and where they met, is found by
-emulating the run without it (`emu.diagnosis.healing`).
+A job beside another may cost it time without anything being broken. What shows is that their times overlap,
+and that frames waited at a switch, or that both ran on one server, whose NICs and GPUs they shared. Whether
+one cost the other anything, and where they met, is found by emulating the run without it
+(`emu.diagnosis.healing`).
 """
 
 from __future__ import annotations
@@ -20,27 +21,33 @@ WAITING_FRAMES: Final = 4
 
 
 def found(view: View) -> Iterator[Finding]:
-    """Each job that ran beside another, where frames waited: the later it began, the likelier."""
+    """Each job that ran beside another with which it met: the later it began, the likelier."""
     spans = {
         name: (job.start_ps or 0, view.end_ps if job.end_ps is None else job.end_ps)
         for name, job in view.jobs.items()
         if job.status != DISABLED
     }
-    if len(spans) < 2 or not _waited(view):
+    if len(spans) < 2:
         return
+    waited = _waited(view)
+    hosts = {plan.name: {*plan.hosts} for plan in view.plans}
     for name, (begin_ps, end_ps) in spans.items():
         beside = [
             other
             for other, span in spans.items()
             if other != name and span[0] < end_ps and begin_ps < span[1]
         ]
+        met = "frames waited"
+        if not waited:
+            beside = [other for other in beside if hosts[name] & hosts[other]]
+            met = "both used the same servers"
         if beside:
             later = sum(spans[other][0] < begin_ps for other in beside)
             yield Finding(
                 CONTENTION,
                 name,
                 400 + min(later, 99),
-                f"{name} ran at the same time as {' and '.join(beside[:3])}, and frames waited",
+                f"{name} ran at the same time as {' and '.join(beside[:3])}, and {met}",
                 (),
                 begin_ps,
             )

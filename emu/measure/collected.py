@@ -176,6 +176,8 @@ class JobPlan:
     """Of a program, step by step, in the order of its list."""
     groups: tuple[GroupPlan, ...] = ()
     """By number, as ranks report them; none in a job of flows."""
+    hosts: tuple[int, ...] = ()
+    """The servers that take part, in order."""
 
 
 @dataclass(frozen=True, slots=True)

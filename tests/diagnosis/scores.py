@@ -264,7 +264,7 @@ def main(share: Fraction, names: list[str]) -> None:
         if names and name not in names:
             continue
         begun = time.perf_counter()
-        cases = cases_of(kind, int(kind.runs * share), os.cpu_count() or 1)
+        cases = cases_of(kind, int(kind.runs * share), len(os.sched_getaffinity(0)))
         for what, score in zip(("symptoms", "healed"), scores(cases), strict=True):
             sys.stdout.write(f"{name:<11} {what:<9} {score}\n")
         for line in filter(None, (one.fault() for one in cases)):

@@ -50,6 +50,23 @@ def test_the_larger_takes_more_of_the_smaller_ones_time_than_the_other_way_round
     assert "(80% of it noise's)" in first.sentence
 
 
+def test_a_neighbour_whose_bytes_are_59_percent_of_the_jobs_makes_it_59_percent_slower() -> None:
+    # The port serves both until the neighbour's bytes are through, and is never idle: 1.59 times the time.
+    train, noise = 6_000_000, 3_540_000
+    found = beside(("train", [0, 2], f"{train}B"), ("noise", [1, 2], f"{noise}B")).diagnosis
+    (one,) = [one for one in found if one.place == "noise"]
+    assert one.back == pytest.approx(0.59 / 1.59, abs=0.005)
+    assert f"tor-0>nic-2-0 ({noise / (train + noise):.0%} of it noise's)" in one.sentence
+
+
+def test_jobs_that_share_a_nic_meet_there_though_no_switch_holds_a_frame() -> None:
+    found = beside(("train", [0, 2], "2MiB"), ("noise", [0, 2], "2MiB")).diagnosis
+    assert sorted(named(found)) == [("contention", "noise"), ("contention", "train")]
+    for one in found:
+        assert one.back == pytest.approx(0.5, abs=0.01)
+        assert f"nic-0-0>tor-0 (50% of it {one.place}'s)" in one.sentence
+
+
 def test_jobs_that_share_no_port_are_not_accused() -> None:
     assert beside(("train", [0, 2], "2MiB"), ("noise", [1, 3], "2MiB")).diagnosis == []
 
