@@ -1,66 +1,24 @@
 """A campaign file: how long a run lasts, how long its steps take, what interrupts it, and what follows.
 
-It is read as scenarios are (`emu.scenario.yaml`): quantities with their units, every mistake with file, line
-and key. Times are whole milliseconds. Where `measured` names a key, its value is measured by a run of a
-scenario (`emu.campaign.measured`).
+Where `measured` names a key, its value is measured by a run of a scenario (`emu.campaign.measured`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from fractions import Fraction
-from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
+from emu.campaign.campaign_file import UNITS_MS, AutoSpan, PositiveSpan, Span, checked
 from emu.campaign.failure_tables import TABLES, Shows
-from emu.errors import Problem, ScenarioError
 from emu.scenario.expect import Expectation, SummaryPath
 from emu.scenario.faults.draws import PerHour
-from emu.scenario.load import in_file_order, read_file
-from emu.scenario.section import Refusal, RefusedError, Section
-from emu.scenario.set_options import Override, apply_override
-from emu.scenario.yaml.document import Node, decode, read_document
-from emu.scenario.yaml.problems import problems_of
-from emu.scenario.yaml.values import AUTO, Name, Reading, Share, or_auto
-from emu.spelling import shown
+from emu.scenario.section import Refusal, Section
+from emu.scenario.yaml.document import Node
+from emu.scenario.yaml.values import AUTO, Name, Share
 
-UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-YEAR_MS: Final = 366 * UNITS_MS["d"]
-_WRITTEN: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|min|h|d)")
-_ACCEPTED: Final = 'a time with its unit (ms, s, min, h, d), like "30min"'
-
-
-def shown_span(span_ms: int) -> str:
-    """Exact, in the largest unit that has no fraction: 90000 is "90s"."""
-    unit = next(unit for unit in reversed(UNITS_MS) if span_ms % UNITS_MS[unit] == 0)
-    return f"{span_ms // UNITS_MS[unit]}{unit}" if span_ms else "0s"
-
-
-def _span_between(least_ms: int) -> Reading:
-    def read(value: object) -> int:
-        zero = isinstance(value, int) and not isinstance(value, bool) and value == 0
-        match = _WRITTEN.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= 32 else None
-        if match is None and not zero:
-            raise RefusedError(f"{shown(value)} is not a time", _ACCEPTED)
-        exact = Fraction(match[1]) * UNITS_MS[match[2]] if match is not None else Fraction(0)
-        if exact.denominator != 1:
-            raise RefusedError(f"{shown(value)} is no whole number of milliseconds", _ACCEPTED)
-        if not least_ms <= exact <= YEAR_MS:
-            raise RefusedError(
-                f"{shown(value)} is out of range", f"{shown_span(least_ms)} to {shown_span(YEAR_MS)}"
-            )
-        return int(exact)
-
-    schema = {"type": "string", "pattern": f"^{_WRITTEN.pattern}$", "examples": ["30min"]}
-    return Reading(read, shown_span, _ACCEPTED, schema, "time")
-
-
-Span = Annotated[int, _span_between(0)]
-PositiveSpan = Annotated[int, _span_between(1)]
-AutoSpan = Annotated[int | None, or_auto(_span_between(1))]
 Gpus = Annotated[int, Field(ge=1, le=1 << 20)]
 
 
@@ -254,39 +212,12 @@ class Campaign(Section):
                 yield Refusal(where, f"{cause.name!r} is used twice", "a name of its own")
 
 
-def read_campaign(path: Path, overrides: Iterable[Override] = ()) -> tuple[Node, str]:
-    """The tree of a campaign file with its overrides, not checked yet, and what errors call it.
-
-    Raises ScenarioError.
-    """
-    file = str(path)
-    tree, problems = read_document(decode(read_file(path), file), file)
-    if not isinstance(tree.value, dict):
-        problems.append(Problem(file, tree.place.line, "", "a campaign is a mapping", "keys with values"))
-    if problems:
-        raise ScenarioError(problems)
-    for override in overrides:
-        apply_override(tree, override)
-    return tree, file
-
-
-def checked(tree: Node, file: str) -> Campaign:
-    """The campaign in a tree. Raises ScenarioError."""
-    try:
-        return Campaign.model_validate(tree.plain())
-    except ValidationError as error:
-        raise ScenarioError(in_file_order(problems_of(error, tree, Campaign), file)) from error
-
-
 def measurements(tree: Node, file: str) -> tuple[MeasuredSection, ...]:
     """What is to be measured before the campaign can be checked. Raises ScenarioError."""
 
     class _Measured(Section):
         measured: tuple[MeasuredSection, ...] = ()
 
-    plain = tree.plain()
-    assert isinstance(plain, Mapping), plain
-    try:
-        return _Measured.model_validate({"measured": plain.get("measured") or ()}).measured
-    except ValidationError as error:
-        raise ScenarioError(in_file_order(problems_of(error, tree, _Measured), file)) from error
+    assert isinstance(tree.value, dict), tree.value
+    listed = {key: node for key, node in tree.value.items() if key == "measured" and node.value is not None}
+    return checked(_Measured, Node(dict(listed), tree.place), file).measured

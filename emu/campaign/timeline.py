@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from emu.campaign.sections import UNITS_MS
+from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.weeks import (
     CHECKPOINT,
     INIT,

@@ -32,8 +32,9 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
+from emu.campaign.campaign_file import UNITS_MS
 from emu.campaign.failure_tables import Shows
-from emu.campaign.sections import UNITS_MS, Campaign
+from emu.campaign.sections import Campaign
 from emu.scenario.faults.draws import exponential_gap
 
 PURPOSE: Final = 1 << 22

@@ -6,9 +6,10 @@ from math import log, sqrt
 
 import pytest
 
+from emu.campaign.campaign_file import checked, read_tree
 from emu.campaign.goodput import goodput, simulated
 from emu.campaign.optimum import daly_ms, expected_goodput, settled, young_ms
-from emu.campaign.sections import Campaign, checked, read_campaign
+from emu.campaign.sections import Campaign
 from emu.campaign.weeks import Cause, Course, weeks
 from emu.shipped import campaign_files
 
@@ -86,7 +87,7 @@ def fitted_minimum(grid: list[int], losses: list[float]) -> float:
 
 
 def shipped(name: str) -> Campaign:
-    return checked(*read_campaign(campaign_files()[name]))
+    return checked(Campaign, *read_tree(campaign_files()[name], "a campaign"))
 
 
 def test_54_days_of_llama_3_have_its_interruptions_and_its_effective_time() -> None:

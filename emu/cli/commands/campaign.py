@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import click
 
+from emu.campaign.campaign_file import checked, read_tree, shown_span
 from emu.campaign.goodput import FACTORS, Seed, figures, sensitivities, simulated, summary_of
 from emu.campaign.measured import Measurement, put_in_place
 from emu.campaign.optimum import settled
-from emu.campaign.sections import checked, measurements, read_campaign, shown_span
+from emu.campaign.sections import Campaign, measurements
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
 from emu.cli.scenario_options import forcing
@@ -88,11 +89,12 @@ def command(
     """
     if out is not None and out.exists() and not force:
         raise UsageError(f"--out {out} exists; accepted: another directory, or --force")
-    tree, file = read_campaign(_file(campaign), [parse_override(text) for text in assignments])
+    overrides = [parse_override(text) for text in assignments]
+    tree, file = read_tree(_file(campaign), "a campaign", overrides)
     measured = put_in_place(
         tree, file, measurements(tree, file), cache, lambda line: click.echo(f"emu: {line}", err=True)
     )
-    found = checked(tree, file)
+    found = checked(Campaign, tree, file)
     course = settled(found)
     numbers = range(found.seed, found.seed + seeds)
     first = weeks(course, found.seed)
