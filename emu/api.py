@@ -26,20 +26,19 @@ from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
 from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
-from emu.measure.collected import CapturedRows, Sample
+from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
 from emu.measure.run_directory.pcapng import capture_files, pcapng
 from emu.measure.run_directory.run_directory import RunDirectory, collectives_csv, flows_csv
-from emu.measure.run_directory.samples import (
+from emu.measure.run_directory.sample_rows import (
     COLUMNS,
-    SampleSpool,
     csv_frame,
     data_frame,
     recorded,
-    sample_before,
     tidy_rows,
 )
+from emu.measure.run_directory.samples import Counted, SampleSpool, sample_before
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
@@ -306,6 +305,8 @@ def _run_recorded(
         flights = flight_files(scenario, prepared.jobs, summary, outcome.devices)
         now = scenario if steering is None else steering.scenario
         captures = capture_files(now, topology, outcome.devices, record.written)
+        if outcome.devices and not record.counts:
+            record.counted(layouts_of({one.number: one.series for one in outcome.devices}))
         directory.write_results(summary, topology, outcome.devices, flights, captures)
     return Result(summary, outcome, directory.path if directory is not None else None)
 
@@ -346,8 +347,10 @@ class _Record(Observer):
         self._spool = SampleSpool() if directory is None and follows else None
         self.moves = Moves()
         """When counters first moved."""
+        self.counts = False
+        """Whether it is known what is counted."""
         for one in directory.earlier if directory is not None else ():
-            self.moves.add_record(one)
+            self.moves.add_changed(one)
 
     def workers_up(self, workers: tuple[WorkerRecord, ...], discovery_url: str) -> None:
         """Pass it on."""
@@ -373,6 +376,14 @@ class _Record(Observer):
         last = self._last
         self._before[at_ps] = last if last is not None and last.virtual_ps <= at_ps else None
         self._observer.changed(change, fault, at_ps, scenario)
+
+    def counted(self, layouts: Layouts) -> None:
+        """Write it, pass it on."""
+        self.counts = True
+        if self._directory is not None:
+            expected = [one.counted_as for one in self._scenario.expect if isinstance(one, SeriesExpectation)]
+            self._directory.counted(Counted.of(layouts, self._scenario.run.sample_series, expected))
+        self._observer.counted(layouts)
 
     def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Keep it, write it, pass it on."""
@@ -418,8 +429,8 @@ class _Record(Observer):
             self._directory.sync()
         self._observer.settle()
 
-    def history(self) -> Iterator[Mapping[str, Any]]:
-        """Every sample of the run so far, as `samples.jsonl` has them."""
+    def history(self) -> Iterator[Changed]:
+        """Every sample of the run so far, as what changed."""
         if self._spool is not None:
             yield from self._spool
         elif self._directory is not None:

@@ -33,13 +33,16 @@ from actors.kernel.device import Plain
 from actors.kernel.state import as_int, as_list, save_event
 from emu.api import Prepared, prepare
 from emu.errors import RuntimeFailure, UsageError
+from emu.measure.metric_names import DEVICE_METRICS, METRIC_OF
 from emu.measure.run_directory.run_directory import SNAPSHOTS, RunDirectory, samples_until, write_whole
+from emu.measure.run_directory.samples import SampleReader
 from emu.runtime.blueprint import blueprint_of, spread
 from emu.runtime.cluster.short_paths import private_directory, remove_private
 from emu.runtime.outcome import RunOptions
 from emu.runtime.recovery.snapshots import Snapshot, SnapshotFiles, fingerprint
 from emu.runtime.run import run_scenario
 from emu.scenario.dump import to_yaml
+from emu.scenario.expect import SeriesExpectation
 from emu.scenario.load import load
 from emu.scenario.resolve import build_topology
 from emu.scenario.schema import Scenario
@@ -208,6 +211,7 @@ def fork(
     directory = RunDirectory.create(child.scenario.name, out, force=force)
     try:
         directory.earlier = samples_until(path, at_ps)
+        _check_kept(path, child.scenario)
         told = {"run": str(path.resolve()), "at_ps": at_ps, "at": format_time(at_ps), "changed": changed}
         write_whole(directory.path / PARENT, json.dumps(told, indent=1) + "\n")
         SnapshotFiles(directory.path / SNAPSHOTS, fingerprint(child.scenario)).put(ours)
@@ -215,6 +219,21 @@ def fork(
         directory.close()
         raise RuntimeFailure(f"{directory.path}: {error.strerror}") from error
     return Again(child, directory, at_ps)
+
+
+def _check_kept(path: Path, scenario: Scenario) -> None:
+    """UsageError if the samples of the parent lack what the child expects something of."""
+    file = path / "samples.jsonl"
+    if not file.exists():
+        return
+    kept = SampleReader(file).counted.kept
+    for one in scenario.expect:
+        if not isinstance(one, SeriesExpectation):
+            continue
+        key = one.counted_as
+        if key in METRIC_OF and METRIC_OF[key] in DEVICE_METRICS and key not in kept:
+            accepted = "accepted: series that it has, or a fork of a run with run.sample_series: all"
+            raise UsageError(f"expect {one.metric.name}: not in the samples of {path}; {accepted}")
 
 
 def _snapshot_at(path: Path, at_ps: int, parent: Prepared, options: RunOptions) -> Snapshot:

@@ -8,7 +8,6 @@ a run directory that is read later says the same.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -198,11 +197,8 @@ def _view_of(path: Path) -> tuple[View, Summary]:
     plans = job_plans(blueprint_of(intended, topology).plan, topology)
     moves = Moves()
     reader = SampleReader(path / "samples.jsonl")
-    with (path / "samples.jsonl").open(encoding="ascii") as lines:
-        for text in lines:
-            record = json.loads(text)
-            if "changed" in record:
-                moves.add_record(record)
+    for changed in reader.changes():
+        moves.add_changed(changed)
     devices = read_shown(path / "shown.jsonl")
     return _view(intended, topology, plans, summary, devices, moves, reader.series), summary
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import ne
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Attachment, Role, Topology
 from actors.kernel.device import Series
-from emu.measure.collected import JobPlan, Sample
+from emu.measure.collected import Changed, JobPlan, Sample
 from emu.measure.device_state import Shown
 from emu.measure.metric_names import CONGESTION_REASONS
 from emu.measure.summary.jobs import SUCCESS
@@ -233,7 +233,7 @@ class Moved(NamedTuple):
 
 
 class Moves:
-    """Hears samples in order, or the lines of `samples.jsonl`."""
+    """Hears samples in order, as the values of every counter or as what changed."""
 
     def __init__(self) -> None:
         self._first: dict[int, dict[int, Moved]] = {}
@@ -253,12 +253,12 @@ class Moves:
             changed = list(compress(range(len(values)), map(ne, last, values)))
             self._note(number, changed, Moved(after_ps, sample.virtual_ps))
 
-    def add_record(self, record: Mapping[str, Any]) -> None:
-        """The next line of `samples.jsonl`."""
-        at_ps = record["virtual_ps"]
+    def add_changed(self, changed: Changed) -> None:
+        """The same as what changed."""
+        at_ps = changed.virtual_ps
         after_ps, self._last_ps = self._last_ps, at_ps
-        for number, flat in record["changed"].items():
-            self._note(int(number), flat[::2], Moved(after_ps, at_ps))
+        for number, flat in changed.changed.items():
+            self._note(number, flat[::2], Moved(after_ps, at_ps))
 
     def _note(self, number: int, places: Sequence[int], moved: Moved) -> None:
         first = self._first.setdefault(number, {})

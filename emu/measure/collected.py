@@ -201,6 +201,53 @@ class Sample(NamedTuple):
     counters: Mapping[int, Sequence[int]]
 
 
+Place = tuple[str, int, int, str]
+"""Metric, port, priority and reason of a counter."""
+
+
+class Layouts(NamedTuple):
+    """What devices count: lists of counters, and which of them each device has, by number."""
+
+    layouts: tuple[tuple[Place, ...], ...]
+    of_device: Mapping[int, int]
+
+
+def layouts_of(series: Mapping[int, Sequence[Series]]) -> Layouts:
+    """The layouts of devices, each once."""
+    layouts: dict[tuple[Place, ...], int] = {}
+    known: dict[tuple[Series, ...], int] = {}
+    of_device: dict[int, int] = {}
+    for number, counters in sorted(series.items()):
+        alike = tuple(counters)  # Series of one name are one object in a worker: few devices are looked at.
+        if alike not in known:
+            layout = tuple((one.metric, one.port, one.priority, one.reason) for one in counters)
+            known[alike] = layouts.setdefault(layout, len(layouts))
+        of_device[number] = known[alike]
+    return Layouts(tuple(layouts), of_device)
+
+
+def joined_layouts(parts: Iterable[Layouts]) -> Layouts:
+    """The layouts of the devices of several workers."""
+    layouts: dict[tuple[Place, ...], int] = {}
+    of_device: dict[int, int] = {}
+    for part in parts:
+        numbers = [layouts.setdefault(layout, len(layouts)) for layout in part.layouts]
+        of_device.update({number: numbers[layout] for number, layout in part.of_device.items()})
+    order = dict(sorted(of_device.items()))
+    first = list(dict.fromkeys(order.values()))
+    every = list(layouts)
+    place = {one: at for at, one in enumerate(first)}
+    numbered = {number: place[one] for number, one in order.items()}
+    return Layouts(tuple(every[one] for one in first), numbered)
+
+
+class Changed(NamedTuple):
+    """What changed since the sample before: of each device, place and new value in turn."""
+
+    virtual_ps: int
+    changed: Mapping[int, Sequence[int]]
+
+
 class Counts:
     """The counters of a run, added up.
 

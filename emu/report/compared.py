@@ -73,7 +73,7 @@ def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]
     ]
     # What differs most tells most; drops and pauses before shares of a link, which differ in any two runs.
     measure = next((at for at in (DROPS, PAUSED, UTILISATION) if apart[at][0]), UTILISATION)
-    start, port = apart[measure][1] % count, apart[measure][1] // count
+    start, port = divmod(apart[measure][1], len(longer.ports))
     if found is not None and found.device is not None and found.at_ps is not None:
         start = min(max(bisect_left(longer.edges_ps, found.at_ps) - 1, 0), count - 1)
         device = next(node.number for node in longer.topology.nodes if node.name == found.device)
@@ -81,7 +81,8 @@ def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]
         named = [at for at in parted if longer.ports[at].number == found.port]
         port = (named or parted or [port])[0]
         measure = max(
-            (UTILISATION, PAUSED, DROPS), key=lambda at: (_differs(figures, at, port * count + start), -at)
+            (UTILISATION, PAUSED, DROPS),
+            key=lambda at: (_differs(figures, at, start * len(longer.ports) + port), -at),
         )
     return fabric_data(longer) | {
         "series": [[packed(one) for one in of_run] for of_run in figures],
@@ -99,11 +100,12 @@ def _brought(run: Recording, figures: bytes, edges_ps: Sequence[int]) -> bytes:
     """A measure by other intervals: of each, what there was at its middle; nothing after the run's end."""
     if run.edges_ps == edges_ps:
         return figures
-    own = len(run.edges_ps) - 1
+    own, wide = len(run.edges_ps) - 1, len(run.ports)
     middles = [(a + b) // 2 for a, b in pairwise(edges_ps)]
     places = [bisect_left(run.edges_ps, middle) - 1 for middle in middles]
-    rows = (figures[at * own : (at + 1) * own] + b"\0" for at in range(len(run.ports)))
-    return b"".join(bytes(row[min(max(place, 0), own)] for place in places) for row in rows)
+    whole = figures + bytes(wide)
+    starts = [min(max(place, 0), own) * wide for place in places]
+    return b"".join(whole[start : start + wide] for start in starts)
 
 
 def _charts(one: Summary, other: Summary) -> list[dict[str, Any]]:

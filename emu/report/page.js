@@ -571,10 +571,8 @@ function relay() {
   }
   redraw();
 }
-// Ports one after another become intervals one after another.
-function turned(bytes) {
-  return Array.from({ length: count }, (_, when) => Uint8Array.from(ports, (_, port) => bytes[port * count + when]));
-}
+// A row of one byte for each port, by interval.
+const rowsOf = (bytes) => Array.from({ length: bytes.length / (ports.length || 1) }, (_, when) => bytes.subarray(when * ports.length, (when + 1) * ports.length));
 async function unpack(text) {
   const packed = Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
@@ -632,7 +630,7 @@ function listen() {
   dark.addEventListener("change", relay);
 }
 async function begin() {
-  for (const run of data.series || []) frames.push((await Promise.all(run.map(unpack))).map(turned));
+  for (const run of data.series || []) frames.push((await Promise.all(run.map(unpack))).map(rowsOf));
   for (const which of MEASURES.keys())
     for (const run of frames) for (const row of run[which]) for (const byte of row) if (byte > greatestOf[which]) greatestOf[which] = byte;
   if (frames.length > 1)

@@ -69,13 +69,12 @@ def fabric_data(recording: Recording) -> dict[str, Any]:
 def _worst(recording: Recording) -> tuple[int, int, int]:
     """What is shown first, as measure, interval and port: most drops, else the longest pause, else the
     busiest."""
-    count = len(recording.edges_ps) - 1
     for measure in (DROPS, PAUSED, UTILISATION):
         figures = recording.measures[measure]
         most = max(figures, default=0)
         if most:
             cell = figures.index(most)
-            return measure, cell % count, cell // count
+            return measure, *divmod(cell, len(recording.ports))
     return 0, 0, -1
 
 

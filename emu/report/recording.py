@@ -18,18 +18,17 @@ from __future__ import annotations
 
 import csv
 import json
-from array import array
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from itertools import pairwise
-from math import log2
+from math import ceil, log2
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from actors.fabric.model import FABRIC, Topology
 from emu.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
-from emu.measure.run_directory.samples import SampleReader
+from emu.measure.run_directory.sample_rows import batched
+from emu.measure.run_directory.samples import Grown, SampleReader
 from emu.measure.summary.summary import Summary
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
@@ -44,7 +43,7 @@ QUEUE_STEPS: Final = 14
 DROP_STEPS: Final = 16
 MEASURES: Final = ("utilisation", "paused", "queue", "drops")
 UTILISATION, PAUSED, QUEUE, DROPS = range(len(MEASURES))
-_ROLES: Final = {
+ROLES: Final = {
     "port_transmit_bytes": UTILISATION,
     "pfc_paused_ps": PAUSED,
     "port_transmit_wait_ps": PAUSED,
@@ -75,7 +74,7 @@ class Recording(NamedTuple):
     edges_ps: tuple[int, ...]
     """Where intervals begin and end: one more than there are intervals; just (0,) without samples."""
     measures: tuple[bytes, ...]
-    """One byte for each port and interval, ports one after another; in the order of `MEASURES`."""
+    """One byte for each interval and port, intervals one after another; in the order of `MEASURES`."""
     events: tuple[Mapping[str, Any], ...]
     """Lines of the journal."""
     steps: tuple[tuple[int, ...], ...]
@@ -85,8 +84,7 @@ class Recording(NamedTuple):
 
     def row(self, measure: int, port: int) -> bytes:
         """A measure of one port, by interval."""
-        count = len(self.edges_ps) - 1
-        return self.measures[measure][port * count : (port + 1) * count]
+        return self.measures[measure][port :: len(self.ports)]
 
 
 def read_recording(path: Path) -> Recording:
@@ -96,13 +94,8 @@ def read_recording(path: Path) -> Recording:
     summary = load_summary(path)
     scenario = load_recorded(path / "scenario.yaml").scenario
     topology = build_topology(scenario)
-    ports = tuple(
-        Port(node.number, number, end.peer, end.rate_bps)
-        for node in topology.nodes
-        for number, end in enumerate(topology.ports(node.number))
-        if end.kind == FABRIC
-    )
-    edges_ps, measures = _Intervals(path / "samples.jsonl", ports).read()
+    ports = fabric_ports(topology)
+    edges_ps, measures = _read(path / "samples.jsonl", ports)
     return Recording(
         path,
         summary,
@@ -117,102 +110,112 @@ def read_recording(path: Path) -> Recording:
     )
 
 
-class _Intervals:
-    """Reads samples into figures by port and interval."""
+def fabric_ports(topology: Topology) -> tuple[Port, ...]:
+    """Every fabric port, by device and number."""
+    return tuple(
+        Port(node.number, number, end.peer, end.rate_bps)
+        for node in topology.nodes
+        for number, end in enumerate(topology.ports(node.number))
+        if end.kind == FABRIC
+    )
 
-    def __init__(self, file: Path, ports: Sequence[Port]) -> None:
-        self._file = file
+
+class Figures:
+    """The figures of a run's ports, interval after interval; an interval is made of samples, in order."""
+
+    def __init__(self, ports: Sequence[Port], reader: SampleReader) -> None:
         self._ports = ports
-        self._row_of = {(port.device, port.number): row for row, port in enumerate(ports)}
-
-    def read(self) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
-        """Edges of the intervals, and each measure. A run that broke off, or recorded nothing, has none."""
-        if not self._file.exists():
-            return (0,), (b"",) * len(MEASURES)
-        reader = SampleReader(self._file)
-        times_ps = reader.times_ps()
-        if not times_ps:
-            return (0,), (b"",) * len(MEASURES)
-        stride = -(-len(times_ps) // MOST_INTERVALS)
-        count = -(-len(times_ps) // stride)
-        edges_ps = (0, *(times_ps[min((at + 1) * stride, len(times_ps)) - 1] for at in range(count)))
-        changes = self._changes(reader, stride, count)
-        return edges_ps, tuple(
-            self._figures(measure, changes[measure], edges_ps) for measure in range(len(MEASURES))
-        )
-
-    def _changes(self, reader: SampleReader, stride: int, count: int) -> list[array[int]]:
-        """By how much each measure grew, by port and interval; of pauses that of the class paused longest."""
-        size = len(self._ports) * count
-        found = [array("q", bytes(8 * size)) for _ in MEASURES]
-        added, pauses = self._places(reader, found, count)
-        last: dict[str, dict[int, int]] = {}
-        paused: dict[tuple[int, int], int] = {}
-        for sample, (_, changed) in enumerate(reader.changes()):
-            interval = sample // stride
-            for number, flat in changed.items():
-                before = last.setdefault(number, {})
-                now = dict(zip(flat[::2], flat[1::2], strict=True))
-                mine = added[int(number)]
-                for place in mine.keys() & now.keys():
-                    cells, row = mine[place]
-                    cells[row + interval] += now[place] - before.get(place, 0)
-                classes = pauses[int(number)]
-                for place in classes.keys() & now.keys():
-                    cell, priority = classes[place][0] + interval, classes[place][1]
-                    grown = now[place] - before.get(place, 0)
-                    of_class = paused[cell, priority] = paused.get((cell, priority), 0) + grown
-                    found[PAUSED][cell] = max(found[PAUSED][cell], of_class)
-                before.update(now)
-        return found
-
-    def _places(
-        self, reader: SampleReader, found: Sequence[array[int]], count: int
-    ) -> tuple[dict[int, dict[int, tuple[array[int], int]]], dict[int, dict[int, tuple[int, int]]]]:
-        """Of each device, where the counters at its places are added up; those of pauses, with the class."""
-        added: dict[int, dict[int, tuple[array[int], int]]] = {}
-        pauses: dict[int, dict[int, tuple[int, int]]] = {}
-        for number, series in reader.series.items():
-            added[number], pauses[number] = {}, {}
-            for place, one in enumerate(series):
-                measure, row = _ROLES.get(one.metric), self._row_of.get((number, one.port))
-                if measure is None or row is None:
-                    continue
-                if measure == PAUSED:
-                    pauses[number][place] = (row * count, one.priority)
-                else:
-                    added[number][place] = (found[measure], row * count)
-        return added, pauses
-
-    def _figures(self, measure: int, changes: array[int], edges_ps: Sequence[int]) -> bytes:
-        count = len(edges_ps) - 1
-        figures = bytearray(len(changes))
-        spans_ps = [after - before for before, after in pairwise(edges_ps)]
-        carried = {
-            rate_bps: [max(rate_bps * span_ps // (8 * 10**12), 1) for span_ps in spans_ps]
-            for rate_bps in {port.rate_bps for port in self._ports}
+        number = {(port.device, port.number): at for at, port in enumerate(ports)}
+        self._port_of = {
+            metric: [
+                number.get((device, reader.series[device][place].port), -1)
+                for device, place in reader.counters(metric)
+            ]
+            for metric in ROLES
         }
-        for row, port in enumerate(self._ports):
-            level, wholes = 0, spans_ps if measure == PAUSED else carried[port.rate_bps]
-            if not any(changes[row * count : (row + 1) * count]):
-                continue
-            for at in range(count):
-                cell = row * count + at
-                grown = changes[cell]
-                if measure == QUEUE:
-                    level += grown
-                    figures[cell] = queue_byte(level) if level else 0
-                elif grown and measure == DROPS:
-                    figures[cell] = min(round(DROP_STEPS * log2(1 + grown)), 255)
-                elif grown:
-                    figures[cell] = min(-(-SHARE * grown // wholes[at]), SHARE)
-        return bytes(figures)
+        self._queues = [0] * (len(ports) + 1)
+        """Bytes that wait at each port; the last is of ports that are no fabric ports."""
+        self._waiting = bytearray(len(ports) + 1)
+        """The same as figures."""
+        self._carried: tuple[int, list[int]] = (0, [])
+        """Of a span of time the bytes that each port can send in it."""
+
+    def interval(self, samples: Sequence[Mapping[str, Grown]], span_ps: int) -> tuple[bytes, ...]:
+        """One byte for each port, of each measure."""
+        found = [bytearray(len(self._ports) + 1) for _ in MEASURES]
+        sent: dict[int, int] = {}
+        for metric, measure in ROLES.items():
+            moved = [one[metric] for one in samples if metric in one]
+            if measure == PAUSED:
+                self._most_paused(metric, moved, span_ps, found[PAUSED])
+            elif measure == QUEUE:
+                self._wait(metric, moved)
+            else:
+                grown = _by_port(self._port_of[metric], moved)
+                if measure == UTILISATION:
+                    sent = grown
+                else:
+                    for port, frames in grown.items():
+                        found[DROPS][port] = min(round(DROP_STEPS * log2(1 + frames)), 255)
+        shares, carried = found[UTILISATION], self._carries(span_ps)
+        for port, sent_bytes in sent.items():
+            share = -(-SHARE * sent_bytes // carried[port])
+            shares[port] = min(SHARE, share)
+        found[QUEUE] = self._waiting
+        return tuple(bytes(one[:-1]) for one in found)
+
+    def _carries(self, span_ps: int) -> list[int]:
+        if self._carried[0] != span_ps:
+            each = {port.rate_bps: max(port.rate_bps * span_ps // (8 * 10**12), 1) for port in self._ports}
+            self._carried = span_ps, [*(each[port.rate_bps] for port in self._ports), 1]
+        return self._carried[1]
+
+    def _wait(self, metric: str, moved: Sequence[Grown]) -> None:
+        """Bring the queues to where an interval leaves them."""
+        queues, port_of = self._queues, self._port_of[metric]
+        for rows, more in moved:
+            for row, by in zip(rows, more, strict=True):
+                queues[port_of[row]] += by
+        for rows, _ in moved:
+            for row in rows:
+                port = port_of[row]
+                self._waiting[port] = bisect_right(_DEPTHS, queues[port])
+
+    def _most_paused(self, metric: str, moved: Sequence[Grown], span_ps: int, into: bytearray) -> None:
+        """For what share the class was paused that was paused longest, of each port."""
+        for row, paused_ps in _by_port(range(len(self._port_of[metric])), moved).items():
+            port = self._port_of[metric][row]
+            into[port] = max(into[port], min(-(-SHARE * paused_ps // span_ps), SHARE))
 
 
-@lru_cache(maxsize=1 << 16)
-def queue_byte(queue_bytes: int) -> int:
-    """The byte of a queue's depth."""
-    return min(round(QUEUE_STEPS * log2(1 + queue_bytes / QUEUE_UNIT_BYTES)), 255)
+def _by_port(port_of: Sequence[int], moved: Sequence[Grown]) -> dict[int, int]:
+    """By how much the counters grew, those of one port together."""
+    found: dict[int, int] = {}
+    for rows, more in moved:
+        for row, by in zip(rows, more, strict=True):
+            port = port_of[row]
+            found[port] = found.get(port, 0) + by
+    return found
+
+
+def _read(file: Path, ports: Sequence[Port]) -> tuple[tuple[int, ...], tuple[bytes, ...]]:
+    """Edges of the intervals, and each measure. A run that recorded nothing has none."""
+    if not file.exists():
+        return (0,), (b"",) * len(MEASURES)
+    reader = SampleReader(file)
+    times_ps = reader.times_ps()
+    stride = max(-(-len(times_ps) // MOST_INTERVALS), 1)
+    figures, edges_ps = Figures(ports, reader), [0]
+    intervals: list[tuple[bytes, ...]] = []
+    for some in batched(reader.grown(ROLES), stride):
+        before_ps, now_ps = edges_ps[-1], some[-1][0]
+        intervals.append(figures.interval([grown for _, grown in some], max(now_ps - before_ps, 1)))
+        edges_ps.append(now_ps)
+    return tuple(edges_ps), tuple(b"".join(one[at] for one in intervals) for at in range(len(MEASURES)))
+
+
+_DEPTHS: Final = [ceil(QUEUE_UNIT_BYTES * (2 ** ((at + 0.5) / QUEUE_STEPS) - 1)) for at in range(255)]
+"""From how many bytes on a queue has each figure but 0."""
 
 
 def _lines(file: Path) -> list[dict[str, Any]]:

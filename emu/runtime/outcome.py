@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors.kernel.event import NEVER_PS
-from emu.measure.collected import CapturedRows, DeviceRecord, EngineFacts, Sample
+from emu.measure.collected import CapturedRows, DeviceRecord, EngineFacts, Layouts, Sample
 from emu.runtime.steering import Steering
 from emu.scenario.live_changes import Change
 from emu.scenario.schema import Scenario
@@ -143,6 +143,9 @@ class Observer:
 
     def changed(self, change: Change, fault: int, at_ps: int, scenario: Scenario) -> None:
         """A live run was changed: fault `fault` was injected or cleared. `scenario` is what it is now."""
+
+    def counted(self, layouts: Layouts) -> None:
+        """What the devices count; heard of once, before the first sample."""
 
     def sampled(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Every worker passed a sampling point; `mixes` are those of the devices there, by number.

@@ -6,7 +6,7 @@ from collections import deque
 from typing import NamedTuple
 
 from emu.build.captures import captures_of, rows_of
-from emu.measure.collected import CapturedRows, Sample
+from emu.measure.collected import CapturedRows, Layouts, Sample, joined_layouts, layouts_of
 from emu.runtime.outcome import Observer
 from emu.runtime.sync.partition import Partition
 from emu.runtime.sync.sync_points import SyncPoint
@@ -20,6 +20,8 @@ class Share(NamedTuple):
     mixes: dict[int, tuple[int, ...]]
     captured: tuple[tuple[int, CapturedRows], ...] = ()
     """What captures that are over have, with the device."""
+    layouts: Layouts | None = None
+    """What the devices count, in the first share since the worker was built."""
 
 
 class Sampler:
@@ -32,6 +34,7 @@ class Sampler:
         self._last: dict[int, tuple[int, ...]] = {}
         self._mixes: dict[int, tuple[int, ...]] = {}
         """What was read of each device after so many events; idle devices are not read again."""
+        self._told = False
         self.captures = captures_of(partition.devices)
         """Captures that are not over: device, port, capture."""
 
@@ -46,7 +49,9 @@ class Sampler:
                     self._mixes[number] = tuple(device.all_mixes())
                     self._executed[number] = executed if device.steady() else -1
             ended = self._ended(sync.time_ps)
-            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes), ended))
+            layouts = None if self._told else layouts_of({one.number: one.series() for one in devices})
+            self._told = True
+            self._shares.append(Share(sync.time_ps, dict(self._last), dict(self._mixes), ended, layouts))
 
     def _ended(self, now_ps: int) -> tuple[tuple[int, CapturedRows], ...]:
         ended = [one for one in self.captures if one[2].over(now_ps)]
@@ -82,6 +87,8 @@ class Merger:
         self._observer = observer
         self._waiting: dict[int, list[Share]] = {}
         self._told_ps = -1
+        self._layouts: list[Layouts] | None = []
+        """What the devices count; None once that was told."""
 
     def restart(self) -> None:
         """The run went back: shares whose sampling point is not complete will be taken again."""
@@ -89,6 +96,8 @@ class Merger:
 
     def add(self, share: Share) -> None:
         """One worker's share; the last one of a sampling point completes it."""
+        if share.layouts is not None and self._layouts is not None:
+            self._layouts.append(share.layouts)
         if share.time_ps <= self._told_ps:
             return
         shares = self._waiting.setdefault(share.time_ps, [])
@@ -97,6 +106,9 @@ class Merger:
             return
         del self._waiting[share.time_ps]
         self._told_ps = share.time_ps
+        if self._layouts is not None:
+            self._observer.counted(joined_layouts(self._layouts))
+            self._layouts = None
         counters = {number: values for one in shares for number, values in one.counters.items()}
         mixes = {number: table for one in shares for number, table in one.mixes.items()}
         captured = [row for one in shares for row in one.captured]

@@ -52,6 +52,9 @@ class RunSection(Section):
     `auto`: long enough for every retry of a queue pair, and at least 10 ms."""
     sample_every_ps: PositiveTimePs = parse_time("100us")
     """Distance of the sync points at which counters are sampled."""
+    sample_series: Literal["plotted", "all"] = "plotted"
+    """Which counters the samples of a run directory have: what reports, figures, diagnosis and `expect` need
+    over time, or all. Counters at the end are in the tables either way."""
     max_time_ps: PositiveTimePs = parse_time("60s")
     """A run that is still going then ends as if it had stalled; with `repeat`, this is its end."""
     repeat: bool = False

@@ -14,23 +14,25 @@ TINY = ROOT / "scenarios/start/tiny_all_reduce.yaml"
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("samples.jsonl", " (sample more rarely, with run.sample_every)"),
-        ("digests.jsonl", " (sample more rarely, with run.sample_every)"),
-    ],
+    ("name", "most_bytes"),
+    [("samples.jsonl", 30_000), ("digests.jsonl", 2000)],
 )
 def test_samples_end_the_run_in_one_line_before_they_fill_the_disk(
-    name: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    most_bytes: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setitem(run_directory.MOST_BYTES, name, 2000)
+    monkeypatch.setitem(run_directory.MOST_BYTES, name, most_bytes)
     out = tmp_path / "out"
     words = ["run", str(TINY), "--local", "--quiet", "--set", "run.sample_every=100ns", "--out", str(out)]
     assert main(words) == 4
     (line,) = capsys.readouterr().err.splitlines()
-    grown = f"{out / name}: would grow beyond 2000 bytes{hint}; what was written before is whole"
+    hint = "(sample more rarely, with run.sample_every); what was written before is whole"
+    grown = f"{out / name}: would grow beyond {most_bytes} bytes {hint}"
     assert line == f"emu: {grown}"
-    assert 0 < (out / name).stat().st_size <= 2000
+    assert 0 < (out / name).stat().st_size <= most_bytes
     assert [json.loads(text) for text in (out / name).read_text().splitlines()]
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Sample, layouts_of
 from emu.measure.run_directory.run_directory import FILES, RunDirectory, write_whole
+from emu.measure.run_directory.samples import Counted
 from emu.measure.summary.summary import Summary
 from tests.measure.handmade import all_reduce_plan, fabric, flow_plan, record, summary
 
@@ -32,6 +33,8 @@ def write_run(directory: RunDirectory, digest: str = "d" * 64, second_mix: int =
     leaf, controller = (found.number for found in records)
     with directory:
         directory.begin("name: handmade\n", topology, seed=5)
+        counted = layouts_of({one.number: one.series for one in records})
+        directory.counted(Counted.of(counted, "plotted"))
         directory.sample(
             Sample(100, {leaf: [10, 0], controller: []}), {leaf: (0, 0, 0, 11), controller: (12,)}
         )

@@ -1,5 +1,10 @@
 """Do samples read back as they were written, and does the file grow only with what happens?"""
 
+import base64
+import json
+import struct
+import zlib
+from array import array
 from pathlib import Path
 
 import pytest
@@ -8,57 +13,89 @@ from hypothesis import strategies as st
 
 from actors.kernel.device import Series
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Sample, layouts_of
 from emu.measure.run_directory.samples import (
+    Counted,
     Mixes,
     MixWriter,
     SampleReader,
     SampleWriter,
     digest_header,
     read_digests,
-    series_line,
 )
 
-SERIES = {
-    4: [Series("port_transmit_bytes", 0), Series("port_transmit_bytes", 1)],
-    9: [Series("nic_transmit_acks")],
-}
+SENT = "port_transmit_bytes"
+COUNTED = Counted.of(
+    layouts_of(
+        {
+            4: [Series(SENT, 0), Series("queue_bytes", 0, 3), Series(SENT, 1)],
+            9: [Series("nic_np_cnp_sent"), Series("nic_transmit_acks")],
+        }
+    ),
+    "plotted",
+)
 
 counters = st.fixed_dictionaries(
     {
-        4: st.lists(st.integers(0, 3), min_size=2, max_size=2),
-        9: st.lists(st.integers(0, 3), min_size=1, max_size=1),
+        4: st.lists(st.integers(0, 2**62), min_size=3, max_size=3),
+        9: st.lists(st.integers(0, 3), min_size=2, max_size=2),
     }
 )
 
 
-@given(st.lists(counters, max_size=6))
-def test_samples_read_back_as_written(
-    tmp_path_factory: pytest.TempPathFactory, values: list[dict[int, list[int]]]
+@given(st.lists(counters, max_size=6), st.integers(0, 6))
+def test_kept_counters_read_back_as_written_also_where_a_run_went_on(
+    tmp_path_factory: pytest.TempPathFactory, values: list[dict[int, list[int]]], broken: int
 ) -> None:
     path = tmp_path_factory.mktemp("samples") / "samples.jsonl"
-    writer = SampleWriter()
     samples = [Sample(at * 100, one) for at, one in enumerate(values)]
-    path.write_text("".join(writer.text(sample) for sample in samples) + series_line(SERIES))
+    writer = SampleWriter(COUNTED)
+    path.write_text(COUNTED.text() + "".join(writer.text(sample) for sample in samples[:broken]))
+    again = SampleWriter(COUNTED)
+    again.resume(SampleReader(path).changes())
+    with path.open("a") as file:
+        file.writelines(again.text(sample) for sample in samples[broken:])
     reader = SampleReader(path)
-    assert list(reader) == samples
-    assert [(one.metric, one.port) for one in reader.series[4]] == [
-        ("port_transmit_bytes", 0),
-        ("port_transmit_bytes", 1),
+    left_out = [Sample(at_ps, {4: one[4], 9: [one[9][0], 0]}) for at_ps, one in samples]
+    assert list(reader) == left_out  # Acknowledgements are not plotted.
+    assert [(one.metric, one.port, one.priority) for one in reader.series[4]] == [
+        ("port_transmit_bytes", 0, -1),
+        ("queue_bytes", 0, 3),
+        ("port_transmit_bytes", 1, -1),
     ]
 
 
-def test_sample_in_which_nothing_changed_is_a_line_without_values() -> None:
-    writer = SampleWriter()
-    writer.text(Sample(100, {4: [1, 2], 9: [3]}))
-    assert writer.text(Sample(200, {4: [1, 2], 9: [3]})) == '{"virtual_ps":200,"changed":{}}\n'
-    assert writer.text(Sample(300, {4: [1, 5], 9: [3]})) == '{"virtual_ps":300,"changed":{"4":[1,5]}}\n'
-
-
-def test_file_that_broke_off_says_so(tmp_path: Path) -> None:
+def test_a_file_that_grows_is_read_as_far_as_its_lines_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "samples.jsonl"
-    path.write_text(SampleWriter().text(Sample(100, {4: [1, 2]})))
-    with pytest.raises(UsageError, match="broke off"):
+    writer = SampleWriter(COUNTED)
+    lines = [writer.text(Sample(at, {4: [at, 0, 7], 9: [0, 0]})) for at in (100, 200)]
+    path.write_text(COUNTED.text() + lines[0] + lines[1][:-5])
+    reader = SampleReader(path)
+    assert reader.times_ps() == [100]
+    path.write_text(COUNTED.text() + lines[0] + lines[1])
+    assert [(at_ps, {**grown}) for at_ps, grown in reader.grown(["port_transmit_bytes"])] == [
+        (100, {"port_transmit_bytes": ([0, 1], array("q", [100, 7]))}),
+        (200, {"port_transmit_bytes": ([0], array("q", [100]))}),
+    ]
+
+
+def test_the_format_is_as_it_is_documented(tmp_path: Path) -> None:
+    text = SampleWriter(COUNTED).text(Sample(100, {4: [1, 0, 5], 9: [0, 9]}))
+    record = json.loads(text)
+    assert record["virtual_ps"] == 100
+    assert list(record["grown"]) == ["port_transmit_bytes"]
+    content = zlib.decompress(base64.b64decode(record["grown"]["port_transmit_bytes"]))
+    assert struct.unpack("<2I2q", content) == (0, 1, 1, 5)
+    assert list(json.loads(COUNTED.text()))[:3] == ["samples", "layouts", "devices"]
+
+
+def test_another_version_and_a_file_without_a_header_are_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "samples.jsonl"
+    path.write_text(COUNTED.text().replace('"samples":2', '"samples":3', 1))
+    with pytest.raises(UsageError, match=r"samples.jsonl: samples of version 3.*accepted: version 2"):
+        SampleReader(path)
+    path.write_text('{"virtual_ps":100,"changed":{"4":[0,1]}}\n')
+    with pytest.raises(UsageError, match="does not say what was counted"):
         SampleReader(path)
 
 

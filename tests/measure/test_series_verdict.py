@@ -7,7 +7,7 @@ import pytest
 
 from actors.kernel.device import Series
 from emu.errors import ScenarioError
-from emu.measure.collected import DeviceRecord
+from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.summary.expectations import judge_series
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Collective, Job
@@ -56,7 +56,7 @@ def judged(
     faults: dict[int, FaultTimes] = FAULTS, jobs: dict[str, Job] | None = None, **keys: Any
 ) -> Verdict:
     one = SeriesExpectation.model_validate(keys)
-    lines = [{"virtual_ps": at * US, "changed": {str(LEAF): flat}} for at, flat in HISTORY]
+    lines = [Changed(at * US, {LEAF: flat}) for at, flat in HISTORY]
     record = DeviceRecord(LEAF, (), 1, 0, 0, LAYOUT, ENDED)
     (verdict,) = judge_series(
         [one], lambda: lines, [record], TOPOLOGY, State(jobs or {}), faults, 1000 * US, 100 * US

@@ -7,7 +7,8 @@ import pytest
 from actors.kernel.event import NEVER_PS
 from emu import api
 from emu.build.job_plans import job_plans
-from emu.measure.summary.series import Record, State, lines_of_state
+from emu.measure.collected import Changed
+from emu.measure.summary.series import State, lines_of_state
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.expect import SeriesExpectation
 from emu.scenario.fault_schedule import scripted
@@ -100,7 +101,7 @@ def test_steps_of_training_are_known_when_they_end() -> None:
     assert [one.reason for one in again.summary.expectations] == [""] * 3
 
 
-def at(records: list[Record], time_ps: int) -> dict[int, int]:
+def at(records: list[Changed], time_ps: int) -> dict[int, int]:
     """The values of lines at a time."""
     found: dict[int, int] = {}
     for record in records:

@@ -114,7 +114,7 @@ def sampled(run: Path, *metrics: str) -> list[dict[str, dict[int, int]]]:
 
 
 def test_priority_groups_hold_what_the_buffer_holds(tmp_path: Path) -> None:
-    overrides = {"run.sample_every": "5us", "expect": []}
+    overrides = {"run.sample_every": "5us", "run.sample_series": "all", "expect": []}
     api.run(
         "scenarios/start/incast.yaml", overrides=overrides, local=True, out=tmp_path / "run", diagnose=False
     )
@@ -130,6 +130,7 @@ def test_the_depths_of_virtual_output_queues_and_receive_buffers_are_kept_over_t
         "switch.deep_buffer": {"where": "spines"},
         "run.sample_every": "20us",
         "expect": [],
+        "run.sample_series": "all",
     }
     api.run(
         "scenarios/nic/slow_receiver.yaml",

@@ -43,7 +43,7 @@ def test_patterns_choose_devices_and_every_thins_the_times(
     run = str(result.directory)
     every = rows_of(capsys, run, "--series", "port_*_bytes", "--device", "rtsw-*")
     assert {row["device"].partition("-")[0] for row in every} == {"rtsw"}
-    assert {row["series"] for row in every} >= {"port_transmit_bytes", "port_receive_bytes"}
+    assert {row["series"] for row in every} == {"port_transmit_bytes"}  # What a peer receives is not kept.
     fewer = rows_of(capsys, run, "--series", "port_*_bytes", "--device", "rtsw-*", "--every", "200us")
     times_ps = [int(row["virtual_ps"]) for row in fewer]
     assert len(set(times_ps)) == len({time_ps // 200_000_000 for time_ps in times_ps})
@@ -57,6 +57,8 @@ def test_a_pattern_that_fits_nothing_is_told_the_nearest_name(
     out, err = capsys.readouterr()
     assert out == ""
     assert "--series queu_bytes: fits nothing that was recorded; did you mean 'queue_bytes'?" in err
+    assert main(["export", "csv", str(result.directory), "--series", "port_receive_bytes"]) == 2
+    assert "others are kept with run.sample_series: all" in capsys.readouterr().err
 
 
 def test_frames_have_the_columns_of_the_files(result: api.Result) -> None:
@@ -70,6 +72,18 @@ def test_frames_have_the_columns_of_the_files(result: api.Result) -> None:
         (samples.series == "port_transmit_bytes") & (samples.virtual_ps == samples.virtual_ps.max())
     ]
     assert sent.value.sum() == result.frame("ports").port_transmit_bytes.sum()
+
+
+def test_parquet_has_the_rows_of_csv(
+    capsys: pytest.CaptureFixture[str], result: api.Result, tmp_path: Path
+) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed (an optional library)")
+    words = ["export", "parquet", str(result.directory), "--device", "rtsw-*"]
+    assert main([*words, "--out", str(tmp_path / "rows.parquet")]) == 0
+    capsys.readouterr()
+    table = parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    shown = [{name: "" if cell is None else str(cell) for name, cell in row.items()} for row in table]
+    assert shown == rows_of(capsys, str(result.directory), "--device", "rtsw-*")
 
 
 def test_a_frame_of_samples_needs_a_directory() -> None:

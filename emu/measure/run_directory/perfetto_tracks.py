@@ -26,7 +26,8 @@ from actors.ncclx.transport.channel import RECEIVES, REDUCES, SENDS
 from emu.errors import UsageError
 from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.perfetto import Slice, Tracks
-from emu.measure.run_directory.samples import SampleReader, fits, recorded
+from emu.measure.run_directory.sample_rows import fits, recorded
+from emu.measure.run_directory.samples import SampleReader
 from emu.measure.summary.summary import Summary
 from emu.units import format_size
 
@@ -245,22 +246,20 @@ def _moves(
     names: Mapping[int, str], reader: SampleReader, ports: Mapping[str, Any]
 ) -> Iterator[tuple[int, dict[Counter, int]]]:
     """By sample, how much each counter grew or fell, over all classes."""
-    places: dict[str, dict[int, Counter]] = {}
-    for number, series in reader.series.items():
-        if names.get(number) in ports:
-            places[str(number)] = {
-                place: (names[number], one.port, "rate" if one.metric == SENT else "queue")
-                for place, one in enumerate(series)
-                if one.port >= 0 and (one.metric == SENT or one.metric in QUEUES)
-            }
-    last: dict[tuple[str, int], int] = {}
-    for at_ps, changed in reader.changes():
+    shown: dict[str, list[Counter | None]] = {}
+    for metric in (SENT, *QUEUES):
+        shown[metric] = []
+        for number, place in reader.counters(metric):
+            port = reader.series[number][place].port
+            there = names.get(number) in ports and port >= 0
+            shown[metric].append(
+                (names[number], port, "rate" if metric == SENT else "queue") if there else None
+            )
+    for at_ps, grown in reader.grown(shown):
         moved: dict[Counter, int] = {}
-        for number_text, flat in changed.items():
-            wanted = places.get(number_text, {})
-            for place, value in zip(flat[::2], flat[1::2], strict=True):
-                counter = wanted.get(place)
+        for metric, (rows, more) in grown.items():
+            for row, by in zip(rows, more, strict=True):
+                counter = shown[metric][row]
                 if counter is not None:
-                    moved[counter] = moved.get(counter, 0) + value - last.get((number_text, place), 0)
-                    last[number_text, place] = value
+                    moved[counter] = moved.get(counter, 0) + by
         yield at_ps, moved

@@ -43,11 +43,18 @@ from typing import Any, Final, Self
 from actors.fabric.model import Topology
 from actors.kernel.device import Series
 from emu.errors import RuntimeFailure, UsageError
-from emu.measure.collected import DeviceRecord, Sample
+from emu.measure.collected import Changed, DeviceRecord, Sample
 from emu.measure.device_state import shown_records
 from emu.measure.metric_names import DEVICE_METRICS, DROP_REASONS, METRIC_OF, Kind
 from emu.measure.run_directory.recorded import Cell, csv_text, event_records, trace_csv
-from emu.measure.run_directory.samples import MixWriter, SampleWriter, digest_header, line, series_line
+from emu.measure.run_directory.samples import (
+    Counted,
+    MixWriter,
+    SampleReader,
+    SampleWriter,
+    digest_header,
+    line,
+)
 from emu.measure.summary.summary import Collective, Flow, Job, Summary
 
 
@@ -261,11 +268,12 @@ def _numbered(name: str, root: Path) -> Path:
     raise UsageError(f"{root}: {MOST_RUNS} runs of {name}; remove some, or give a directory with --out")
 
 
-def samples_until(path: Path, until_ps: int) -> list[dict[str, Any]]:
-    """The samples of a run up to a time, as `samples.jsonl` has them; none where there is no such file."""
+def samples_until(path: Path, until_ps: int) -> list[Changed]:
+    """The samples of a run up to a time; none where there is no such file."""
     file = path / "samples.jsonl"
-    records = [_record(text) for text in file.read_bytes().splitlines(keepends=True)] if file.exists() else []
-    return [one for one in records if one is not None and one.get("virtual_ps", until_ps + 1) <= until_ps]
+    if not file.exists():
+        return []
+    return [one for one in SampleReader(file).changes() if one.virtual_ps <= until_ps]
 
 
 class RunDirectory:
@@ -276,13 +284,14 @@ class RunDirectory:
         self.replaces = False
         """Whether it held an earlier run."""
         self._lines: dict[str, FileIO] = {}
-        self._samples = SampleWriter()
+        self._samples: SampleWriter | None = None
+        """Once it is known what is counted."""
         self._mixes = MixWriter()
         self._held = -1
         self.resumed = False
         """Whether it is of a run that is gone on with."""
-        self.earlier: list[dict[str, Any]] = []
-        """The samples that a run which is gone on with has written before, as `samples.jsonl` has them."""
+        self.earlier: list[Changed] = []
+        """The samples that a run which is gone on with, or the parent of a fork, has written before."""
         self._names: list[str] = []
 
     @classmethod
@@ -334,6 +343,7 @@ class RunDirectory:
                     (path / name).unlink(missing_ok=True)
             for name in LINE_FILES:
                 directory._cut(name, until_ps)
+            directory.earlier = samples_until(path, until_ps)
             directory.journal("resume", until_ps)
         except OSError as error:
             raise _unwritable(path, error) from error
@@ -349,13 +359,10 @@ class RunDirectory:
         end = 0
         for text in path.read_bytes().splitlines(keepends=True):
             record = _record(text)
-            if record is None or "layouts" in record or record.get("kind") == "end":
+            if record is None or record.get("kind") == "end":
                 break
             if "kind" not in record and record.get("virtual_ps", 0) > until_ps:
                 break
-            if "changed" in record:
-                self._samples.resume(record["changed"])
-                self.earlier.append(record)
             if "mixed" in record:
                 self._mixes.resume(record["mixed"])
             end += len(text)
@@ -405,11 +412,9 @@ class RunDirectory:
         flight_files: Mapping[str, bytes],
         capture_files: Mapping[int, Iterable[bytes]],
     ) -> None:
-        """What the samples count, the tables, flight recorders by their place, captures by number, and the
-        summary last: where it is, all is.
+        """The tables, flight recorders by their place, captures by number, and the summary last: where it
+        is, all is.
         """
-        series = {record.number: record.series for record in records}
-        self._append("samples.jsonl", series_line(series), ends=True)
         self.journal("end", summary.virtual_ps, ending=summary.ending, digest=summary.digest)
         write_whole(self.path / "shown.jsonl", "".join(map(line, shown_records(topology, records))))
         write_whole(self.path / "ports.csv", ports_csv(topology, records))
@@ -447,6 +452,14 @@ class RunDirectory:
             self._append("journal.jsonl", text, ends=kind == "end")
         os.fsync(self._lines["journal.jsonl"].fileno())
 
+    def counted(self, counted: Counted) -> None:
+        """Begin the samples with what they count, unless a run that is gone on with has done so."""
+        self._samples = SampleWriter(counted)
+        if not self.resumed or "samples.jsonl" not in self._lines:
+            self._append("samples.jsonl", counted.text(), ends=True)
+        elif self.earlier:
+            self._samples.resume(self.earlier)
+
     def sample(self, sample: Sample, mixes: Mapping[int, Sequence[int]]) -> None:
         """Append the counters and the mixes of all devices at one sync point."""
         if "digests.jsonl" not in self._lines:
@@ -454,6 +467,7 @@ class RunDirectory:
                 "digests.jsonl", digest_header((number, self._names[number]) for number in sorted(mixes))
             )
         self._append("digests.jsonl", self._mixes.text(sample.virtual_ps, mixes))
+        assert self._samples is not None
         self._append("samples.jsonl", self._samples.text(sample))
 
     def aims(self) -> dict[tuple[int, int], str]:
@@ -468,14 +482,13 @@ class RunDirectory:
             if entry["kind"] == "aim"
         }
 
-    def samples(self) -> Iterator[dict[str, Any]]:
+    def samples(self) -> Iterator[Changed]:
         """Every sample of the run so far, those before a fork included."""
         if not self.resumed:
             yield from self.earlier
         path = self.path / "samples.jsonl"
         if path.exists():
-            with path.open("rb") as lines:
-                yield from (record for text in lines if (record := _record(text)) is not None)
+            yield from SampleReader(path).changes()
 
     def _append(self, name: str, text: str, ends: bool = False) -> None:
         """Write lines, all or none. Raises RuntimeFailure, also for a file that would grow too large."""

@@ -1,45 +1,73 @@
-"""Counters of sync points: how samples are kept, read back, and given to pandas and spreadsheets.
+"""Counters of sync points: how samples are kept and read back, also while the file grows; mixes likewise.
 
 At every sync point on the scenario's sampling grid each worker hands over the counters of its devices and
 their mixes. All who look at a run while it goes on look at these: the exporter, the terminal, the run
-directory.
+directory, the page that follows a run.
 
-`samples.jsonl` has one line for each sync point: `virtual_ps` and, under `changed`, for each device whose
-counters changed since the line before, a flat list of place and new value in turn. Counters start at 0, so
-the file grows with what happens and not with the fabric. The last line says what the places mean: `layouts`,
-each a list of [metric, port, priority, reason], and `devices`, which maps a device's number to its layout. It
-is missing where a run broke off.
+`samples.jsonl` is lines of JSON. The first says what is counted:
+
+    samples   version of this format, 2
+    layouts   lists of [metric, port, priority, reason], -1 or "" for what does not apply
+    devices   a device's number to its layout
+    kept      the metrics that follow; others have no values here (`run.sample_series`)
+
+The counters of one metric, over all devices in the order of their numbers and of each device in the order of
+its layout, are the rows of a column, counted from 0. Every other line is a sample: `virtual_ps`, and under
+`grown`, by metric, which rows changed since the line before and by how much. That is base64 of deflate of n
+unsigned integers of 4 bytes, each the distance from the row before (of the first: from row 0), and then n
+signed integers of 8 bytes, what each row grew by; little-endian. Counters start at 0, so the file grows with
+what happens and not with the fabric, and whoever wants one metric reads one column of each line.
+
+Files of emu 0.1.0 and before (`layouts` in the last line, `changed` with values by place in the others) are
+read if they have their last line.
 
 `digests.jsonl`: one line for each sync point, `virtual_ps` and, under `mixed`, for each device of which a mix
 changed since the line before, a flat list of place and new mix in turn: place 0 is what concerns no port,
 place p + 1 is port p (`actors.kernel.mixing`). The first line names the devices. This is what `emu compare`
 finds the parting of two runs by.
-
-As rows they are one time, one counter, one value, which pandas, polars and spreadsheets take: columns
-`virtual_ps`, `device`, `port`, `priority`, `reason`, `series` and `value`, names and units as in `ports.csv`.
-A column that does not apply is empty. A counter that stayed 0 is left out. Counters only grow, so a rate is
-the difference of two rows over that of their times.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
-from importlib import import_module
-from itertools import zip_longest
+import sys
+from array import array
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, compress, zip_longest
+from operator import itemgetter, ne, sub
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, Final, NamedTuple
+from zlib import compress as deflated
+from zlib import decompress
 
 from actors.kernel.device import Series
 from emu.errors import UsageError
-from emu.measure.collected import Sample
+from emu.measure.collected import Changed, Layouts, Place, Sample
 from emu.measure.digest import KIND
-from emu.spelling import did_you_mean, listed
+from emu.measure.metric_names import DEVICE_METRICS
 from emu.upgrade.renames import COUNTERS, EARLIER_KIND
+
+VERSION: Final = 2
+NOT_PLOTTED: Final = frozenset(
+    {
+        *("port_transmit_frames", "port_transmit_payload_bytes", "port_receive_frames", "port_receive_bytes"),
+        *("pfc_transmit_xon_frames", "pfc_receive_xoff_frames", "pfc_receive_xon_frames"),
+        *("pfc_receive_transitions", "pfc_transmit_paused_ps", "credit_transmit_updates", "credit_grants"),
+        *("credit_peak_blocks", "queue_peak_bytes", "ingress_bytes", "ingress_peak_bytes"),
+        *("headroom_peak_bytes", "headroom_pool_peak_bytes", "nic_receive_buffer_peak_bytes"),
+        *("buffer_peak_bytes", "voq_peak_bytes", "host_cts_wait_peak_ps", "host_cts_received"),
+        *("nic_transmit_acks", "nic_posted_bytes", "nvlink_transfers", "cut_through_frames"),
+        *("gpu_copies", "gpu_copied_bytes", "gpu_copy_ps"),
+    }
+)
+"""Metrics without samples unless they are asked for: no picture and no diagnosis needs them over time. They
+are peaks, what a port's peer counts as well, and second units of what is kept."""
+_ROW: Final = "I"
+_GROWN: Final = "q"
+_ROW_BYTES: Final = 4
+_GROWN_BYTES: Final = 8
 
 
 def line(record: Mapping[str, Any]) -> str:
@@ -47,19 +75,286 @@ def line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=True) + "\n"
 
 
-def series_line(devices: Mapping[int, Sequence[Series]]) -> str:
-    """The last line of `samples.jsonl`: what each device counts."""
-    layouts: dict[tuple[tuple[str, int, int, str], ...], int] = {}
-    known: dict[tuple[Series, ...], int] = {}
-    """Series of one worker that have one name are one object, so most devices need no look at the names."""
-    layout_of: dict[int, int] = {}
-    for number, series in sorted(devices.items()):
-        alike = tuple(series)
-        if alike not in known:
-            layout = tuple((one.metric, one.port, one.priority, one.reason) for one in series)
-            known[alike] = layouts.setdefault(layout, len(layouts))
-        layout_of[number] = known[alike]
-    return line({"layouts": list(layouts), "devices": layout_of})
+# ---- what is counted, and where it stands
+
+
+class Counted(NamedTuple):
+    """What the devices of a run count, and the metrics of which there are samples."""
+
+    layouts: Layouts
+    kept: tuple[str, ...]
+
+    @classmethod
+    def of(cls, layouts: Layouts, asked: str, expected: Collection[str] = ()) -> Counted:
+        """What is kept of layouts: `asked` is `run.sample_series`, `expected` is kept in any case."""
+        there = {metric for layout in layouts.layouts for metric, *_ in layout}
+        wanted = there if asked == "all" else (there - NOT_PLOTTED) | there.intersection(expected)
+        return cls(layouts, tuple(one.key for one in DEVICE_METRICS if one.key in wanted))
+
+    def text(self) -> str:
+        """The first line of `samples.jsonl`."""
+        layouts, devices = self.layouts
+        return line({"samples": VERSION, "layouts": layouts, "devices": devices, "kept": self.kept})
+
+
+def _layouts(header: Mapping[str, Any]) -> Layouts:
+    layouts = tuple(
+        tuple(
+            (COUNTERS.get(metric, metric), port, priority, reason) for metric, port, priority, reason in one
+        )
+        for one in header["layouts"]
+    )
+    return Layouts(layouts, {int(number): layout for number, layout in header["devices"].items()})
+
+
+class _Selection:
+    """The kept counters of devices with one layout: by place, their column and which of its rows there."""
+
+    def __init__(self, layout: Sequence[Place], kept: Mapping[str, int]) -> None:
+        self.places = [place for place, (metric, *_) in enumerate(layout) if metric in kept]
+        self.columns = [kept[layout[place][0]] for place in self.places]
+        self.rows_of = [0] * len(kept)
+        self.nth: list[int] = []
+        for column in self.columns:
+            self.nth.append(self.rows_of[column])
+            self.rows_of[column] += 1
+        self._pick = itemgetter(*self.places) if len(self.places) > 1 else None
+
+    def pick(self, values: Sequence[int]) -> tuple[int, ...]:
+        """The kept ones among the values of all counters."""
+        return tuple(values[place] for place in self.places) if self._pick is None else self._pick(values)
+
+
+class _Columns:
+    """Where the counters of a run stand: of each device its selection, and its first row in every column."""
+
+    def __init__(self, counted: Counted) -> None:
+        self.kept = counted.kept
+        numbered = {metric: at for at, metric in enumerate(counted.kept)}
+        selections = [_Selection(layout, numbered) for layout in counted.layouts.layouts]
+        self.selection: dict[int, _Selection] = {}
+        self.first: dict[int, list[int]] = {}
+        rows = [0] * len(counted.kept)
+        for number, layout in sorted(counted.layouts.of_device.items()):
+            selection = self.selection[number] = selections[layout]
+            self.first[number] = rows
+            rows = [row + more for row, more in zip(rows, selection.rows_of, strict=True)]
+
+    def counters(self) -> list[list[tuple[int, int]]]:
+        """Of each column the counters of its rows: device and place."""
+        found: list[list[tuple[int, int]]] = [[] for _ in self.kept]
+        for number, selection in self.selection.items():
+            for place, column in zip(selection.places, selection.columns, strict=True):
+                found[column].append((number, place))
+        return found
+
+
+Grown = tuple[Sequence[int], Sequence[int]]
+"""Rows of a column, and what each grew by."""
+
+
+def _packed(rows: Sequence[int], grown: array[int]) -> str:
+    gaps = array(_ROW, map(sub, rows, chain((0,), rows)))
+    if sys.byteorder == "big":
+        gaps.byteswap()
+        grown.byteswap()
+    return b64encode(deflated(gaps.tobytes() + grown.tobytes(), 1)).decode("ascii")
+
+
+def _unpacked(text: str) -> Grown:
+    content = decompress(b64decode(text))
+    count = len(content) // (_ROW_BYTES + _GROWN_BYTES)
+    gaps, grown = array(_ROW, content[: _ROW_BYTES * count]), array(_GROWN, content[_ROW_BYTES * count :])
+    if sys.byteorder == "big":
+        gaps.byteswap()
+        grown.byteswap()
+    return list(accumulate(gaps)), grown
+
+
+# ---- writing
+
+
+class SampleWriter:
+    """Turns samples into lines of `samples.jsonl` behind the first, which `Counted` has."""
+
+    def __init__(self, counted: Counted) -> None:
+        self._columns = _Columns(counted)
+        self._last: dict[int, tuple[int, ...]] = {}
+        self._seen: dict[int, Sequence[int]] = {}
+
+    def resume(self, changed: Iterable[Changed]) -> None:
+        """Go on behind lines that were written before."""
+        values: dict[int, dict[int, int]] = {}
+        for one in changed:
+            add_changes(values, one.changed)
+        for number, by_place in values.items():
+            places = self._columns.selection[number].places
+            self._last[number] = tuple(by_place.get(place, 0) for place in places)
+
+    def text(self, sample: Sample) -> str:
+        """The line of one sample: what changed since the one before."""
+        columns = self._columns
+        rows: list[list[int]] = [[] for _ in columns.kept]
+        grown = [array(_GROWN) for _ in columns.kept]
+        for number, values in sorted(sample.counters.items()):
+            if self._seen.get(number) is values:
+                continue
+            self._seen[number] = values
+            selection = columns.selection[number]
+            now = selection.pick(values)
+            last = self._last.get(number) or (0,) * len(now)
+            if now == last:
+                continue
+            self._last[number] = now
+            first = columns.first[number]
+            for at in compress(range(len(now)), map(ne, now, last)):
+                column = selection.columns[at]
+                rows[column].append(first[column] + selection.nth[at])
+                grown[column].append(now[at] - last[at])
+        packed = {metric: _packed(rows[at], grown[at]) for at, metric in enumerate(columns.kept) if rows[at]}
+        return line({"virtual_ps": sample.virtual_ps, "grown": packed})
+
+
+def add_changes(values: dict[int, dict[int, int]], changed: Mapping[int, Sequence[int]]) -> None:
+    """Bring values, by device and place, to where the changes of one sample leave them."""
+    for number, flat in changed.items():
+        values.setdefault(number, {}).update(zip(flat[::2], flat[1::2], strict=True))
+
+
+def sample_before(samples: Iterable[Changed], at_ps: int, widths: Mapping[int, int]) -> Sample | None:
+    """The last sample not after a time; `widths` says how much each device counts. None if there is none."""
+    values: dict[int, dict[int, int]] = {}
+    last_ps = -1
+    for one in samples:
+        if one.virtual_ps > at_ps:
+            break
+        add_changes(values, one.changed)
+        last_ps = one.virtual_ps
+    if last_ps < 0:
+        return None
+    counters = {
+        number: [values.get(number, {}).get(place, 0) for place in range(width)]
+        for number, width in sorted(widths.items())
+    }
+    return Sample(last_ps, counters)
+
+
+# ---- reading
+
+
+class SampleReader:
+    """Reads `samples.jsonl`: what is counted, then one sample after another, as far as the file has come.
+
+    UsageError if the file does not say what is counted, or is of a version that is not read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._earlier = False
+        """Whether it is of emu 0.1.0."""
+        self.counted = self._header()
+        layouts = [[Series(*place) for place in layout] for layout in self.counted.layouts.layouts]
+        self.series: dict[int, list[Series]] = {
+            number: layouts[layout] for number, layout in self.counted.layouts.of_device.items()
+        }
+        self._columns = _Columns(self.counted)
+        self._counters: list[list[tuple[int, int]]] = []
+
+    def _header(self) -> Counted:
+        header: dict[str, Any] = {}
+        with self._path.open(encoding="ascii") as lines:
+            first = lines.readline()
+            if first.startswith('{"samples"') and first.endswith("\n"):
+                header = json.loads(first)
+                if header["samples"] != VERSION:
+                    reason = f"samples of version {header['samples']}, by a later emu"
+                    raise UsageError(f"{self._path}: {reason}; accepted: version {VERSION}")
+                return Counted(_layouts(header), tuple(header["kept"]))
+            for text in chain((first,), lines):
+                if text.startswith('{"layouts"'):
+                    header = json.loads(text)
+        if not header:
+            raise UsageError(f"{self._path}: does not say what was counted: the run broke off")
+        self._earlier = True
+        layouts = _layouts(header)
+        return Counted(layouts, tuple(sorted({metric for one in layouts.layouts for metric, *_ in one})))
+
+    def _lines(self, offset: int = 0) -> Iterator[str]:
+        """The lines of samples that are whole; those from a place in the file on."""
+        with self._path.open("rb") as lines:
+            lines.seek(offset)
+            for text in lines:
+                if not text.endswith(b"\n"):
+                    return
+                if text.startswith(b'{"virtual_ps"'):
+                    yield text.decode("ascii")
+
+    def times_ps(self) -> list[int]:
+        """Each sample's time; found without reading what changed."""
+        begin = len('{"virtual_ps":')
+        return [int(text[begin : text.index(",")]) for text in self._lines()]
+
+    def counters(self, metric: str) -> list[tuple[int, int]]:
+        """Device and place of each row of a metric's column; none where it was not kept."""
+        if not self._counters:
+            self._counters = self._columns.counters()
+        return self._counters[self.counted.kept.index(metric)] if metric in self.counted.kept else []
+
+    def grown(self, metrics: Iterable[str], offset: int = 0) -> Iterator[tuple[int, dict[str, Grown]]]:
+        """Each sample's time, and by metric which rows of its column changed and by how much."""
+        wanted = frozenset(metrics)
+        if self._earlier:
+            yield from self._grown_of_old(wanted)
+            return
+        for text in self._lines(offset):
+            record = json.loads(text)
+            found = {
+                metric: _unpacked(packed) for metric, packed in record["grown"].items() if metric in wanted
+            }
+            yield record["virtual_ps"], found
+
+    def _grown_of_old(self, wanted: frozenset[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
+        rows = {
+            counter: (metric, row) for metric in wanted for row, counter in enumerate(self.counters(metric))
+        }
+        values: dict[tuple[int, int], int] = {}
+        for virtual_ps, changed in self.changes():
+            found: dict[str, tuple[list[int], list[int]]] = {}
+            for number, flat in changed.items():
+                for place, value in zip(flat[::2], flat[1::2], strict=True):
+                    if (number, place) in rows:
+                        metric, row = rows[number, place]
+                        into = found.setdefault(metric, ([], []))
+                        into[0].append(row)
+                        into[1].append(value - values.get((number, place), 0))
+                        values[number, place] = value
+            yield virtual_ps, {**found}
+
+    def changes(self) -> Iterator[Changed]:
+        """Each sample as what changed since the one before."""
+        if self._earlier:
+            yield from map(_changed, self._lines())
+            return
+        values = [[0] * len(self.counters(metric)) for metric in self.counted.kept]
+        for virtual_ps, grown in self.grown(self.counted.kept):
+            changed: dict[int, list[int]] = {}
+            for metric, (rows, more) in grown.items():
+                of_column, counters = values[self.counted.kept.index(metric)], self.counters(metric)
+                for row, by in zip(rows, more, strict=True):
+                    of_column[row] += by
+                    number, place = counters[row]
+                    changed.setdefault(number, []).extend((place, of_column[row]))
+            yield Changed(virtual_ps, changed)
+
+    def __iter__(self) -> Iterator[Sample]:
+        """Each sample with every counter of every device; those that are not kept are 0."""
+        values = {number: [0] * len(series) for number, series in self.series.items()}
+        for virtual_ps, changed in self.changes():
+            for number, flat in changed.items():
+                of_device = values[number]
+                for at in range(0, len(flat), 2):
+                    of_device[flat[at]] = flat[at + 1]
+            yield Sample(virtual_ps, {number: list(now) for number, now in values.items()})
 
 
 class ChangeWriter:
@@ -72,7 +367,7 @@ class ChangeWriter:
 
     def resume(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Go on behind changes that were written down before."""
-        add_changes(self._resumed, changed)
+        add_changes(self._resumed, {int(number): flat for number, flat in changed.items()})
 
     def changes(self, tables: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
         """Place and new value in turn, by device. A table may have grown, by places that were 0."""
@@ -99,111 +394,35 @@ class ChangeWriter:
         return changed
 
 
-class SampleWriter(ChangeWriter):
-    """Turns samples into lines of `samples.jsonl`."""
-
-    def text(self, sample: Sample) -> str:
-        """The line of one sample: what changed since the one before."""
-        return line({"virtual_ps": sample.virtual_ps, "changed": self.changes(sample.counters)})
-
-
-def add_changes(values: dict[int, dict[int, int]], changed: Mapping[str, Sequence[int]]) -> None:
-    """Bring values, by device and place, to where the changes of one line leave them."""
-    for number, flat in changed.items():
-        values.setdefault(int(number), {}).update(zip(flat[::2], flat[1::2], strict=True))
-
-
-def sample_before(
-    records: Iterable[Mapping[str, Any]], at_ps: int, widths: Mapping[int, int]
-) -> Sample | None:
-    """The last sample not after a time, from lines of `samples.jsonl`; `widths` says how much each device
-    counts. None if there is none.
-    """
-    values: dict[int, dict[int, int]] = {}
-    last_ps = -1
-    for record in records:
-        if record["virtual_ps"] > at_ps:
-            break
-        add_changes(values, record["changed"])
-        last_ps = record["virtual_ps"]
-    if last_ps < 0:
-        return None
-    counters = {
-        number: [values.get(number, {}).get(place, 0) for place in range(width)]
-        for number, width in sorted(widths.items())
-    }
-    return Sample(last_ps, counters)
-
-
-class SampleReader:
-    """Reads `samples.jsonl`: what is counted, then one sample after another, every device in each.
-
-    UsageError if the file does not say what is counted.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        header: dict[str, Any] = {}
-        with path.open(encoding="ascii") as lines:
-            for text in lines:
-                if text.startswith('{"layouts"'):
-                    header = json.loads(text)
-        if not header:
-            raise UsageError(f"{path}: does not say what was counted: the run broke off")
-        layouts = [
-            [Series(COUNTERS.get(metric, metric), *place) for metric, *place in layout]
-            for layout in header["layouts"]
-        ]
-        self.series: dict[int, list[Series]] = {
-            int(number): layouts[layout] for number, layout in header["devices"].items()
-        }
-
-    def _records(self) -> Iterator[dict[str, Any]]:
-        with self._path.open(encoding="ascii") as lines:
-            for text in lines:
-                yield json.loads(text)
-
-    def times_ps(self) -> list[int]:
-        """Each sample's time; found without reading what changed."""
-        begin = '{"virtual_ps":'
-        with self._path.open(encoding="ascii") as lines:
-            return [int(text[len(begin) : text.index(",")]) for text in lines if text.startswith(begin)]
-
-    def changes(self) -> Iterator[tuple[int, dict[str, list[int]]]]:
-        """Each sample's time, and by device what changed since the one before: place and value in turn."""
-        for record in self._records():
-            if "layouts" not in record:
-                yield record["virtual_ps"], record["changed"]
-
-    def __iter__(self) -> Iterator[Sample]:
-        values = {number: [0] * len(series) for number, series in self.series.items()}
-        for virtual_ps, changed in self.changes():
-            for number, flat in changed.items():
-                of_device = values[int(number)]
-                for at in range(0, len(flat), 2):
-                    of_device[flat[at]] = flat[at + 1]
-            yield Sample(virtual_ps, {number: list(now) for number, now in values.items()})
+def _changed(text: str) -> Changed:
+    """What a line says that has values."""
+    record = json.loads(text)
+    return Changed(record["virtual_ps"], {int(number): flat for number, flat in record["changed"].items()})
 
 
 class SampleSpool:
-    """The samples of a run that has no directory, in a file without a name; its lines can be read again."""
+    """The samples of a run that has no directory, in a file without a name; they can be read again."""
 
     def __init__(self) -> None:
-        self._writer = SampleWriter()
+        self._writer = ChangeWriter()
         self._file = TemporaryFile("w+", encoding="ascii")  # noqa: SIM115  closed by `close`
 
     def add(self, sample: Sample) -> None:
         """Write one down."""
-        self._file.write(self._writer.text(sample))
+        self._file.write(
+            line({"virtual_ps": sample.virtual_ps, "changed": self._writer.changes(sample.counters)})
+        )
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Changed]:
         self._file.seek(0)
-        for text in self._file:
-            yield json.loads(text)
+        yield from map(_changed, self._file)
 
     def close(self) -> None:
         """The file is gone then."""
         self._file.close()
+
+
+# ---- mixes
 
 
 class Mixes(NamedTuple):
@@ -255,107 +474,3 @@ def _by_place(mixed: Mapping[str, Sequence[int]]) -> dict[tuple[int, int], int]:
         for number, flat in mixed.items()
         for place, mix in zip(flat[::2], flat[1::2], strict=True)
     }
-
-
-COLUMNS: Final = ("virtual_ps", "device", "port", "priority", "reason", "series", "value")
-Row = tuple[int, str, int | str, int | str, str, str, int]
-
-
-def tidy_rows(
-    reader: SampleReader,
-    names: Mapping[int, str],
-    series: Sequence[str] = (),
-    devices: Sequence[str] = (),
-    every_ps: int = 0,
-) -> Iterator[Row]:
-    """Rows by time, then device. `series` and `devices` are patterns; none means all.
-
-    `every_ps`: the first sample at or after each multiple of it, 0 for every sample. Raises UsageError for a
-    pattern that fits nothing.
-    """
-    counted = {one.metric for of_device in reader.series.values() for one in of_device}
-    _check("--series", series, counted)
-    _check("--device", devices, set(names.values()))
-    wanted = [
-        (number, name, place, one)
-        for number, name in sorted(names.items())
-        if fits(name, devices)
-        for place, one in enumerate(reader.series.get(number, ()))
-        if fits(one.metric, series)
-    ]
-    used = _used(reader)
-    return _rows(reader, [row for row in wanted if (row[0], row[2]) in used], every_ps)
-
-
-def recorded(run: Path) -> tuple[dict[int, str], SampleReader]:
-    """Names of the devices by number, and the samples. Raises UsageError for what is no run."""
-    samples_file, digests_file = run / "samples.jsonl", run / "digests.jsonl"
-    for file in (samples_file, digests_file):
-        if not file.is_file():
-            raise UsageError(f"{file}: not found; accepted: the directory of a run that `emu run` wrote")
-    return dict(read_digests(digests_file).devices), SampleReader(samples_file)
-
-
-def data_frame(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
-    """A pandas DataFrame, or polars' where pandas is not installed. Raises UsageError where neither is."""
-    kept = list(rows)
-    columns = {name: [row[at] for row in kept] for at, name in enumerate(header)}
-    for name in ("pandas", "polars"):
-        try:
-            library = import_module(name)
-        except ModuleNotFoundError:
-            continue
-        return library.DataFrame(columns)
-    raise UsageError("a frame needs pandas or polars, and neither is installed; `pip install pandas`")
-
-
-def csv_frame(text: str) -> Any:
-    """The same of a table of the run directory; numbers are numbers, and empty cells None."""
-    header, *rows = csv.reader(io.StringIO(text, newline=""))
-    return data_frame(header, [[_number(cell) for cell in row] for row in rows])
-
-
-def _number(cell: str) -> int | float | str | None:
-    for kind in (int, float):
-        try:
-            return kind(cell)
-        except ValueError:
-            continue
-    return cell or None
-
-
-def _rows(
-    reader: SampleReader, wanted: Sequence[tuple[int, str, int, Series]], every_ps: int
-) -> Iterator[Row]:
-    due_ps = 0
-    for sample in reader:
-        if sample.virtual_ps < due_ps:
-            continue
-        due_ps = (sample.virtual_ps // every_ps + 1) * every_ps if every_ps else 0
-        for number, name, place, one in wanted:
-            port: int | str = one.port if one.port >= 0 else ""
-            priority: int | str = one.priority if one.priority >= 0 else ""
-            value = sample.counters[number][place]
-            yield sample.virtual_ps, name, port, priority, one.reason, one.metric, value
-
-
-def _used(reader: SampleReader) -> set[tuple[int, int]]:
-    """Device and place of each counter that was not 0 throughout."""
-    return {
-        (int(number), place)
-        for _, changed in reader.changes()
-        for number, flat in changed.items()
-        for place in flat[::2]
-    }
-
-
-def fits(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a name fits one of these patterns; none means all."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def _check(option: str, patterns: Sequence[str], known: set[str]) -> None:
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            hint = did_you_mean(pattern, known) or f"; accepted: {listed(sorted(known))}"
-            raise UsageError(f"{option} {pattern}: fits nothing that was recorded{hint}")

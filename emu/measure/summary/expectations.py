@@ -19,26 +19,24 @@ from typing import NamedTuple
 
 from actors.fabric.model import Topology
 from actors.kernel.units import PS_PER_S
-from emu.measure.collected import DeviceRecord
+from emu.measure.collected import Changed, DeviceRecord
 from emu.measure.summary.series import (
     ALL,
     Follower,
     Number,
     Point,
-    Record,
     State,
     lines_of,
     lines_of_state,
     points_of_operations,
-    records_of,
 )
 from emu.measure.summary.summary import Expectation as Verdict
 from emu.scenario.expect import OF_OPERATIONS, OF_STATE, Bounds, SeriesExpectation, percent, quantity
 from emu.scenario.spans import FaultTimes, Span, shown_span, span_of
 from emu.units import about_rate, about_size, about_time, format_time, shown_time
 
-History = Callable[[], Iterable[Mapping[str, object]]]
-"""The samples of a run, as `samples.jsonl` has them."""
+History = Callable[[], Iterable[Changed]]
+"""The samples of a run, as what changed."""
 
 
 class Seen(NamedTuple):
@@ -257,11 +255,11 @@ def judge_series(
             followers.append((Follower(one, lines, span, every_ps), judge))
     if followers:
         last = {record.number: list(chain(*enumerate(record.counters))) for record in records}
-        _follow(followers, chain(records_of(history()), [Record(end_ps, last)]))
+        _follow(followers, chain(history(), [Changed(end_ps, last)]))
     return [_told(one, judge) for one, judge in zip(expectations, judges, strict=True)]
 
 
-def _follow(followers: Sequence[tuple[Follower, Judge]], records: Iterable[Record]) -> None:
+def _follow(followers: Sequence[tuple[Follower, Judge]], records: Iterable[Changed]) -> None:
     for record in records:
         for follower, judge in followers:
             for point in follower.take(record):

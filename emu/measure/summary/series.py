@@ -35,7 +35,7 @@ from actors.kernel.device import Series
 from actors.kernel.event import NEVER_PS
 from actors.kernel.units import PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
-from emu.measure.collected import CollectivePlan, JobPlan
+from emu.measure.collected import Changed, CollectivePlan, JobPlan
 from emu.measure.metric_names import (
     COLLECTIVE,
     MEMBER,
@@ -68,13 +68,6 @@ class Point(NamedTuple):
     values: list[tuple[int, Number]]
     before: bool
     """Whether the span has not begun; only what a share is taken of is asked for then."""
-
-
-class Record(NamedTuple):
-    """One sample: by device, place and new value in turn of what changed."""
-
-    virtual_ps: int
-    changed: Mapping[int, Sequence[int]]
 
 
 class Lines(NamedTuple):
@@ -134,7 +127,7 @@ class Follower:
         self._moved = False
         """Whether a rate was not 0 at the point before, so that it may be now."""
 
-    def take(self, record: Record) -> Iterator[Point]:
+    def take(self, record: Changed) -> Iterator[Point]:
         """The points that a sample adds, in order."""
         now_ps = record.virtual_ps
         if self._holds:
@@ -210,16 +203,6 @@ def combined(how: str, values: Sequence[Number]) -> Number:
     if how == "mean":
         return Fraction(sum(values), len(values))
     return max(values) if how == "max" else min(values)
-
-
-def records_of(lines: Iterable[Mapping[str, object]]) -> Iterator[Record]:
-    """The samples among the lines of `samples.jsonl`."""
-    for line in lines:
-        changed = line.get("changed")
-        if isinstance(changed, Mapping):
-            yield Record(
-                int(str(line["virtual_ps"])), {int(device): flat for device, flat in changed.items()}
-            )
 
 
 def members_of(topology: Topology, switch: int) -> Iterator[tuple[tuple[str, ...], int]]:
@@ -303,7 +286,7 @@ def points_of_operations(one: SeriesExpectation, state: State, span: Span) -> tu
 
 def lines_of_state(
     one: SeriesExpectation, state: State, every_ps: int, end_ps: int
-) -> tuple[Lines, list[Record]]:
+) -> tuple[Lines, list[Changed]]:
     """The lines of a series that is known at every time, as those of one device, and when they change."""
     names: list[str] = []
     by_time: dict[int, list[int]] = {}
@@ -316,8 +299,8 @@ def lines_of_state(
         seen_ps = min(-(-turn.time_ps // every_ps) * every_ps, end_ps) if one.rate else turn.time_ps
         if seen_ps <= end_ps:
             by_time.setdefault(seen_ps, []).extend((names.index(name), turn.value))
-    records = [Record(time_ps, {0: flat}) for time_ps, flat in sorted(by_time.items())]
-    return Lines(names, {0: {at: [at] for at in range(len(names))}}), [*records, Record(end_ps, {})]
+    records = [Changed(time_ps, {0: flat}) for time_ps, flat in sorted(by_time.items())]
+    return Lines(names, {0: {at: [at] for at in range(len(names))}}), [*records, Changed(end_ps, {})]
 
 
 def _fits(one: SeriesExpectation, labels: Labels) -> bool:

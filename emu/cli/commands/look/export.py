@@ -16,7 +16,7 @@ from emu.errors import UsageError
 from emu.measure.prometheus.exposition import START_S, STRETCH, openmetrics
 from emu.measure.run_directory.perfetto_tracks import timeline
 from emu.measure.run_directory.run_directory import write_pieces
-from emu.measure.run_directory.samples import COLUMNS, recorded, tidy_rows
+from emu.measure.run_directory.sample_rows import COLUMNS, recorded, tidy_rows, write_parquet
 
 Command = Callable[..., Any]
 
@@ -35,6 +35,24 @@ def _exporting(function: Command) -> Command:
         help="Write to this file, not to standard output.",
     )(function)
     return click.argument("run", metavar="RUN", type=click.Path(path_type=Path))(function)
+
+
+def _choosing(function: Command) -> Command:
+    """Add the options that choose samples."""
+    for option in (
+        click.option("--every", metavar="TIME", help="The first sample in each so long  [all]."),
+        click.option(
+            "--device", "devices", multiple=True, metavar="PATTERN", help="Devices  [all]. Can be repeated."
+        ),
+        click.option(
+            "--series",
+            multiple=True,
+            metavar="PATTERN",
+            help="Counters, as in ports.csv  [all that were kept]. Can be repeated.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 OPENMETRICS: Final = """\b
@@ -82,13 +100,7 @@ Examples:
 
 @command.command("csv", epilog=CSV)
 @_exporting
-@click.option(
-    "--series", multiple=True, metavar="PATTERN", help="Counters, as in ports.csv  [all]. Can be repeated."
-)
-@click.option(
-    "--device", "devices", multiple=True, metavar="PATTERN", help="Devices  [all]. Can be repeated."
-)
-@click.option("--every", metavar="TIME", help="The first sample in each so long  [all].")
+@_choosing
 def to_csv(
     run: Path, out: Path | None, series: tuple[str, ...], devices: tuple[str, ...], every: str | None
 ) -> int:
@@ -104,6 +116,30 @@ def to_csv(
         writer = csv.writer(target, lineterminator="\n")
         writer.writerow(COLUMNS)
         writer.writerows(rows)
+    return 0
+
+
+PARQUET: Final = """\b
+Example:
+  emu export parquet runs/quickstart-1 --series queue_bytes --out queues.parquet
+"""
+
+
+@command.command("parquet", epilog=PARQUET)
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="The file.")
+@_choosing
+def to_parquet(
+    run: Path, out: Path, series: tuple[str, ...], devices: tuple[str, ...], every: str | None
+) -> int:
+    """Write the samples of RUN as parquet.
+
+    Rows and columns are those of `emu export csv`, with nulls for what does not apply. Needs pyarrow.
+    """
+    names, reader = recorded(run)
+    every_ps = positive_time_ps("--every", every) if every is not None else 0
+    write_parquet(out, tidy_rows(reader, names, series, devices, every_ps))
+    click.echo(f"wrote {out}")
     return 0
 
 
