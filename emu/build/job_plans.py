@@ -149,7 +149,7 @@ def _traced(plan: ScriptPlan, steps: int) -> tuple[CallPlan, ...]:
             label=label,
             op=call.op,
             algorithm=call.algorithm if group.kind != LINE else "",
-            communicator=plan.reasons[group.reason],
+            communicator=plan.reasons[group.reason % len(plan.reasons)],
             size_bytes=call.size_bytes,
             ranks=len(group.members),
             callers=callers[label],

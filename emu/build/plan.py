@@ -38,6 +38,7 @@ from emu.build.disjoint_paths import DisjointPaths
 from emu.errors import Problem, ScenarioError
 from emu.measure.collected import TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
+from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section
@@ -304,6 +305,17 @@ def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
         return facts_of(workload.steps, plan.training, workload.shape())
     assert isinstance(workload, (TraceWorkload, ProgramWorkload)), workload
     scale = workload.scale if isinstance(workload, TraceWorkload) else Fraction(1)
+    if isinstance(plan, SimaiPlan):
+        return trace_facts(
+            workload.steps,
+            len(plan.scripts),
+            workload.cut(),
+            scale,
+            plan.reasons,
+            bubble_ps=plan.bubble_ps() if plan.formula() is None else 0,
+            bubble_ideal=plan.bubble_ideal(),
+            formula=plan.formula(),
+        )
     return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
 
 

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "list": "List the scenarios that come with emu, or those of a directory.",
     "compile": "Compile plug-ins with the packet path.",
     "upgrade": "Rewrite files of the last release in today's spelling.",
+    "import": "Write a scenario from files of other tools.",
     "new": "Copy a scenario that comes with emu, to edit it.",
     "docs": "Show a page of the documentation.",
     "topo": "Show the fabric of a scenario.",
@@ -59,6 +60,7 @@ LOOKING: Final = ("report", "plot", "compare", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",
+    "import": "emu.cli.commands.importing",
     **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""

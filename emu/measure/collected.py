@@ -157,6 +157,9 @@ class TrainingFacts(NamedTuple):
     """What is smaller than the model, with its factor; empty if nothing is."""
     reasons: tuple[str, ...] = REASONS
     """What a rank can wait for."""
+    formula: Fraction | None = None
+    """What SimAI's formula adds for a pipeline that is not run, as a share of computing and of waiting for
+    tensor and expert parallelism."""
 
 
 @dataclass(frozen=True, slots=True)

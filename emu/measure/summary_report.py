@@ -252,6 +252,11 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
             f"computing {result.compute:.1%}, exposed: {exposed or 'nothing'}, bubble {result.bubble:.1%}"
             f" (closed form {result.bubble_ideal:.1%}), other {result.other:.1%}"
         ),
+        *(
+            [f"with SimAI's bubble, by its formula: {about_time(result.formula_step_ps)}"]
+            if result.formula_step_ps is not None
+            else []
+        ),
     ]
 
 

@@ -11,7 +11,7 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          `chunks` c (MegaScale) each is cut in c, and a chunk's communication runs beside another's GEMM.
     CP   before attention an all_gather of keys and values of the whole sequence, backward a reduce_scatter of
          their gradients (Llama 3); nothing runs beside it.
-    PP   activations to the next stage, gradients to the one before, 1F1B (below). Where two
+    PP   activations to the next stage, gradients to the one before, 1F1B (`emu.workload.pipeline`). Where two
          layers are missing to divide evenly, the first and the last chunk have one fewer (Llama 3: the
          embedding and the logits are there).
          `decoupled` (MegaScale): computing goes on while they are sent; else it waits until they have left
@@ -27,18 +27,8 @@ straggler's takes `slowdown` times as long, and jitter moves each piece by up to
 seed.
 `scale` multiplies every size and every duration, which leaves their ratio.
 
-Order of a pipeline stage. One forward, one backward (1F1B): stage r of p begins with p - r - 1 forwards, then
-alternates, then ends with as many backwards. Interleaved: a stage has v chunks of layers (chunk c of stage r
-is stage c p + r of a pipeline v times as long), takes p micro-batches of a chunk at a time, and begins with 2
-(p - r - 1) + (v - 1) p forwards; micro-batches come in multiples of p.
-
-Uncongested and with equal stages, a step takes m micro-batches and (p - 1) / v more, so that the bubble is
-(p - 1) / (v m + p - 1) of it.
-
 Sources: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
-section 3.3.2; MegaScale (NSDI'24), section 3.2; Narayanan et al., Efficient Large-Scale Language Model
-Training on GPU Clusters Using Megatron-LM (SC'21), section 2.2; Megatron-LM,
-`core/pipeline_parallel/schedules.py`.
+section 3.3.2; MegaScale (NSDI'24), section 3.2.
 
 Not modelled: uneven expert loads, experts' gradients reduced over fewer ranks than the rest's, recomputation,
 the optimizer's step, the first embedding's gradient, memory.
@@ -68,7 +58,8 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
-from actors.ncclx.script import COLLECTIVE, EXCHANGE, LINE, REASONS, TRANSFER, Group, Script, ScriptPlan
+from actors.ncclx.script import COLLECTIVE, EXCHANGE, REASONS, Group, Script, ScriptPlan
+from emu.workload.pipeline import Pass, Stage
 
 
 class Model(NamedTuple):
@@ -127,7 +118,7 @@ PRESETS: Final = {
 """Name -> shape."""
 
 DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
-TP, CP, PP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "pp", "dp", "ep"))
+TP, CP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "dp", "ep"))
 VALUE_BYTES: Final = 2
 GRADIENT_BYTES: Final = 4
 _PURPOSE: Final = 0x4A495454
@@ -252,21 +243,23 @@ class _Writer:
         self._places: dict[str, int] = {}
         self._gathered: dict[int, int] = {}
         self._scattered: list[int] = []
-        self._activations: dict[tuple[bool, int, int], int] = {}
 
     def write(self) -> Script:
         """The whole step."""
         training = self.training
         stage = self._at["pp"]
-        order = schedule(stage, training.pp, training.batches, training.virtual)
         self._join()
-        self._receive(order)
+        pipeline = self._pipeline()
+        pipeline.receive()
+        order = pipeline.order
         if training.data == "fsdp" and training.prefetch and "dp" in self._places:
             for layer in range(training.first_layer(stage, training.virtual)):
                 self._gathered[layer] = self._parameters(layer, ())
         last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
         for place, one in enumerate(order):
+            pipeline.begin(one)
             self._pass(one, scatters=not one.forward and last[one.chunk] == place)
+            pipeline.end(one)
         for event in self._scattered:
             self.script.wait(event, DP)
         return self.script
@@ -287,68 +280,29 @@ class _Writer:
             experts = [at | {"dp": first + place} for place in range(training.ep)]
             members = tuple(training.rank_at(one) for one in experts)
             self._places["ep"] = self.script.join(self.plan.group(Group(EXCHANGE, EP, members)))
-        if training.pp > 1:
-            self._lines()
 
     def _ring(self, name: str, reason: int, members: list[dict[str, int]]) -> None:
         if len(members) > 1:
             ranks = tuple(self.training.rank_at(one) for one in members)
             self._places[name] = self.script.join(self.plan.group(Group(COLLECTIVE, reason, ranks)))
 
-    def _lines(self) -> None:
-        """A line for each direction to and from the neighbours that this stage has."""
-        training, stage = self.training, self._at["pp"]
-        wraps = training.virtual > 1
-        after = self._at | {"pp": (stage + 1) % training.pp}
-        before = self._at | {"pp": (stage - 1) % training.pp}
-        here, there, back = self.rank, training.rank_at(after), training.rank_at(before)
-        lines: list[tuple[str, bool, int, int, int]] = [
-            ("recv_forward", stage > 0 or wraps, back, here, 0),
-            ("send_forward", stage < training.pp - 1 or wraps, here, there, 0),
-            ("recv_backward", stage < training.pp - 1 or wraps, there, here, 1),
-            ("send_backward", stage > 0 or wraps, here, back, 1),
-        ]
-        for name, has, source, destination, way in lines:
-            if has:
-                # With two stages both ways join the same two ranks: `way` keeps their groups apart.
-                line = Group(LINE, PP + way * len(REASONS), (source, destination))
-                self._places[name] = self.script.join(self.plan.group(line))
-
     # ---- the pipeline
 
-    def _next(self, one: Pass) -> Pass | None:
-        """The same micro-batch where this pass's result goes, as that stage calls it."""
-        training, stage = self.training, self._at["pp"]
-        if one.forward:
-            if stage < training.pp - 1:
-                return one
-            return one._replace(chunk=one.chunk + 1) if one.chunk < training.virtual - 1 else None
-        if stage > 0:
-            return one
-        return one._replace(chunk=one.chunk - 1) if one.chunk > 0 else None
-
-    def _receive(self, order: list[Pass]) -> None:
-        """Receive what the neighbours send, in the order in which they send it."""
-        training, stage = self.training, self._at["pp"]
-        for forward, name, step in ((True, "recv_forward", -1), (False, "recv_backward", 1)):
-            if name not in self._places:
-                continue
-            peer = (stage + step) % training.pp
-            wrapped = peer != stage + step
-            for one in schedule(peer, training.pp, training.batches, training.virtual):
-                chunk = one.chunk + (1 if forward else -1) * wrapped
-                if one.forward == forward and 0 <= chunk < training.virtual:
-                    event = self.script.call(self._places[name], TRANSFER, self._boundary_bytes())
-                    self._activations[forward, one.batch, chunk] = event
-
-    def _boundary_bytes(self) -> int:
+    def _pipeline(self) -> Stage:
         training = self.training
-        return training.bytes_of(training.tokens() // training.cp * training.model.hidden // training.tp)
+        values = training.tokens() // training.cp * training.model.hidden // training.tp
+        return Stage(
+            self.plan,
+            self.script,
+            [training.rank_at(self._at | {"pp": stage}) for stage in range(training.pp)],
+            self._at["pp"],
+            batches=training.batches,
+            chunks=training.virtual,
+            size_bytes=training.bytes_of(values),
+            decoupled=training.decoupled,
+        )
 
     def _pass(self, one: Pass, *, scatters: bool) -> None:
-        arrival = self._activations.get((one.forward, one.batch, one.chunk))
-        if arrival is not None:
-            self.script.wait(arrival, PP)
         stage = self._at["pp"]
         chunk = range(
             self.training.first_layer(stage, one.chunk), self.training.first_layer(stage, one.chunk + 1)
@@ -363,12 +317,6 @@ class _Writer:
                 self._gradients()
         if one.forward and final:
             self._compute(head_ps)
-        if self._next(one) is not None:
-            name = "send_forward" if one.forward else "send_backward"
-            done = self.script.record()
-            sent = self.script.call(self._places[name], TRANSFER, self._boundary_bytes(), (done,))
-            if not self.training.decoupled:
-                self.script.wait(sent, PP)
 
     # ---- a layer
 
@@ -479,33 +427,3 @@ class _Writer:
             drawn = int(self._stream.below(2 * _JITTER_STEPS)) - _JITTER_STEPS
             duration += duration * self.training.jitter * drawn / _JITTER_STEPS
         self.script.compute(int(duration))
-
-
-class Pass(NamedTuple):
-    """One pass of one micro-batch through one chunk."""
-
-    forward: bool
-    batch: int
-    chunk: int
-
-
-def schedule(stage: int, stages: int, batches: int, chunks: int) -> list[Pass]:
-    """The passes of one stage in their order. With `chunks` above 1, `batches` is a multiple of `stages`."""
-    assert chunks == 1 or batches % stages == 0, (batches, stages, chunks)
-    total = batches * chunks
-    first = stages - stage - 1 if chunks == 1 else 2 * (stages - stage - 1) + (chunks - 1) * stages
-    warm = min(first, total)
-    forwards = [_pass(turn, stages, chunks, forward=True) for turn in range(total)]
-    backwards = [_pass(turn, stages, chunks, forward=False) for turn in range(total)]
-    order = forwards[:warm]
-    for turn in range(total - warm):
-        order += [forwards[warm + turn], backwards[turn]]
-    return order + backwards[total - warm :]
-
-
-def _pass(turn: int, stages: int, chunks: int, *, forward: bool) -> Pass:
-    if chunks == 1:
-        return Pass(forward, turn, 0)
-    group, within = divmod(turn, stages * chunks)
-    chunk, place = divmod(within, stages)
-    return Pass(forward, group * stages + place, chunk if forward else chunks - 1 - chunk)

@@ -135,6 +135,25 @@ def test_a_launch_script_is_read_as_it_is(tmp_path: Path) -> None:
     assert load_text(to_yaml(found), "again.yaml").scenario == found
 
 
+def test_what_a_script_has_beyond_the_model_is_left_out_and_named(tmp_path: Path) -> None:
+    """A mapping is the user's own, where both are refused."""
+    (tmp_path / "job.sh").write_text("NCCL_VERSION=2 NCCL_TUNER_PLUGIN=x.so NCCL_IB_TC=41 NCCL_DEBUG=INFO")
+    loaded = load_mapping({**BASE, "ncclx": {"env": "job.sh"}}, tmp_path)
+    assert loaded.notes[0].removeprefix("ncclx.env: ").split("; ") == [
+        "NCCL_DEBUG changes nothing here",
+        "NCCL_TUNER_PLUGIN not modelled and left out",
+        "NCCL_VERSION unknown and left out",
+        "data in priority 1, so switch.pfc.priorities: [1, 6]",
+    ]
+    assert loaded.scenario.switch.pfc.priorities == (1, 6)
+
+
+def test_lossless_priorities_that_the_scenario_names_stay() -> None:
+    mapping = {**BASE, "switch": {"pfc": {"priorities": [3, 6]}}, "ncclx": {"env": {"NCCL_IB_TC": 41}}}
+    with pytest.raises(ScenarioError, match="data at priority 1 is not lossless"):
+        load_mapping(mapping)
+
+
 def test_a_mistake_in_a_script_has_the_script_s_line(tmp_path: Path) -> None:
     (tmp_path / "job.sh").write_text(SCRIPT.replace("NCCL_IB_DISABLE=0", "NCCL_IB_DISABLE=1"))
     with pytest.raises(ScenarioError) as caught:

@@ -218,7 +218,11 @@ def test_hpcc_s_flows_are_read_with_the_numbers_of_its_topology(tmp_path: Path) 
     ("wrong", "said"),
     [
         ("0 1 3 100 200000 2", "flow.txt:2: jobs[0].workload.file: node 1 is no host of the topology file"),
-        ("0 2 3 100 2", "flow.txt:2: jobs[0].workload.file: 5 words, and flow 1 of 2 is due"),
+        ("0 2 3 2", "flow.txt:2: jobs[0].workload.file: 4 words, and flow 1 of 2 is due"),
+        (
+            "0 2 3 100 2",
+            "flow.txt:3: jobs[0].workload.file: 6 words, and flow 2 of 2 is due, of 5 words as the first",
+        ),
     ],
 )
 def test_a_flow_that_does_not_fit_is_told_by_its_line(tmp_path: Path, wrong: str, said: str) -> None:

@@ -5,11 +5,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.ncclx.script import COLLECTIVE, COMPUTE, EXCHANGE, RECORD, WAIT
 from emu.errors import ScenarioError
+from emu.measure.summary.summary import TrainingResult
 from emu.scenario.load import load_text
 from emu.scenario.readers.simai import Piece, SimaiError, SimaiPlan, read_simai
 
@@ -65,9 +67,12 @@ def test_a_step_computes_all_times_and_sends_all_bytes() -> None:
     [
         ("", "line 1: ends before the layers"),
         ("DATA\n1\n", "line 1: the loop 'DATA' is not modelled"),
+        (TEXT.replace("pp: 1", "pp: 4 vpp: 2 ga: 8"), "line 1: a pipeline of 4 sends nothing"),
+        (TEXT.replace("pp: 1", "pp: 4 pp_comm 5"), "line 1: a pipeline without ga or vpp"),
+        (TEXT.replace("pp: 1", "pp: 2000 vpp: 1 ga: 1 pp_comm 5"), "line 1: 2000 stages"),
         (
-            HEAD.replace("pp: 1", "pp: 4 vpp: 2 ga: 8 pp_comm 50331648") + "1\n",
-            "line 1: it is one stage of a pipeline of 4",
+            TEXT.replace("pp: 1", "pp: 2 vpp: 1 ga: 3 pp_comm 5"),
+            "line 2: 2 lines between those of the whole step do not divide into 3 micro-batches",
         ),
         (
             HEAD.rstrip() + " checkpoints: 2 0 4 checkpoint_initiates: 1 5\n1\n",
@@ -90,6 +95,94 @@ def test_what_is_no_workload_is_named_by_its_line(text: str, reason: str) -> Non
 def test_any_text_is_read_or_refused(text: str) -> None:
     with suppress(SimaiError):
         assert read_simai(text).layers
+
+
+STAGED = (
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 ep: 1 "
+    "pp: {} vpp: {} ga: {} pp_comm: 4096.0\n"
+)
+
+
+def staged(stages: int, chunks: int, batches: int) -> str:
+    """A stage as AICB writes it: a line of the step, the layers of each micro-batch, lines of the step."""
+    layer = "attention_layer\t-1\t30000000\tNONE\t0\t30000000\tNONE\t0\t30000000\tNONE\t0\t0\n"
+    step = "{}\t-1\t0\tNONE\t0\t0\tNONE\t0\t0\tNONE\t0\t0\n"
+    layers = 4 * batches
+    return (
+        STAGED.format(stages, chunks, batches)
+        + f"{layers + 2}\n"
+        + step.format("grad_gather")
+        + layer * layers
+        + step.format("optimizer1")
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "batches", "chunks", "bubble"), [(2, 4, 1, 1 / 5), (4, 8, 1, 3 / 11), (4, 8, 4, 3 / 35)]
+)
+def test_a_pipeline_takes_its_closed_form(
+    tmp_path: Path, stages: int, batches: int, chunks: int, bubble: float
+) -> None:
+    """A micro-batch computes 4 x 90 ms here; latencies are a hundred-thousandth of that."""
+    result = traced(tmp_path, staged(stages, chunks, batches), stages)
+    assert result.step_ps == pytest.approx((batches + (stages - 1) / chunks) * 360e9, rel=1e-3)
+    assert (result.bubble, result.bubble_ideal) == pytest.approx((bubble, bubble), rel=0.01)
+
+
+def test_simais_formula_says_what_the_pipeline_takes_where_transfers_cost_nothing(tmp_path: Path) -> None:
+    """One stage runs its 8 micro-batches of 360 ms; T (p - 1) / (ga x vpp) is the bubble of 3."""
+    result = traced(tmp_path, staged(4, 1, 8), 4, pipeline="formula")
+    assert (result.step_ps, result.formula_step_ps) == pytest.approx((8 * 360e9, 11 * 360e9), rel=1e-6)
+
+
+def test_stages_have_data_parallel_groups_of_their_own() -> None:
+    row = "attention_layer\t-1\t1\tALLGATHER\t64\t1\tNONE\t0\t1\tREDUCESCATTER\t64\t0\n"
+    text = STAGED.replace("group: 1", "group: 2").format(2, 1, 1) + "1\n" + row
+    plan = SimaiPlan(read_simai(text), 8, Fraction(1))
+    groups = [[plan.groups[at].members for at in plan.scripts[rank].groups] for rank in (1, 6)]
+    assert groups == [[(1, 5), (5, 1), (0, 1), (1, 3)], [(2, 6), (6, 2), (6, 7), (4, 6)]]
+    sends = [(sender, receiver, send.size_bytes) for sender, send, receiver, _ in plan.transfers()]
+    assert sorted(sends) == [(a, b, 4096) for a, b in sorted([(0, 4), (1, 5), (2, 6), (3, 7)] * 1)] + [
+        (b, a, 4096) for a, b in [(0, 4), (1, 5), (2, 6), (3, 7)]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"pipeline": "interleaved"}, "6 micro-batches are no multiple of 4 stages"),
+        ({"pipeline": "1f1b"}, ""),
+        ({"pipeline": "interleaved", "micro_batches": 4}, ""),
+        ({"micro_batches": 0}, "micro_batches"),
+    ],
+)
+def test_a_pipeline_that_cannot_be_cut_as_asked_is_refused(
+    tmp_path: Path, options: dict[str, object], reason: str
+) -> None:
+    (tmp_path / "trace.txt").write_text(staged(4, 2, 6), encoding="utf-8")
+    if not reason:
+        traced(tmp_path, staged(4, 2, 6), 4, **options)
+        return
+    with pytest.raises(ScenarioError, match=reason):
+        traced(tmp_path, staged(4, 2, 6), 4, **options)
+
+
+def traced(directory: Path, text: str, hosts: int, **options: object) -> TrainingResult:
+    from emu import api  # noqa: PLC0415 - the whole library, for these alone
+
+    (directory / "trace.txt").write_text(text, encoding="utf-8")
+    workload = {"kind": "simai_trace", "file": "trace.txt", **options}
+    written = yaml.safe_dump(
+        {
+            "name": "one",
+            "topology": {"kind": "star", "hosts": hosts},
+            "jobs": [{"name": "a", "workload": workload}],
+        }
+    )
+    result = api.run(load_text(written, directory=directory), local=True).summary.jobs["a"]
+    assert result.status == "success"
+    assert result.training is not None
+    return result.training
 
 
 def scenario(directory: Path, text: str, hosts: int) -> str:
@@ -122,7 +215,7 @@ def test_a_scenario_with_a_wrong_trace_is_refused(tmp_path: Path, text: str, hos
 
 
 def test_headers_of_shipped_texts_are_read() -> None:
-    """A pipeline of one stage with all that AICB writes, tabs and a word without its colon."""
+    """One stage with all that AICB writes, tabs and a word without its colon."""
     head = (
         "HYBRID_TRANSFORMER_FWD_IN_BCKWD\tmodel_parallel_NPU_group: 2 ep: 2 pp: 1 vpp: 1 ga: 4 all_gpus: 8 "
         "checkpoints: 0 checkpoint_initiates: 0 pp_comm 50331648\n"

@@ -7,7 +7,8 @@ import pytest
 from actors.ncclx.script import CALL, COLLECTIVE, COMPUTE, LINE, RECORD, WAIT
 from emu.errors import ScenarioError
 from emu.scenario.sections.training import TrainingWorkload
-from emu.workload.training import PRESETS, Model, Pass, Plan, Training, schedule
+from emu.workload.pipeline import Pass, schedule
+from emu.workload.training import PRESETS, Model, Plan, Training
 from tests.scenario.plain import plain
 
 BILLION = 10**9

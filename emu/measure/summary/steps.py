@@ -11,7 +11,8 @@ barrier) is not in it. Over the steps of a run and the ranks of the job, in the 
     other      the rest: waiting at the end for slower ranks
 
 `bubble_ideal` is the closed form (p - 1) / (v m + p - 1), of stages that are alike and a fabric that costs
-nothing. Shares are of the step time.
+nothing. Shares are of the step time. `formula_step_ps` is the step with the bubble that SimAI adds where one
+stage of a pipeline runs alone.
 
 Source: PaLM (2022), section 4.1 (MFU); Megatron-LM (SC'21), section 2.2 (bubble).
 """
@@ -47,17 +48,28 @@ def facts_of(steps: int, one: Training, whole: Model) -> TrainingFacts:
     )
 
 
-def trace_facts(steps: int, ranks: int, cut: str, scale: Fraction, reasons: tuple[str, ...]) -> TrainingFacts:
-    """What the results need to know of a trace, which says nothing of FLOPs and has no pipeline."""
+def trace_facts(
+    steps: int,
+    ranks: int,
+    cut: str,
+    scale: Fraction,
+    reasons: tuple[str, ...],
+    *,
+    bubble_ps: int = 0,
+    bubble_ideal: float = 0.0,
+    formula: Fraction | None = None,
+) -> TrainingFacts:
+    """What the results need to know of a trace, which says nothing of FLOPs; `bubble_ps` is of every rank."""
     return TrainingFacts(
         steps=steps,
         step_flops=Fraction(0),
         peak_flops_per_s=0,
-        bubble_ps=(0,) * ranks,
-        bubble_ideal=0.0,
+        bubble_ps=(bubble_ps,) * ranks,
+        bubble_ideal=round(bubble_ideal, 6),
         cut=cut,
         shrunk=f"sizes and durations x {scale}" if scale != 1 else "",
         reasons=reasons,
+        formula=formula,
     )
 
 
@@ -99,6 +111,7 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
                 idle_ps = min(row[5 + pipeline], budget_ps)
                 waited_ps[pipeline] -= idle_ps
                 bubble_ps += idle_ps + min(end_ps - row[3], budget_ps - idle_ps)
+    inside_ps = sum(ps for name, ps in zip(facts.reasons, waited_ps, strict=True) if name in ("tp", "ep"))
     flops = facts.step_flops * len(whole) * 10**12
     other_ps = spent_ps - compute_ps - sum(waited_ps) - bubble_ps
     return TrainingResult(
@@ -117,6 +130,9 @@ def training_result(facts: TrainingFacts, ranks: int, rows: Iterable[Sequence[in
         bubble=_share(bubble_ps, spent_ps),
         bubble_ideal=facts.bubble_ideal,
         other=_share(other_ps, spent_ps),
+        formula_step_ps=None
+        if facts.formula is None
+        else int((total_ps + facts.formula * (compute_ps + inside_ps) / ranks) / len(whole)),
     )
 
 

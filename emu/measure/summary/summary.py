@@ -164,6 +164,8 @@ class TrainingResult(Part):
     """(p - 1) / (v m + p - 1)."""
     other: float | None
     """The rest: waiting for slower ranks at the end of a step."""
+    formula_step_ps: int | None = None
+    """The step with SimAI's bubble, of a SimAI text that is run with `pipeline: formula`; null elsewhere."""
 
 
 SCHEMA_VERSION: Final = 1

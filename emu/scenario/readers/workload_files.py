@@ -12,11 +12,13 @@ A file whose first line is a number alone is one of HPCC's: that many flows foll
 
     source  destination  priority group  destination port  bytes  start in seconds
 
-and what comes after them is left out, as there. Nodes are numbered as in the topology file that the scenario
+and what comes after them is left out, as there. The generator of ConWeave's simulator, and older ones of
+HPCC's, write no destination port: five words. Nodes are numbered as in the topology file that the scenario
 names (`format: ns3`), where switches have numbers, too; without one they are ranks. Priority group and port
 are not taken: the job's `data_priority` and drawn ports hold.
 
-Source: alibaba-edu/High-Precision-Congestion-Control, `simulation/scratch/third.cc`.
+Sources: alibaba-edu/High-Precision-Congestion-Control, `simulation/scratch/third.cc`;
+conweave-project/conweave-ns3, `traffic_gen/traffic_gen.py`.
 
 Traces. What is in their files takes the place of their names in the scenario: a text of SimAI as it is; of
 Chakra's binary traces what is read of them, in Base64, for there is no other way to write bytes in YAML.
@@ -40,7 +42,7 @@ from emu.scenario.yaml.document import Node, Place, decode, resolved
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
 MAX_ROWS: Final = 2**20
-_HPCC: Final = "source, destination, priority group, port, bytes, start in seconds"
+_HPCC: Final = "source, destination, priority group, port (or none), bytes, start in seconds"
 
 
 class FlowTableError(FormatError):
@@ -87,22 +89,24 @@ def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> list[Fl
         return read_flow_table(text)
     count = whole_number(FlowTableError, 1, lines[0].strip(), 1, MAX_ROWS, "how many flows,")
     rows: list[FlowRow] = []
+    wide = 0
     for line, written in enumerate(lines[1:], start=2):
         words = written.split()
         if not words:
             continue
         if len(rows) == count:
             break
-        if len(words) != 6:
-            raise FlowTableError(
-                line, f"{len(words)} words, and flow {len(rows) + 1} of {count} is due", _HPCC
-            )
+        wide = wide or len(words)
+        if len(words) not in (5, 6) or len(words) != wide:
+            due = f"and flow {len(rows) + 1} of {count} is due"
+            others = f", of {wide} words as the first" if wide in (5, 6) else ""
+            raise FlowTableError(line, f"{len(words)} words, {due}{others}", _HPCC)
         ends = [whole_number(FlowTableError, line, word, 0, MAX_ROWS, "a node,") for word in words[:2]]
         for end in ends:
             if ranks is not None and end not in ranks:
                 raise FlowTableError(line, f"node {end} is no host of the topology file", "a host's number")
         src, dst = (str(end if ranks is None else ranks[end]) for end in ends)
-        cells = {"src": src, "dst": dst, "size": f"{words[4]}B", "start": f"{words[5]}s"}
+        cells = {"src": src, "dst": dst, "size": f"{words[-2]}B", "start": f"{words[-1]}s"}
         rows.append(FlowRow(line, cells))
     if len(rows) < count:
         raise FlowTableError(len(lines), f"{len(rows)} flows of {count}", "as many as the first line says")

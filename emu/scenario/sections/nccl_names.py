@@ -5,13 +5,16 @@ script that exports it is named, `env: job.sh`. It is translated into the scenar
 anything is checked: the effective scenario of a run directory holds those keys alone. A key that is written
 as well must say the same. A variable that cannot change traffic (logging, start-up, the choice of
 interfaces) is accepted, and all of them are named in one note. One that would change traffic in a way that
-is not modelled is refused, so that nobody believes that it did something.
+is not modelled is refused, so that nobody believes that it did something; of a script, which is somebody
+else's, it is left out and named in the note, and so is what is no variable of NCCL's (NCCL_VERSION).
 
 Lists are NCCL's: `Ring,Tree` leaves the tuner the choice among them, `^Tree` all but these. What a list names
 beyond the model is in the note.
 
 Traffic classes are the byte that NCCL writes into the IP header: the DSCP is its upper six bits, and the
 priority the class selector, its upper three. A DSCP that is no class selector is written into `nic.dscp`.
+Where data goes to a priority that is lossy by default and `switch.pfc.priorities` is left open, that priority
+is lossless in place of the one that data has by default.
 
 Source: NCCL 2.30, user guide (environment variables); NCCLX for NCCL_CTRAN_*.
 """
@@ -136,6 +139,31 @@ WITHOUT_EFFECT: Final = frozenset(
         "NCCL_COMM_ID",
         "NCCL_CONF_FILE",
         "NCCL_CREATE_THREAD_CONTEXT",
+        "NCCL_CHECK_MODE",
+        "NCCL_ENV_PLUGIN",
+        "NCCL_GDRCOPY_ENABLE",
+        "NCCL_GDRCOPY_FIFO_ENABLE",
+        "NCCL_GDRCOPY_FLUSH_ENABLE",
+        "NCCL_GDRCOPY_SYNC_ENABLE",
+        "NCCL_GIN_ENABLE",
+        "NCCL_GIN_TYPE",
+        "NCCL_GRAPH_DUMP_FILE_RANK",
+        "NCCL_GRAPH_STREAM_ORDERING",
+        "NCCL_GROUP_CUDA_STREAM",
+        "NCCL_IB_DATA_DIRECT",
+        "NCCL_IB_MQP_RETRY_CNT",
+        "NCCL_IB_MQP_RETRY_SLEEP_MSEC",
+        "NCCL_IGNORE_DISABLED_P2P",
+        "NCCL_LEGACY_CUDA_REGISTER",
+        "NCCL_NO_CACHE",
+        "NCCL_NVTX_DISABLE",
+        "NCCL_PROXY_CPUSET",
+        "NCCL_SOCKET_INLINE",
+        "NCCL_SOCKET_POLL_TIMEOUT_MSEC",
+        "NCCL_TOPO_DUMP_FILE_RANK",
+        "NCCL_UID_STAGGER_RATE",
+        "NCCL_UID_STAGGER_THRESHOLD",
+        "NCCL_WARN_ENABLE_DEBUG_INFO",
         "NCCL_CUMEM_ENABLE",
         "NCCL_CUMEM_HOST_ENABLE",
         "NCCL_DEBUG",
@@ -225,10 +253,21 @@ NOT_MODELLED: Final = (
     "NCCL_SYM_CTAS",
     "NCCL_TUNER_PLUGIN",
     "NCCL_WIN_ENABLE",
+    "NCCL_CTA_POLICY",
+    "NCCL_IB_OOO_RQ",
+    "NCCL_MAX_P2P_NCHANNELS",
+    "NCCL_MIN_P2P_NCHANNELS",
+    "NCCL_NETDEVS_POLICY",
+    "NCCL_NET_OVERHEAD",
+    "NCCL_P2P_LL_THRESHOLD",
+    "NCCL_PAT_ENABLE",
 )
 """Variables that NCCL knows and that would change traffic here if they were modelled."""
 
-_KNOWN: Final = (*KNOBS, *STATED, *sorted(WITHOUT_EFFECT), *NOT_MODELLED)
+DEFAULT_LOSSLESS: Final = (3, 6)
+"""As `switch.pfc.priorities`: of data, and of control."""
+VARIABLES: Final = (*KNOBS, *STATED, *sorted(WITHOUT_EFFECT), *NOT_MODELLED)
+"""All that are known."""
 _ACCEPTED: Final = f"NCCL's names: {listed(KNOBS, 40)}"
 
 
@@ -282,7 +321,7 @@ def put_names_in_place(
     if isinstance(env.value, str):
         path = directory / env.value
         try:
-            given, keys = _exported(decode(read_file(path), str(path)), str(path))
+            given, keys = exported(decode(read_file(path), str(path)), str(path))
         except ScenarioError as error:
             (problem,) = error.problems
             place, reason = env.place, f"{path}: {problem.reason}"
@@ -292,10 +331,17 @@ def put_names_in_place(
         given, keys = env.value, env.keys
     else:
         return []
+    scripted = isinstance(env.value, str)
     env.value = {}
     env.keys = {}
     problems: list[Problem] = []
     parts: list[str] = []
+    if scripted:
+        unknown = [name for name in given if name not in VARIABLES]
+        missing = [name for name in given if name in NOT_MODELLED]
+        given = {name: node for name, node in given.items() if name not in (*unknown, *missing)}
+        parts += [f"{', '.join(missing)} not modelled and left out"] if missing else []
+        parts += [f"{', '.join(unknown)} unknown and left out"] if unknown else []
     for name, node in given.items():
         place = keys.get(name, node.place)
         reason, accepted = _translate(tree, name, _text(name, node), place, _bounds(given), parts)
@@ -310,7 +356,7 @@ def put_names_in_place(
     return problems
 
 
-def _exported(text: str, file: str) -> tuple[dict[str, Node], dict[str, Place]]:
+def exported(text: str, file: str) -> tuple[dict[str, Node], dict[str, Place]]:
     """NCCL's variables that a script or a configuration file sets, each with its line."""
     given: dict[str, Node] = {}
     keys: dict[str, Place] = {}
@@ -362,7 +408,7 @@ def _translate(
     if knob is None:
         if name in NOT_MODELLED:
             return "is a variable of NCCL that is not modelled: it would change nothing", "leave it out"
-        return f"unknown variable{did_you_mean(name, _KNOWN)}", _ACCEPTED
+        return f"unknown variable{did_you_mean(name, VARIABLES)}", _ACCEPTED
     try:
         if text is None:
             raise ValueError(name)
@@ -377,7 +423,7 @@ def _translate(
     except (ValueError, KeyError):
         return f"{shown(text)} is not what {name} takes", knob.accepted
     if name in ("NCCL_IB_TC", "NCCL_IB_FIFO_TC"):
-        return _traffic_class(tree, knob.location, int(text), place)
+        return _traffic_class(tree, knob.location, int(text), place, notes)
     if knob.location == ("ncclx", "channels"):
         return _channels(tree, place, channels)
     return _set(tree, knob.location, meant, place)
@@ -401,13 +447,28 @@ def _chosen(text: str, known: tuple[str, ...], name: str, notes: list[str]) -> l
     return words
 
 
-def _traffic_class(tree: Node, location: Location, value: int, place: Place) -> tuple[str, str]:
+def _traffic_class(
+    tree: Node, location: Location, value: int, place: Place, notes: list[str]
+) -> tuple[str, str]:
     """The priority of a traffic class is its class selector; another DSCP of it is what NICs write."""
     dscp, priority = value >> 2, value >> 5
+    if location == ("transport", "data_priority"):
+        _lossless(tree, priority, place, notes)
     refused = _set(tree, location, priority, place)
     if not refused[0] and dscp != 8 * priority:
         refused = _set(tree, ("nic", "dscp", str(priority)), dscp, place)
     return refused
+
+
+def _lossless(tree: Node, priority: int, place: Place, notes: list[str]) -> None:
+    """Make the priority of data lossless, unless the scenario says which are."""
+    switch = tree.child("switch")
+    if switch is not None and (switch.child("pfc") is not None or switch.child("config_db") is not None):
+        return
+    if priority not in DEFAULT_LOSSLESS:
+        meant = sorted({priority, *DEFAULT_LOSSLESS[1:]})
+        _set(tree, ("switch", "pfc", "priorities"), meant, place)
+        notes.append(f"data in priority {priority}, so switch.pfc.priorities: {meant}")
 
 
 def _set(tree: Node, location: Location, meant: object, place: Place) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from pydantic import Field
 from actors.ncclx.script import ScriptPlan
 from emu.scenario.readers.chakra import GROUP_NAME, MOST_TRACE_BYTES, ChakraError, Trace, read_chakra
 from emu.scenario.readers.chakra_plan import ChakraPlan, MisfitError
-from emu.scenario.readers.simai import SimaiError, SimaiPlan, read_simai
+from emu.scenario.readers.simai import Pipelining, Simai, SimaiError, SimaiPlan, chunks_of, read_simai
 from emu.scenario.section import Refusal, Section
 from emu.scenario.yaml.values import PositiveFraction
 
@@ -58,6 +58,15 @@ class SimaiTrace(TraceWorkload):
     """The file, relative to the scenario's own directory; loading puts its text in place."""
     text: Annotated[str, Field(max_length=2**22)] | None = None
     """The text itself."""
+    pipeline: Pipelining = "auto"
+    """How the stages of a text with `pp` above 1 run. `interleaved`: in `vpp` chunks; `1f1b`: in one; `auto`:
+    interleaved where micro-batches are a multiple of the stages and can be cut so. `formula`: one stage runs
+    the text, and the results have SimAI's bubble beside."""
+    micro_batches: Annotated[int, Field(ge=1, le=2**20)] | None = None
+    """Run the first so many micro-batches of a text with `pp` above 1."""
+    any_ranks: bool = False
+    """Whether a job of another size than the text's `all_gpus` runs it, with fewer or more data-parallel
+    ranks."""
 
     def check(self) -> Iterator[Refusal]:
         """Refuse a text that is no such workload."""
@@ -66,24 +75,49 @@ class SimaiTrace(TraceWorkload):
                 yield Refusal(("text",), "is missing", "`file`, or the text itself")
             return
         try:
-            read_simai(self.text)
+            simai = read_simai(self.text)
         except SimaiError as error:
             yield Refusal(("text",), f"line {error.line}: {error.reason}", error.accepted)
+            return
+        if self.micro_batches is not None and simai.stages == 1:
+            yield Refusal(("micro_batches",), "the text has no stages, whose micro-batches it tells", "none")
         yield from super().check()
+
+    def _read(self) -> Simai:
+        simai = read_simai(self.text or "")
+        if self.micro_batches is None:
+            return simai
+        batches = simai.batches[: self.micro_batches]
+        layers = (*simai.before, *(layer for batch in batches for layer in batch), *simai.after)
+        return simai._replace(batches=batches, layers=layers)
 
     def cut(self) -> str:
         """How it is cut over the ranks."""
-        simai = read_simai(self.text or "")
-        return f"SimAI: {len(simai.layers)} layers, tp {simai.tp}, ep {simai.ep}"
+        simai = self._read()
+        cut = f"SimAI: {len(simai.layers)} layers, tp {simai.tp}, ep {simai.ep}"
+        if simai.stages == 1:
+            return cut
+        chunks = chunks_of(simai, self.pipeline)
+        if self.pipeline == "formula":
+            how = "as one stage, with a bubble by SimAI's formula"
+        elif chunks == 1:
+            how = "1F1B"
+        else:
+            how = f"interleaved in {chunks} chunks"
+        return f"{cut}, pp {simai.stages} {how}, {len(simai.batches)} micro-batches"
 
     def planned(self, ranks: int) -> ScriptPlan | str:
         """What so many ranks do, or why it does not fit them."""
-        simai = read_simai(self.text or "")
-        if simai.ranks is not None and simai.ranks != ranks:
-            return f"the text is for {simai.ranks} GPUs, the job has {ranks}"
-        if ranks % (simai.tp * simai.ep):
-            return f"tp {simai.tp} x ep {simai.ep} does not divide {ranks} ranks"
-        return SimaiPlan(simai, ranks, self.scale)
+        simai = self._read()
+        if simai.ranks is not None and simai.ranks != ranks and not self.any_ranks:
+            return f"the text is for {simai.ranks} GPUs, the job has {ranks} (any_ranks: true runs it)"
+        if ranks % (simai.tp * simai.ep * simai.stages):
+            stages = f" x pp {simai.stages}" if simai.stages > 1 else ""
+            return f"tp {simai.tp} x ep {simai.ep}{stages} does not divide {ranks} ranks"
+        chunks = chunks_of(simai, self.pipeline)
+        if isinstance(chunks, str):
+            return f"{chunks} (pipeline: 1f1b runs it)"
+        return SimaiPlan(simai, ranks, self.scale, chunks, formula=self.pipeline == "formula")
 
 
 class ProcessGroup(Section):

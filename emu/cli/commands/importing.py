@@ -1,0 +1,62 @@
+"""`emu import`: a scenario from files of other tools."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+import click
+
+from emu.errors import QuantityError, UsageError
+from emu.scenario.importing import Wish, imported
+from emu.scenario.load import load_text, read_file
+from emu.units import parse_rate
+
+LONGEST_NAME: Final = 40
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="Where to; `-`: standard output. Default: FILE.yaml, here.",
+)
+@click.option(
+    "--hosts", type=click.IntRange(1, 4096), default=2, help="Servers like the one of an NCCL topology."
+)
+@click.option("--rate", default="400G", help="Rate of a NIC where no file says it.")
+def command(files: tuple[Path, ...], output: Path | None, hosts: int, rate: str) -> None:
+    """Write a scenario from files of other tools, with comments, to read and edit.
+
+    A FILE is an edge list of ns-3's RDMA simulators or of SimAI, a flow file of HPCC, a CSV of flows, a
+    workload text of SimAI, a Chakra trace, a script that sets NCCL's variables, or the topology of a server
+    by NCCL (NCCL_TOPO_DUMP_FILE). Several go together: a fabric, jobs, variables. No file is replaced.
+    """
+    try:
+        rate_bps = parse_rate(rate)
+    except QuantityError as error:
+        raise UsageError(f"--rate: {error}") from error
+    prints = output == Path("-")
+    target = output or Path(f"{files[0].stem}.yaml")
+    directory = Path() if prints else target.parent
+    if not prints and target.exists():
+        raise UsageError(f"{target}: exists and is not replaced; accepted: the name of a new file")
+    name = "".join(sign if sign.isascii() and sign.isalnum() else "_" for sign in files[0].stem)
+    wish = Wish(f"{name[:LONGEST_NAME].strip('_').lower() or 'imported'}", hosts, rate_bps)
+    text = imported(files, directory, wish, read_file)
+    loaded = load_text(text, str(target), directory)
+    if prints:
+        click.echo(text, nl=False)
+        return
+    try:
+        with target.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror}") from error
+    for note in loaded.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo(f"written: {target}")
+    click.echo(f"edit it, then: emu run {shlex.quote(str(target))} --local")

@@ -1,0 +1,305 @@
+"""Scenarios written from files of others, for a person to read and edit.
+
+    edge list of ns-3's RDMA simulators or SimAI    topology
+    flow file of HPCC or ConWeave, CSV of flows     a job of flows
+    workload text of SimAI, Chakra's traces         a job; servers around one switch if no file has a fabric
+    script or nccl.conf that sets NCCL_...          ncclx.env
+    topology of a server by NCCL (XML)              servers around one switch, NVLink, PCIe
+
+What has at most `MOST_ROWS` rows is spelled out with names and units; more stays in its file, which the
+scenario names. Each section says in a comment where it comes from and what of it is left out. A file is told
+by what is in it, not by its name, but for Chakra's (.et).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import yaml
+
+from emu.errors import FormatError, Problem, QuantityError, ScenarioError
+from emu.scenario.readers.nccl_topology import Machine, Nic, read_machine
+from emu.scenario.readers.simai import KINDS, read_simai
+from emu.scenario.readers.topology_files import left_out, ranks_of, read_edge_list
+from emu.scenario.readers.workload_files import read_flow_file
+from emu.scenario.sections.nccl_names import NOT_MODELLED, VARIABLES, exported
+from emu.scenario.yaml.document import decode
+from emu.units import format_rate, format_size, format_time, parse_size, parse_time
+
+MOST_ROWS: Final = 400
+"""Nodes and links, or flows, that are spelled out."""
+PER_SERVER: Final = 8
+MOST_AT_ONE_SWITCH: Final = 1024
+KNOWN: Final = (
+    "an edge list of ns-3 or SimAI, a flow file, a CSV of flows, a workload text of SimAI, a Chakra trace "
+    "(.et), a script that sets NCCL's variables, or a topology of NCCL (XML)"
+)
+_RANKED: Final = re.compile(r"\.\d+$")
+
+
+class NoVariableError(FormatError):
+    """A script without variables."""
+
+
+class Wish(NamedTuple):
+    """What the files leave open."""
+
+    name: str
+    hosts: int
+    """Servers like the one of an NCCL topology."""
+    rate_bps: int
+    """Of a NIC where no file says it."""
+
+
+class Part(NamedTuple):
+    """What one file gives: lines of YAML, by section."""
+
+    topology: str = ""
+    jobs: str = ""
+    ncclx: str = ""
+    host: str = ""
+    ranks: int = 0
+    """GPUs that its jobs take."""
+
+
+class _File(NamedTuple):
+    path: Path
+    shown: str
+    """Its path from where the scenario is written."""
+    text: str
+
+
+def imported(paths: Sequence[Path], directory: Path, wish: Wish, read_file: Callable[[Path], bytes]) -> str:
+    """The scenario of these files, to be written in a directory. ScenarioError names file and line."""
+    parts: list[Part] = []
+    texts = {path: "" if path.suffix == ".et" else decode(read_file(path), str(path)) for path in paths}
+    numbers = next((ranks_of(text) for text in texts.values() if _kind(text) == "ns3"), None)
+    for path, text in texts.items():
+        file = _File(path, os.path.relpath(path, directory), text)
+        kind = "chakra" if path.suffix == ".et" else _kind(text)
+        if not kind:
+            raise ScenarioError([Problem(str(path), 1, "", "is no file that emu knows", KNOWN)])
+        try:
+            parts.append(_part(kind, file, wish, numbers))
+        except FormatError as error:
+            raise ScenarioError([Problem(str(path), error.line, "", error.reason, error.accepted)]) from error
+    return _written(paths, parts, wish)
+
+
+def _kind(text: str) -> str:
+    """What a text is: ns3, simai_topology, flows, simai, nccl or machine; nothing if none of them."""
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    first = lines[0] if lines else []
+    if text.lstrip().startswith("<"):
+        return "machine"
+    if first and first[0] in KINDS:
+        return "simai"
+    if len(first) in (1, 3) and all(word.isdecimal() for word in first):
+        return "flows" if len(first) == 1 else "ns3"
+    if len(first) == 6 and all(word.isdecimal() for word in first[:5]):
+        return "simai_topology"
+    if {"src", "dst"} <= set("".join(first).split(",")):
+        return "flows"
+    return "nccl" if exported(text, "")[0] else ""
+
+
+def _part(kind: str, file: _File, wish: Wish, numbers: Mapping[int, int] | None) -> Part:
+    if kind in ("ns3", "simai_topology"):
+        return _fabric(file, "ns3" if kind == "ns3" else "simai")
+    if kind == "flows":
+        return _flows(file, numbers)
+    if kind == "simai":
+        return _simai(file)
+    if kind == "chakra":
+        return _chakra(file)
+    return _variables(file) if kind == "nccl" else _servers(file, read_machine(file.text), wish)
+
+
+def _fabric(file: _File, file_format: str) -> Part:
+    nodes, links = read_edge_list(file.text, file_format)
+    roles = [one.role for one in nodes]
+    count = f"{roles.count('switch')} switches, {roles.count('gpu')} GPUs"
+    about = f"  # {file.shown}: {len(links)} links, {count}.\n"
+    rest = left_out(file.text) if file_format == "ns3" else ""
+    about += f"  # {rest[:1].upper()}{rest[1:]}.\n" if rest else ""
+    if len(nodes) + len(links) > MOST_ROWS:
+        return Part(topology=f"{about}  kind: file\n  format: {file_format}\n  path: {_text(file.shown)}\n")
+    rows = [
+        f"  - {{name: {one.name}, role: {one.role}{f', host: {one.host}' if one.host else ''}}}"
+        for one in nodes
+    ]
+    cables = [f"  - {{a: {one.a}, b: {one.b}, rate: {one.rate}, delay: {one.delay}}}" for one in links]
+    body = "\n  ".join(["  kind: graph", "nodes:", *rows, "links:", *cables])
+    return Part(topology=f"{about}{body}\n")
+
+
+def _flows(file: _File, numbers: Mapping[int, int] | None) -> Part:
+    rows = read_flow_file(file.text, numbers)
+    ends = [int(row.cells[end]) for row in rows for end in ("src", "dst") if row.cells[end].isdecimal()]
+    about = f"  # {file.shown}: {len(rows)} flows. src and dst are ranks"
+    about += ", the hosts of the fabric in their order.\n" if numbers else ".\n"
+    ranks = max(ends, default=1) + 1
+    if len(rows) > MOST_ROWS:
+        work = f"{{kind: flow_table, file: {_text(file.shown)}}}"
+        return Part(jobs=f"{about}  - {{name: flows, workload: {work}}}\n", ranks=ranks)
+    flows = "".join(
+        f"        - {{{', '.join(f'{key}: {_plainer(key, cell)}' for key, cell in row.cells.items())}}}\n"
+        for row in rows
+    )
+    return Part(
+        jobs=f"{about}  - name: flows\n    workload:\n      kind: flows\n      flows:\n{flows}", ranks=ranks
+    )
+
+
+def _plainer(key: str, cell: str) -> str:
+    """A size or a time in the unit that shows it shortest; what is none is refused where it is loaded."""
+    try:
+        if key == "size":
+            return format_size(parse_size(cell))
+        return format_time(parse_time(cell)) if key == "start" else cell
+    except QuantityError:
+        return _text(cell)
+
+
+def _simai(file: _File) -> Part:
+    simai = read_simai(file.text)
+    least = simai.tp * simai.ep * simai.stages
+    about = (
+        f"  # {file.shown}: a workload text of SimAI, {len(simai.layers)} lines, tp {simai.tp}, ep {simai.ep}"
+    )
+    keys = [f"kind: simai_trace, file: {_text(file.shown)}"]
+    if simai.stages > 1:
+        size = format_size(simai.stage_bytes)
+        about += f",\n  # {simai.stages} stages of {simai.chunks} chunks, {len(simai.batches)} micro-batches,"
+        about += f" {size} from stage to stage"
+        keys.append("pipeline: auto")
+    ranks = simai.ranks or max(least, 2)
+    if ranks % least:
+        ranks = least
+        keys.append("any_ranks: true")
+    work = f"{{{', '.join(keys)}}}"
+    return Part(jobs=f"{about}.\n  - {{name: training, ranks: {ranks}, workload: {work}}}\n", ranks=ranks)
+
+
+def _chakra(file: _File) -> Part:
+    name = _RANKED.sub("", file.path.stem)
+    ranks = 0
+    while file.path.with_name(f"{name}.{ranks}.et").exists():
+        ranks += 1
+    shown = file.shown if not ranks else str(Path(file.shown).with_name(name))
+    about = f"  # {file.shown}: Chakra's traces of {ranks} ranks.\n"
+    if not ranks:
+        about = f"  # {file.shown}: a Chakra trace that all ranks carry out; set how many.\n"
+    work = f"{{kind: chakra_trace, file: {_text(shown)}}}"
+    ranks = ranks or PER_SERVER
+    return Part(jobs=f"{about}  - {{name: trace, ranks: {ranks}, workload: {work}}}\n", ranks=ranks)
+
+
+def _variables(file: _File) -> Part:
+    given, _ = exported(file.text, str(file.path))
+    about = f"  # {file.shown}: what it sets last.\n"
+    for what, names in (("not modelled", NOT_MODELLED), ("no variable of NCCL", ())):
+        out = [name for name in given if (name in names if names else name not in VARIABLES)]
+        about += f"  # Left out, {what}: {', '.join(out)}.\n" if out else ""
+        given = {name: node for name, node in given.items() if name not in out}
+    if not given:
+        raise NoVariableError(1, "sets no variable of NCCL's that is modelled", "a script that does")
+    lines = "".join(f"    {name}: {_text(str(node.value))}\n" for name, node in given.items())
+    return Part(ncclx=f"{about}  env:\n{lines}")
+
+
+def _servers(file: _File, machine: Machine, wish: Wish) -> Part:
+    nic = machine.nics[0]
+    rate = format_rate(nic.rate_bps or wish.rate_bps)
+    count, nics = len(machine.gpus), len(machine.nics)
+    about = f"  # {file.shown}: a server with {count} GPUs and {nics} NICs.\n"
+    about += f"  # It says nothing of what is between servers: here one switch joins {wish.hosts} of them.\n"
+    if not nic.rate_bps:
+        about += f"  # It says no rate of its NICs: {rate} is assumed (--rate).\n"
+    if machine.left_out:
+        about += f"  # Left out: {', '.join(machine.left_out)}.\n"
+    if count == nics:
+        order = "".join(f"  #   GPU {at}: {one.name}\n" for at, one in enumerate(machine.nics))
+        keys = f"  kind: star\n  hosts: {wish.hosts}\n  gpus_per_host: {count}\n  link: {rate}\n"
+        topology = f"{about}  # NIC of each GPU:\n{order}{keys}"
+    else:
+        topology = about + _own_servers(machine, wish.hosts, rate)
+    return Part(topology=topology, host=_inside(machine, nic, nic.rate_bps or wish.rate_bps), ranks=0)
+
+
+def _own_servers(machine: Machine, hosts: int, rate: str) -> str:
+    """Servers node by node, where GPUs share NICs or have several."""
+    nodes, links = ["  - {name: tor-0, role: switch}"], []
+    for host in range(hosts):
+        nodes.append(f"  - {{name: host-{host}, role: host}}")
+        nodes += [
+            f"  - {{name: gpu-{host}-{at}, role: gpu, host: host-{host}}}" for at in range(len(machine.gpus))
+        ]
+        for at, nic in enumerate(machine.nics):
+            note = f"  # {nic.name}, nearest to {machine.gpus[nic.gpu]}" if not host else ""
+            nodes.append(f"  - {{name: nic-{host}-{at}, role: nic, host: host-{host}}}{note}")
+            links.append(f"  - {{a: nic-{host}-{at}, b: tor-0, rate: {rate}, delay: 500ns}}")
+    return "\n  ".join(["  kind: graph", "nodes:", *nodes, "links:", *links]) + "\n"
+
+
+def _inside(machine: Machine, nic: Nic, rate_bps: int) -> str:
+    if machine.nvlink_bps is None:
+        lines = "  # The file says nothing of NVLink.\n"
+    elif not machine.nvlink_bps:
+        lines = "  nvlink: {enabled: false}  # no NVLink\n"
+    else:
+        lines = f"  nvlink: {{rate: {format_rate(machine.nvlink_bps)}}}  # {machine.links}\n"
+    if nic.pcie_bps and nic.pcie_bps < rate_bps:
+        lines += f"  pcie: {{enabled: true, rate: {nic.pcie_bps}bps}}  # slower than the NIC\n"
+    elif nic.pcie_bps:
+        lines += f"  # PCIe to a NIC carries {format_rate(nic.pcie_bps)}, more than the NIC.\n"
+    return lines
+
+
+def _text(text: str) -> str:
+    """A text as YAML writes it in one line, quoted where it has to be."""
+    return yaml.safe_dump(text, default_flow_style=True, width=10**6).removesuffix("\n").removesuffix("\n...")
+
+
+def _written(paths: Sequence[Path], parts: Sequence[Part], wish: Wish) -> str:
+    for key in ("topology", "ncclx"):
+        if sum(bool(getattr(part, key)) for part in parts) > 1:
+            raise ScenarioError([Problem(str(paths[-1]), 0, "", f"is the second that gives `{key}`", "one")])
+    joined = {
+        key: "".join(getattr(part, key) for part in parts) for key in ("topology", "host", "ncclx", "jobs")
+    }
+    if not joined["topology"]:
+        joined["topology"] = _made(max(part.ranks for part in parts), wish)
+    if not joined["jobs"]:
+        joined["jobs"] = (
+            "  # No file has a job: this one is a measurement.\n"
+            "  - {name: bench, workload: {kind: collective, op: all_reduce, sizes: [1MiB, 16MiB]}}\n"
+        )
+    names = ", ".join(path.name for path in paths)
+    head = f"# Written by `emu import` from {names}; edit it freely.\nname: {wish.name}\n"
+    return head + "".join(_section(key, text) for key, text in joined.items() if text)
+
+
+def _section(key: str, text: str) -> str:
+    """A section, or what there is to say where it has no key."""
+    if all(line.lstrip().startswith("#") for line in text.splitlines()):
+        return "".join(f"{line.lstrip()}\n" for line in text.splitlines())
+    return f"{key}:\n{text}"
+
+
+def _made(ranks: int, wish: Wish) -> str:
+    """One switch, or racks of two servers where it would have too many ports."""
+    per_server = PER_SERVER if ranks % PER_SERVER == 0 else 1
+    hosts = max(ranks // per_server, 1 if ranks > 1 else wish.hosts)
+    about = "  # No file has a fabric: "
+    rate = f"  link: {format_rate(wish.rate_bps)}\n"
+    if hosts * per_server <= MOST_AT_ONE_SWITCH:
+        keys = f"  kind: star\n  hosts: {hosts}\n  gpus_per_host: {per_server}\n"
+        return f"{about}one switch, and a NIC for each GPU.\n{keys}{rate}"
+    keys = f"  kind: ai_zone\n  racks: {-(-hosts // 2)}\n  hosts_per_rack: 2\n"
+    keys += f"  gpus_per_host: {per_server}\n  spines: 16\n"
+    return f"{about}racks of two servers, and a NIC for each GPU.\n{keys}{rate}"

@@ -1,0 +1,107 @@
+"""Does `emu import` write scenarios that load, and say what they come from?"""
+
+from pathlib import Path
+
+import pytest
+
+from emu.cli.main import main
+from emu.scenario.load import load
+from emu.scenario.schema import Scenario
+from tests.scenario.test_nccl_topology import DUMP, gpu, net, system
+from tests.workload.test_simai import staged
+
+EDGES = "4 1 3\n3\n0 3 100Gbps 0.001ms 0\n1 3 100Gbps 1us 0\n2 3 100Gbps 1us 0\n\nexplanations\n"
+FLOWS = "2\n2 1 3 100 200000000 2\n0 1 3 100 4096 0.5\n"
+CONWEAVE = "2 \n2 1 3 200000000 2.000000000\n0 1 3 4096 0.5\n\n"
+SCRIPT = """export NCCL_DEBUG=INFO NCCL_IB_TC=41 NCCL_VERSION=2.27 NCCL_TUNER_PLUGIN=x.so
+export NCCL_IB_TIMEOUT=22
+"""
+
+
+def written(
+    directory: Path, *names_and_texts: tuple[str, str], options: tuple[str, ...] = ()
+) -> tuple[str, Scenario]:
+    paths = [directory / name for name, _ in names_and_texts]
+    for path, (_, text) in zip(paths, names_and_texts, strict=True):
+        path.write_text(text, encoding="utf-8")
+    out = directory / "out.yaml"
+    assert main(["import", *map(str, paths), "--output", str(out), *options]) == 0
+    return out.read_text(encoding="utf-8"), load(out).scenario
+
+
+@pytest.mark.parametrize("flows", [FLOWS, CONWEAVE])
+def test_a_fabric_and_its_flows_are_spelled_out(tmp_path: Path, flows: str) -> None:
+    text, scenario = written(tmp_path, ("topology.txt", EDGES), ("flow.txt", flows))
+    assert "    - {a: nic-0-0, b: switch-3, rate: 100Gbps, delay: 0.001ms}\n" in text
+    assert "        - {src: 2, dst: 1, size: 200MB, start: 2s}\n" in text
+    assert "        - {src: 0, dst: 1, size: 4KiB, start: 500ms}\n" in text
+    assert "# 1 lines after the last of 3 links are left out" in text
+    assert scenario.topology.kind == "graph"
+
+
+def test_a_long_list_stays_in_its_file(tmp_path: Path) -> None:
+    rows = "".join(f"{at % 3} 3 3 100 1000 0.{at:04}\n" for at in range(500))
+    text, scenario = written(tmp_path, ("flow.txt", f"500\n{rows}"))
+    assert "workload: {kind: flow_table, file: flow.txt}" in text
+    assert len(getattr(scenario.jobs[0].workload, "flows", ())) == 500
+
+
+def test_a_workload_text_brings_as_many_gpus_as_it_takes(tmp_path: Path) -> None:
+    text, scenario = written(tmp_path, ("stage.txt", staged(4, 2, 8)))
+    assert "4 stages of 2 chunks, 8 micro-batches, 4KiB from stage to stage" in text
+    assert (scenario.jobs[0].ranks, getattr(scenario.topology, "hosts", 0)) == (4, 4)
+
+
+def test_a_script_is_a_mapping_and_what_changes_nothing_is_said(tmp_path: Path) -> None:
+    text, scenario = written(tmp_path, ("job.sh", SCRIPT))
+    assert (
+        "# Left out, not modelled: NCCL_TUNER_PLUGIN.\n  # Left out, no variable of NCCL: NCCL_VERSION.\n"
+        in text
+    )
+    assert "    NCCL_IB_TIMEOUT: '22'\n" in text
+    assert scenario.transport.timeout == 22
+    assert (scenario.transport.data_priority, scenario.switch.pfc.priorities) == (1, (1, 6))
+
+
+def test_a_server_of_nccl_is_there_as_often_as_asked(tmp_path: Path) -> None:
+    text, scenario = written(tmp_path, ("system.xml", DUMP), options=("--hosts", "4"))
+    assert "  #   GPU 0: mlx5_1\n  #   GPU 1: mlx5_0\n  kind: star\n  hosts: 4\n  gpus_per_host: 2\n" in text
+    assert "  nvlink: {rate: 3.6Tbps}  # 18 links of 25 GB/s, NVLink\n" in text
+    assert scenario.host.nvlink.rate_bps == 3600 * 10**9
+
+
+def test_gpus_that_share_a_nic_are_drawn_node_by_node(tmp_path: Path) -> None:
+    shared = system(gpu(0, "1a") + gpu(1, "1b") + net(0, "1c", speed="8.0 GT/s PCIe"))
+    text, scenario = written(tmp_path, ("system.xml", shared))
+    assert text.count("role: gpu") == 4
+    assert "{name: nic-0-0, role: nic, host: host-0}  # mlx5_0, nearest to gpu 0\n" in text
+    assert (scenario.host.pcie.enabled, scenario.host.pcie.rate_bps) == (True, 126 * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        ([("a.txt", "nothing\n")], "a.txt:1: is no file that emu knows"),
+        ([("a.txt", EDGES), ("b.txt", EDGES)], "b.txt: is the second that gives `topology`"),
+        ([("a.txt", "2\n0 1 3 100 5 1\n")], "a.txt:2: 1 flows of 2"),
+        ([("a.xml", "<graphs/>")], "a.xml:1: a <graphs>"),
+        ([("a.sh", "NCCL_VERSION=2\n")], "a.sh:1: sets no variable of NCCL's that is modelled"),
+        ([("a.sh", "NCCL_NET=Socket\n")], "ncclx.env.NCCL_NET: 'Socket': only RDMA is modelled"),
+        ([("a.txt", FLOWS), ("a.yaml", "")], "a.yaml:1: is no file that emu knows"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_line_and_nothing_is_written(
+    tmp_path: Path, files: list[tuple[str, str]], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in files:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    out = tmp_path / "out.yaml"
+    assert main(["import", *(str(tmp_path / name) for name, _ in files), "-o", str(out)]) == 2
+    assert reason in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_no_file_is_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written(tmp_path, ("flow.txt", FLOWS))
+    assert main(["import", str(tmp_path / "flow.txt"), "-o", str(tmp_path / "out.yaml")]) == 2
+    assert "exists and is not replaced" in capsys.readouterr().err
