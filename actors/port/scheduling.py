@@ -12,9 +12,9 @@ install.
 
 `DeficitRoundRobin` lets strict classes go first. The others take turns: when its turn comes a class gets its
 quantum on top of what it kept, and sends while the next frame fits. A class with nothing to send, or stopped
-by its peer, gets no quantum; an empty one forgets its deficit. A quantum is the largest frame times the
-weight of its class over the least weight that shares: a turn is no longer than it has to be, and weights of
-256 and 256 share as 1 and 1 do.
+by its peer, gets no quantum and forgets its deficit, so that it saves nothing up. A quantum is the largest
+frame times the weight of its class over the least weight that shares: a turn is no longer than it has to be,
+and weights of 256 and 256 share as 1 and 1 do.
 
 Source: Shreedhar and Varghese, Efficient Fair Queuing using Deficit Round Robin (SIGCOMM 1995).
 
@@ -124,7 +124,7 @@ class DeficitRoundRobin(Scheduler):
                 if backlog.head_bytes(turn) <= self.deficit_bytes[turn]:
                     self.turn = turn
                     return turn
-            elif (backlog.waiting >> turn) & 1 == 0:
+            else:
                 self.deficit_bytes[turn] = 0
             turn = (turn + 1) & 7
             if (ready >> turn) & 1:

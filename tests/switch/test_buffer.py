@@ -117,6 +117,19 @@ def test_the_sender_may_resume_only_below_xoff_by_the_offset_and_with_headroom_e
     assert (group.stopped, group.shared_bytes) == (False, 3333)
 
 
+def test_a_stopped_group_is_looked_at_when_a_frame_of_its_own_leaves_and_not_when_others_make_room() -> None:
+    """So does the switch of HPCC's ns-3 (switch-node.cc): it compares with XON the group of the packet that
+    left, and no other."""
+    buffer = buffer_of(10_000, Fraction(1), 0, {"headroom": 4000}, {"headroom": 4000})
+    first, second = buffer.groups
+    assert buffer.admit(0, 4_000, 0) == buffer.admit(1, 3_500, 0) == ADMITTED  # 3,500 > 10,000 - 7,500
+    assert (first.stopped, second.stopped) == (False, True)
+    buffer.release(0, 4_000, 0)  # 3,500 <= 10,000 - 3,500, which XON would allow
+    assert is_stopped(second)
+    buffer.release(1, 1, 0)
+    assert not is_stopped(second)
+
+
 def test_a_threshold_of_nothing_stops_no_class_for_ever() -> None:
     buffer = buffer_of(10_000, Fraction(1, ONE), 5_000, {"reserve": 1000, "headroom": 4000})
     group = buffer.groups[0]

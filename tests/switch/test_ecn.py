@@ -11,7 +11,7 @@ from emu.scenario.sections.switch import EcnSection
 from emu.units import parse_rate, parse_size
 from tests.fabric.rig import Fabric
 from tests.fabric.sections import scenario, star
-from tests.switch.frames import frame_arrives
+from tests.switch.frames import FULL_PS, frame_arrives
 
 FULL_WIRE = 4194
 """A WRITE_ONLY of 4,096 B on the wire."""
@@ -64,6 +64,21 @@ def test_a_queue_marks_at_dequeue_by_what_then_waits() -> None:
     fabric = marking(kmin=f"{5 * FULL_WIRE}B", kmax=f"{5 * FULL_WIRE + 1}B")
     assert queue_of_ten(fabric) == [ECN_CAPABLE] + [ECN_CONGESTED] * 4 + [ECN_CAPABLE] * 5
     assert fabric.total("queue_marked_frames") == 4
+
+
+def test_kmin_0_marks_every_frame_that_waited_and_none_that_found_the_port_free() -> None:
+    """A queue of 0 is not above Kmin: probability 0 in DCQCN's figure of RED (SIGCOMM'15), and in the switch
+    of HPCC's ns-3, which compares what stays behind and so spares the last of a queue too."""
+    alone = marking(kmin=0, kmax="1B")
+    frames = [frame_arrives(alone, turn * (FULL_PS + 1), 0, 2) for turn in range(50)]
+    both = marking(kmin=0, kmax="1B")
+    frames += [frame_arrives(both, turn // 2 * (FULL_PS + 1), turn % 2, 2) for turn in range(100)]
+    for frame in frames:
+        frame.ecn = ECN_CAPABLE
+    alone.run()
+    both.run()
+    assert [frame.ecn for frame in frames].count(ECN_CONGESTED) == both.total("queue_marked_frames") == 99
+    assert alone.total("queue_marked_frames") == 0
 
 
 def test_what_is_not_capable_is_never_marked() -> None:
