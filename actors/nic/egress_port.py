@@ -142,6 +142,9 @@ class NicPort(Port):
             queue.last_pair = None
         pair.active_next = None
         pair.active = False
+        fetch = self.fetch
+        if fetch is not None:
+            fetch.use(pair.qpn, now)
         built: Frame | None = None
         if pair.owed is not None:
             built = self._respond(pair, now)

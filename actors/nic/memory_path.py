@@ -13,11 +13,18 @@ after payload at `rate`, for all its ports together. A packet occupies its port 
 read, so nothing else leaves there meanwhile, acknowledgements neither. Where PCIe is as fast as the links a
 packet leaves never waits, since it is longer on the wire than in memory.
 
+Contexts. A NIC keeps the contexts of queue pairs in host memory, and those used last in a cache of so many
+entries. A packet of another queue pair, coming or going, makes the NIC fetch its context: fetches take their
+turns, each for `miss_ps`, while packets that are under way go on. What leaves occupies its port until its
+context is there, and what comes waits in the receive buffer. Acknowledgements are taken as they come.
+
 Source: Guo et al., RDMA over Commodity Ethernet at Scale (SIGCOMM'16), section 5.2, the slow-receiver
 symptom. Thresholds per port and priority are mlx5's (`mlnx_qos --buffer_size`, xoff and xon). GPUDirect RDMA
-(NVIDIA): a NIC that reads and writes GPU memory through the PCIe switch that both hang on.
+(NVIDIA): a NIC that reads and writes GPU memory through the PCIe switch that both hang on. FaRM (NSDI'14) and
+Kalia et al. (ATC'16): NICs that run out of room for the state of queue pairs read it over PCIe.
 
-Not modelled: the overhead of PCIe packets, latency of a read (it is part of what a NIC has), its requests and
+Not modelled: the overhead of PCIe packets, latency of a read (it is part of what a NIC has; a packet whose
+context is fetched is on the wire no later, the next one is), its requests and
 headers, reads and address translation that compete with the writes, the GPU's own link, which several NICs of
 one GPU would share.
 """
@@ -41,7 +48,49 @@ from actors.wire.frame import PREAMBLE_GAP_BYTES, Frame
 
 OVERRUN_DROP: Final[i64] = 9
 _FETCH_FIELDS: Final = ("free_ps", "wait_ps")
+_CONTEXT_FIELDS: Final = ("free_ps", "misses")
 _GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
+
+
+class ContextCache:
+    """The contexts of queue pairs that one NIC has at hand, by queue pair number, and the fetching of others."""
+
+    def __init__(self, entries: int, miss_ps: int) -> None:
+        self.entries: i64 = entries
+        self.miss_ps: i64 = miss_ps
+        self.free_ps: i64 = 0
+        """When the last context that was asked for is here."""
+        self.misses: i64 = 0
+        self._held: dict[int, None] = {}
+        """The one that was used longest ago first."""
+
+    def use(self, qpn: int, now: i64) -> i64:
+        """A packet of a queue pair needs its context; when it is there."""
+        held = self._held
+        if qpn in held:
+            del held[qpn]
+            held[qpn] = None
+            return now
+        self.misses += 1
+        if len(held) >= self.entries:
+            del held[next(iter(held))]
+        held[qpn] = None
+        start: i64 = self.free_ps
+        if now > start:
+            start = now
+        self.free_ps = start + self.miss_ps
+        return self.free_ps
+
+    def save(self) -> list[Plain]:
+        """What is at hand, in its order, and when the next fetch may begin."""
+        held: list[Plain] = list[Plain](self._held)
+        return [save_fields(self, _CONTEXT_FIELDS), held]
+
+    def load(self, state: Plain) -> None:
+        """Take the state that `save` returned."""
+        fields, held = as_list(state)
+        load_fields(self, _CONTEXT_FIELDS, fields)
+        self._held = {as_int(qpn): None for qpn in as_list(held)}
 
 
 class ReceiveGroup:
@@ -73,6 +122,7 @@ class ReceiveBuffer:
         self._ports: vec[Port] = vec[Port](list(ports))
         self.rate_bps: i64 = rate_bps
         self.built_rate_bps: i64 = rate_bps
+        self.contexts: ContextCache | None = None
         self.groups: vec[ReceiveGroup] = vec[ReceiveGroup]()
         self._head: Frame | None = None
         self._tail: Frame | None = None
@@ -154,6 +204,11 @@ class ReceiveBuffer:
         takes: i64 = 1  # an empty packet too is an event of its own
         if frame.payload_bytes > 0:
             takes = serialisation_ps(frame.payload_bytes, self.rate_bps)
+        contexts = self.contexts
+        if contexts is not None:
+            wait_ps: i64 = contexts.use(frame.qpn, now) - now
+            if wait_ps > takes:
+                takes = wait_ps
         self.nic.push_timer(now + takes, COPY_DONE, 0, 0)
 
     def _append(self, frame: Frame) -> bool:
@@ -192,14 +247,23 @@ class ReceiveBuffer:
 
 
 class Fetch:
-    """The way from memory to one NIC."""
+    """The way from memory to one NIC, of payload and of contexts."""
 
-    def __init__(self, rate_bps: int) -> None:
+    def __init__(self, rate_bps: int, contexts: ContextCache | None = None) -> None:
         self.rate_bps: i64 = rate_bps
+        self.contexts: ContextCache | None = contexts
+        self._context_ps: i64 = 0
+        """When the context of the packet that leaves now is there."""
         self.free_ps: i64 = 0
         """When the last payload that was asked for has been read."""
         self.wait_ps: i64 = 0
         """How long ports had nothing to put on the wire because of it."""
+
+    def use(self, qpn: int, now: i64) -> None:
+        """A packet of a queue pair is about to leave."""
+        contexts = self.contexts
+        if contexts is not None:
+            self._context_ps = contexts.use(qpn, now)
 
     def take(self, payload_bytes: i64, now: i64, sent_ps: i64) -> i64:
         """Read the payload of a packet that leaves now and has left the wire free by `sent_ps`; when the port
@@ -209,6 +273,8 @@ class Fetch:
         if now > start:
             start = now
         end: i64 = start + serialisation_ps(payload_bytes, self.rate_bps)
+        if self._context_ps > end:
+            end = self._context_ps
         self.free_ps = end
         if end <= sent_ps:
             return sent_ps
@@ -216,9 +282,13 @@ class Fetch:
         return end
 
     def save(self) -> list[Plain]:
-        """When it is free, and what it has counted."""
-        return save_fields(self, _FETCH_FIELDS)
+        """When it is free, what it has counted, and the contexts, which the receive buffer shares."""
+        contexts: Plain = None if self.contexts is None else self.contexts.save()
+        return [save_fields(self, _FETCH_FIELDS), contexts]
 
     def load(self, state: Plain) -> None:
         """Take the state that `save` returned."""
-        load_fields(self, _FETCH_FIELDS, state)
+        fields, contexts = as_list(state)
+        load_fields(self, _FETCH_FIELDS, fields)
+        if self.contexts is not None:
+            self.contexts.load(contexts)

@@ -46,7 +46,7 @@ from actors.kernel.vectors import vec
 from actors.nic.bond import Bond
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
-from actors.nic.memory_path import ReceiveBuffer, show_refused
+from actors.nic.memory_path import ContextCache, ReceiveBuffer, show_refused
 from actors.nic.queue_pair.endpoint import RECOVERY_PORT, EndpointSettings
 from actors.nic.queue_pair.numbers import slots_for
 from actors.nic.queue_pair.queue_pair import (
@@ -453,7 +453,13 @@ class Nic(Responder):
             names += list(_CONTROL)
         if self.counted:
             names += list(_RECEIVES)
+        if self._contexts() is not None:
+            names.append("context_misses")
         return names
+
+    def _contexts(self) -> ContextCache | None:
+        fetch = self._ports[0].fetch
+        return None if fetch is None else fetch.contexts
 
     def _count_optional(self, into: Tally) -> None:
         """Write their values, in the order of `_optional`."""
@@ -470,6 +476,9 @@ class Nic(Responder):
         if self.counted:
             into.add(self.rnr_nak_retry_err)
             into.add(self.out_of_buffer)
+        contexts = self._contexts()
+        if contexts is not None:
+            into.add(contexts.misses)
 
     def end_states(self) -> list[int]:
         """Of every queue pair: state, PSNs acknowledged and expected, messages received."""

@@ -149,6 +149,17 @@ def check_hosts(scenario: Scenario, topology: Topology, plan: Plan) -> None:
         )
 
 
+def check_queue_pairs(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+    """Raises ScenarioError if a NIC would have more queue pairs than it may."""
+    for nic, pairs in plan.pairs.items():
+        most = scenario.at(topology, nic).nic.queue_pairs
+        if len(pairs) > most:
+            key = scenario.key_at(topology, nic, "nic.queue_pairs")
+            reason = f"{topology.nodes[nic].name} would have {len(pairs)} queue pairs, and may have {most}"
+            accepted = "fewer channels, `ncclx.qps_per_connection` or `qps` of flows, or a higher limit"
+            raise ScenarioError([Problem(scenario.name, 0, key, reason, accepted)])
+
+
 def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> None:
     """Raises ScenarioError with a problem for each job that connects NICs without a path between them."""
     found = routes(topology)

@@ -29,8 +29,8 @@ from actors.nic.congestion.control import CongestionControl
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.egress_port import NicPort
 from actors.nic.loss_recovery import Recovery
-from actors.nic.memory_path import Fetch, ReceiveBuffer, ReceiveGroup
-from actors.nic.nic import CreditNic, Nic
+from actors.nic.memory_path import ContextCache, Fetch, ReceiveBuffer, ReceiveGroup
+from actors.nic.nic import NO_BOTTLENECK_BPS, CreditNic, Nic
 from actors.nic.queue_pair.endpoint import EndpointSettings
 from actors.nic.queue_pair.numbers import first_psn
 from actors.nic.queue_pair.queue_pair import QueuePair
@@ -186,19 +186,23 @@ def build_nic(
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
     limits = memory_limits(own)
+    cache = section.context_cache
+    contexts = ContextCache(cache.entries, cache.miss_penalty_ps) if cache.entries else None
 
     def make_receive() -> ReceiveBuffer:
         """The receive buffer of this NIC, as the scenario has it."""
-        rate_bps = min(limits, default=receive.rate_bps)
-        return receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario), rate_bps)
+        rate_bps = min(limits, default=NO_BOTTLENECK_BPS if contexts else receive.rate_bps)
+        made = receive_buffer(nic, receive, classes, headrooms, largest_frame_bytes(scenario), rate_bps)
+        made.contexts = contexts
+        return made
 
     nic.make_receive = make_receive
-    if limits:
+    if limits or contexts:
         nic.receive = make_receive()
         nic.counts_receive = True
     pcie = own.host.pcie
-    if pcie.enabled:
-        fetch = Fetch(pcie.rate_bps)
+    if pcie.enabled or contexts:
+        fetch = Fetch(pcie.rate_bps if pcie.enabled else NO_BOTTLENECK_BPS, contexts)
         for port in ports:
             port.set_fetch(fetch)
     return nic
@@ -226,7 +230,7 @@ def receive_warnings(scenario: Scenario, topology: Topology) -> list[str]:
         name = topology.nodes[nic].name
         own = scenario.at(topology, nic)
         section = own.nic.receive
-        if not memory_limits(own):
+        if not memory_limits(own) and not own.nic.context_cache.entries:
             continue
         for end in topology.ports(nic):
             if end.kind != FABRIC or not has_pfc(scenario, topology, nic, end.peer):

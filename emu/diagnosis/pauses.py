@@ -144,6 +144,9 @@ def _slow_receiver(view: View, number: int, port: int, fills: dict[int, int]) ->
         f"filled to {held}"
     )
     evidence = [f"{view.name(number)}: receive buffer held up to {held}"]
+    misses = view.total("nic_context_misses", number, -1)
+    if misses:
+        evidence.append(f"{view.name(number)}: {misses} contexts of queue pairs fetched")
     since_ps = -1
     if sent:
         since_ps = view.since("pfc_transmit_xoff_frames", number, port)

@@ -410,6 +410,7 @@ DEVICE_METRICS: Final[tuple[Metric, ...]] = (
     gauge("headroom_pool_peak_bytes", Unit.BYTES, DEVICE, "Shared headroom."),
     gauge("nic_receive_buffer_peak_bytes", Unit.BYTES, PRIORITY, "Receive buffer peak."),
     counter("nic_pcie_wait_ps", Unit.PS, DEVICE, "Time that ports waited for PCIe."),
+    counter("nic_context_misses", Unit.COUNT, DEVICE, "Contexts of queue pairs that a NIC had to fetch."),
     gauge("buffer_used_bytes", Unit.BYTES, DEVICE, "Shared buffer in use."),
     gauge("buffer_peak_bytes", Unit.BYTES, DEVICE, "Largest use of the shared buffer."),
     gauge("te_entries", Unit.COUNT, DEVICE, "Entries of traffic engineering in a leaf's table."),

@@ -14,7 +14,7 @@ from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.checks import check_connections, check_hosts, check_payload
+from emu.build.checks import check_connections, check_hosts, check_payload, check_queue_pairs
 from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.build.plan import make_plan as plan_jobs
@@ -104,6 +104,7 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     resolved = resolve(scenario, topology)
     plan = plan_jobs(scenario, topology, resolved)
     check_hosts(scenario, topology, plan)
+    check_queue_pairs(scenario, topology, plan)
     check_connections(scenario, topology, plan)
     for nic in topology.nics if scenario.overrides else topology.nics[:1]:
         settled(scenario, topology, nic)

@@ -206,6 +206,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "corrupt_every": (7, {"transport.timeout": 3}),
         "jitter": ("1us", {}),
         "ttl": (2, {}),
+        "queue_pairs": (1000, {}),
         "dscp": ({3: 48}, {}),
     },
     "nic.arbiter (kind: round_robin)": {"kind": ("", {})},
@@ -214,6 +215,7 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "strict": ([6], {}),
         "weights": ([1, 1, 1, 9, 1, 1, 1, 1], {}),
     },
+    "nic.context_cache": {"entries": (0, {}), "miss_penalty": ("2us", {})},
     "nic.receive": {
         "enabled": (False, {}),
         "rate": ("20G", {}),
@@ -291,6 +293,7 @@ RESTS: Final[Mapping[str, str]] = {
     "routing (kind: adaptive).allow_reordering": _LIFTS,
     "routing (kind: flowlet).bit_offset": _WHOLE,
     "routing (kind: adaptive).bit_offset": _WHOLE,
+    "nic.queue_pairs": "a limit: a run that passes it does not begin",
     "transport.control_priority": "of the library's clear-to-sends, and flows of plain verbs have none",
     "routing (kind: traffic_engineering).hysteresis": "no entry moves in so short a run",
     **{

@@ -178,6 +178,7 @@ GIVEN: Final[Mapping[str, Overrides]] = {
     "nic": {},
     "nic.arbiter (kind: round_robin)": {},
     "nic.arbiter (kind: weighted)": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
+    "nic.context_cache": {"nic.context_cache.entries": 1, "nic.context_cache.miss_penalty": "1us"},
     "nic.receive": {"nic.receive.enabled": True, "nic.receive.rate": "50G", "nic.receive.buffer": "200KB"},
     "transport": {},
     "transport.recovery (kind: go_back_n)": {**LOSSES, **OUT_OF_ORDER, "transport.recovery.reorder": 8},

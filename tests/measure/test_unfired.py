@@ -145,6 +145,10 @@ def test_pcie_that_nothing_waited_for_is_named() -> None:
     assert unfired(host={"pcie": {"enabled": True}}) == ["host.pcie"]
 
 
+def test_a_cache_of_contexts_that_held_all_is_named() -> None:
+    assert unfired(nic={"context_cache": {"entries": 8}}) == ["nic.context_cache"]
+
+
 def test_library_that_no_job_uses_is_named() -> None:
     flows = [
         {"name": "bench", "workload": {"kind": "permutation", "size": "1MiB"}},

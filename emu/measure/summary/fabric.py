@@ -198,6 +198,7 @@ def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
         nic_out_of_sequence=counts.total("nic_out_of_sequence"),
         nic_local_ack_timeout_err=counts.total("nic_local_ack_timeout_err"),
         nic_rnr_nak_retry_err=counts.total("nic_rnr_nak_retry_err"),
+        nic_context_misses=counts.total("nic_context_misses"),
         buffer_peak_bytes=peak_bytes,
         buffer_peak_switch=topology.nodes[peak_switch].name if peak_switch >= 0 else None,
         links=list(link_rows(topology, counts, ran)),

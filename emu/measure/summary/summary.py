@@ -471,6 +471,8 @@ class Fabric(Part):
     """How long some job ran, from its first operation to its end; one that did not end well, to the end of
     the run, and one of which nothing ended, from the begin of the run. Utilisations, rates and paused shares
     are over this time."""
+    nic_context_misses: int = 0
+    """Contexts of queue pairs that NICs had to fetch (`nic.context_cache`)."""
     links: list[Link]
     """Every fabric link, both directions, in the order of the topology."""
     uplinks: list[GroupLoad]

@@ -211,6 +211,10 @@ def _library(scenario: Scenario, counts: Counts, *, timed_out: bool) -> Iterator
 def _inside(scenario: Scenario, counts: Counts) -> Iterator[Unfired]:
     """What servers have inside beyond the defaults."""
     nvlink = scenario.host.nvlink
+    entries = scenario.nic.context_cache.entries
+    if entries and counts.peak("nic_context_misses")[0] <= entries:
+        reason = "no NIC used more queue pairs than it has entries for"
+        yield Unfired(feature="nic.context_cache", reason=reason)
     if scenario.host.pcie.enabled and counts.total("nic_pcie_wait_ps") == 0:
         peak_bytes, _ = counts.peak("nic_receive_buffer_peak_bytes")
         if peak_bytes <= scenario.transport.mtu_bytes + LARGEST_HEADERS_BYTES:
