@@ -30,6 +30,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             training=work.facts,
             calls=_calls(work),
             groups=_groups(work),
+            gpus=() if work.wired is None else work.wired.gpus,
             collectives=_collectives(work),
             flows=tuple(
                 FlowPlan(

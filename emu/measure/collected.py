@@ -181,6 +181,8 @@ class JobPlan:
     """By number, as ranks report them; none in a job of flows."""
     hosts: tuple[int, ...] = ()
     """The servers that take part, in order."""
+    gpus: tuple[int, ...] = ()
+    """Of its ranks, as node numbers; none in a job of flows."""
 
 
 @dataclass(frozen=True, slots=True)

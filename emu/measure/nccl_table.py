@@ -25,14 +25,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from actors.fabric.model import Topology
 from actors.ncclx.operations import REDUCING
 from actors.wire.message import STATUS_SUCCESS
 from emu.measure.collected import CollectivePlan, JobPlan
 from emu.measure.metric_names import collective_name
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
-from emu.measure.summary.summary import Job, Link
+from emu.measure.summary.summary import Job
 from emu.units import TIME_PS
 from emu.workload.perf_scan import ROOTED, ScanSize
 
@@ -308,28 +307,6 @@ def choice_line(plan: CollectivePlan) -> str:
     name = NCCL_ALGORITHMS.get(plan.algorithm, plan.algorithm)
     done = f"Algo {name} proto {plan.protocol.upper()} channel{{Lo..Hi}}={{0..{plan.channels - 1}}}"
     return f"# {collective_name(plan.op)}: {plan.size_bytes} Bytes -> {done}"
-
-
-def idle_nics(topology: Topology, gpus: Sequence[int], links: Sequence[Link]) -> list[str]:
-    """A line where NICs of a job's servers carried nothing; none for a job within one server."""
-    busy = {name for one in links if one.data_bytes for name in (one.source, one.destination)}
-    of_server: dict[int, list[str]] = {}
-    for gpu in gpus:
-        names = [topology.nodes[nic].name for nic in topology.nics_of_gpu(gpu)]
-        known = of_server.setdefault(topology.host_of(gpu), [])
-        known += [name for name in names if name not in known]
-    if len(of_server) < 2:
-        return []
-    idle = {host: [name for name in names if name not in busy] for host, names in of_server.items()}
-    host = max(idle, key=lambda one: len(idle[one]))
-    if not idle[host]:
-        return []
-    others = sum(bool(names) for names in idle.values()) - 1
-    more = (
-        f"; {others} other {'server has' if others == 1 else 'servers have'} idle NICs too" if others else ""
-    )
-    count = f"{len(idle[host])} of {len(of_server[host])} NICs of {topology.nodes[host].name}"
-    return [f"# {count} carried nothing: {', '.join(idle[host])}{more}"]
 
 
 def average_busbw(config: PerfConfig, rows: Sequence[PerfRow]) -> float:

@@ -201,6 +201,7 @@ def engine_line(summary: Summary) -> str:
 def closing_lines(summary: Summary) -> list[str]:
     """Everything after the rows of the jobs."""
     blocks: list[list[str]] = [
+        idle_lines(summary.jobs),
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
         [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
@@ -220,6 +221,11 @@ def closing_lines(summary: Summary) -> list[str]:
         if block:
             lines += [*block, ""]
     return lines[:-1]
+
+
+def idle_lines(jobs: dict[str, Job]) -> list[str]:
+    """A line for each job of which NICs carried nothing."""
+    return [f"# {name}: {job.idle_nics}" for name, job in jobs.items() if job.idle_nics]
 
 
 def init_lines(name: str, ranks: int, init: Init | None) -> list[str]:
@@ -291,7 +297,8 @@ def _html_blocks(summary: Summary, verdict: str) -> Iterator[str]:
     if rows:
         yield _html_table(_HTML_COLUMNS, rows)
     jobs = summary.jobs.items()
-    lines = [line.removeprefix("# ") for name, job in jobs for line in flow_lines(name, job.flows)]
+    lines = [line.removeprefix("# ") for line in idle_lines(summary.jobs)]
+    lines += [line.removeprefix("# ") for name, job in jobs for line in flow_lines(name, job.flows)]
     lines += diagnosis_lines(summary.diagnosis)
     lines += [expectation_line(one) for one in summary.expectations]
     if lines:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from emu import api
 from emu.measure.summary.summary import Expectation, FaultEffect, Flow, GroupLoad
 from emu.measure.summary_report import (
     balance_lines,
@@ -11,6 +12,7 @@ from emu.measure.summary_report import (
     fault_lines,
     flow_lines,
     most_paused_links,
+    summary_html,
 )
 from emu.units import about_rate, about_size, about_time, aligned
 from tests.measure.handmade import all_reduce_plan, fabric, record, summary
@@ -180,3 +182,26 @@ def test_closing_lines_have_a_line_for_each_story() -> None:
     assert "PASS drops.total equals 0: is 0" in text
     assert "FAIL pfc_transmit_xoff_frames at_least 1: 0 is less than 1" in text
     assert text.endswith("digest " + "d" * 64)
+
+def test_nics_that_carried_nothing_are_counted_under_the_table() -> None:
+    """One channel in the ranks' order leaves each server by one NIC and enters it by another."""
+    given = {
+        "name": "idle",
+        "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 4, "spines": 1},
+        "ncclx": {"channels": 1, "protocol": "simple"},
+        "jobs": [
+            {
+                "name": "bench",
+                "workload": {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]},
+            }
+        ],
+    }
+    told = api.run(given, local=True).summary
+    idle = "2 of 4 NICs of host-0 carried nothing: nic-0-1, nic-0-2; 1 other server has idle NICs too"
+    assert told.jobs["bench"].idle_nics == idle
+    assert f"# bench: {idle}" in closing_lines(told)
+    assert idle in summary_html(told, "ended")
+    spread = api.run(given, local=True, overrides={"ncclx.channels": "auto"}).summary
+    assert spread.jobs["bench"].idle_nics == ""
+    inside = api.run(given, local=True, overrides={"jobs[0].ranks": 4}).summary
+    assert inside.jobs["bench"].idle_nics == ""

@@ -33,7 +33,6 @@ from emu.measure.nccl_table import (
     choice_line,
     footer,
     heading,
-    idle_nics,
     json_value,
     line,
 )
@@ -358,8 +357,8 @@ class _Perf(Observer):
         for record in result.outcome.devices:
             self._take(record.results.get("operations", ()))
         self._say(footer(self._config, self.rows))
-        gpus = self._prepared.resolved.jobs[0].gpus
-        self._say(idle_nics(self._prepared.topology, gpus, result.summary.fabric.links))
+        idle = result.summary.jobs["perf"].idle_nics
+        self._say([f"# {idle}"] if idle else [])
         if result.outcome.ending is not Ending.FINISHED:
             self.failures.append(result.outcome.message)
         for failure in self.failures:

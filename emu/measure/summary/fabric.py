@@ -289,3 +289,25 @@ def _times(fault: FaultPlan, virtual_ps: int) -> int:
     """How often a fault began in a run that ended then."""
     begins_ps = (fault.at_ps,) if fault.begins_ps is None else fault.begins_ps
     return sum(at_ps < virtual_ps for at_ps in begins_ps)
+
+
+def idle_nics(topology: Topology, gpus: Sequence[int], links: Sequence[Link]) -> str:
+    """In words, which NICs of a job's servers carried nothing; "" for a job within one server."""
+    busy = {name for one in links if one.data_bytes for name in (one.source, one.destination)}
+    of_server: dict[int, list[str]] = {}
+    for gpu in gpus:
+        names = [topology.nodes[nic].name for nic in topology.nics_of_gpu(gpu)]
+        known = of_server.setdefault(topology.host_of(gpu), [])
+        known += [name for name in names if name not in known]
+    if len(of_server) < 2:
+        return ""
+    idle = {host: [name for name in names if name not in busy] for host, names in of_server.items()}
+    host = max(idle, key=lambda one: len(idle[one]))
+    if not idle[host]:
+        return ""
+    others = sum(bool(names) for names in idle.values()) - 1
+    more = (
+        f"; {others} other {'server has' if others == 1 else 'servers have'} idle NICs too" if others else ""
+    )
+    count = f"{len(idle[host])} of {len(of_server[host])} NICs of {topology.nodes[host].name}"
+    return f"{count} carried nothing: {', '.join(idle[host])}{more}"

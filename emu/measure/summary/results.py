@@ -15,7 +15,7 @@ from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.summary.blame import told
 from emu.measure.summary.expectations import History, judge_series
-from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, ran_ps
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, idle_nics, ran_ps
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
@@ -119,6 +119,10 @@ def summarise(
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
+    for plan in jobs:
+        if plan.enabled and records:
+            idle = idle_nics(topology, plan.gpus, fabric.links)
+            rows[plan.name] = rows[plan.name].model_copy(update={"idle_nics": idle})
     names = [node.name for node in topology.nodes]
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)

@@ -343,6 +343,8 @@ class Job(Part):
     """Null where ranks know each other when time begins."""
     training: TrainingResult | None
     """Null unless its workload is a training, a trace or a program."""
+    idle_nics: str = ""
+    """Of a job of the library on several servers: which NICs of those carried nothing, in words."""
     failures: list[RankFailure]
     """Of ranks of collectives, earliest first; at most 64."""
     suspects: list[str]
