@@ -1,6 +1,9 @@
 """Sections `host` (proxies, host links, PCIe, NVLink) and `gpu` (the copy engine).
 
-Costs without a published figure are zero, so that nothing is charged by guess. Sources: PCIe Gen5 x16 carries
+Costs without a published figure are zero, so that nothing is charged by guess. Sources: "Breaking Band: A
+Breakdown of High-performance Communication" (Zambre et al., ICPP'19, server CPUs with ConnectX-4) for posts,
+175.4 ns with descriptor, barriers, doorbell and the copy to the NIC, and for polled completions, 61.6 ns, so
+(175.4 + 2 x 61.6) / 3 = 99.6 ns on average over a slice's operations; PCIe Gen5 x16 carries
 32 GT/s x 16 = 512 Gbit/s; HBM3 of an H100 moves about 3 TB/s, its 18 NVLinks 450 GB/s each way (NVIDIA, H100
 data sheet: 900 GB/s both ways), and it has 132 SMs (H100 white paper).
 """
@@ -43,8 +46,9 @@ class HostSection(Section):
     """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
     link_delay_ps: DelayPs = parse_time("250ns")
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
-    proxy_cost_ps: TimePs = 0
-    """CPU time a proxy spends on one operation (a post, a completion, a clear-to-send)."""
+    proxy_cost_ps: TimePs = parse_time("100ns")
+    """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice is
+    one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""
     pcie: PcieSection = PcieSection()
     """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection()
