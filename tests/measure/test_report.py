@@ -183,6 +183,7 @@ def test_closing_lines_have_a_line_for_each_story() -> None:
     assert "FAIL pfc_transmit_xoff_frames at_least 1: 0 is less than 1" in text
     assert text.endswith("digest " + "d" * 64)
 
+
 def test_nics_that_carried_nothing_are_counted_under_the_table() -> None:
     """One channel in the ranks' order leaves each server by one NIC and enters it by another."""
     given = {
@@ -192,7 +193,12 @@ def test_nics_that_carried_nothing_are_counted_under_the_table() -> None:
         "jobs": [
             {
                 "name": "bench",
-                "workload": {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]},
+                "workload": {
+                    "kind": "collective",
+                    "op": "all_reduce",
+                    "algorithm": "ring",
+                    "sizes": ["64KiB"],
+                },
             }
         ],
     }
@@ -201,7 +207,9 @@ def test_nics_that_carried_nothing_are_counted_under_the_table() -> None:
     assert told.jobs["bench"].idle_nics == idle
     assert f"# bench: {idle}" in closing_lines(told)
     assert idle in summary_html(told, "ended")
-    spread = api.run(given, local=True, overrides={"ncclx.channels": "auto"}).summary
+    spread = api.run(
+        given, local=True, overrides={"ncclx.channels": 4, "jobs[0].workload.sizes": ["1MiB"]}
+    ).summary
     assert spread.jobs["bench"].idle_nics == ""
     inside = api.run(given, local=True, overrides={"jobs[0].ranks": 4}).summary
     assert inside.jobs["bench"].idle_nics == ""
