@@ -79,6 +79,9 @@ def refusals(env: dict[str, Any], **ncclx: Any) -> list[str]:
             ("double_binary_tree", "nvls_tree"),
         ),
         ("NCCL_PROTO", "Simple", "ncclx.protocol", "simple"),
+        ("NCCL_PXN_DISABLE", 1, "jobs.0.workload.algorithm", "auto"),
+        ("NCCL_LL_BUFFSIZE", 262_144, "ncclx.ll_buffsize_bytes", 262_144),
+        ("NCCL_LL128_BUFFSIZE", 1_048_576, "ncclx.ll128_buffsize_bytes", 1_048_576),
     ],
 )
 def test_a_variable_turns_its_knob(name: str, value: object, path: str, expected: object) -> None:
@@ -297,6 +300,22 @@ def test_training_chooses_among_the_algorithms_that_are_named() -> None:
 def test_without_nvls_the_tuner_has_the_others() -> None:
     assert scenario({"NCCL_NVLS_ENABLE": 0}).ncclx.tuner.among == ("ring", "double_binary_tree", "pat")
     assert scenario({"NCCL_NVLS_ENABLE": 2}).ncclx.tuner == scenario({}).ncclx.tuner
+
+
+def test_without_pxn_every_all_to_all_sends_directly() -> None:
+    def given(disable: int, **more: str) -> Any:
+        workload = {"kind": "collective", "op": "all_to_all", "sizes": ["1MiB"], **more}
+        env = {"env": {"NCCL_PXN_DISABLE": disable}}
+        return load_mapping({**BASE, "jobs": [{"name": "a", "workload": workload}], "ncclx": env})
+
+    assert given(1).scenario.jobs[0].workload.algorithm == "direct"
+    assert given(0, algorithm="pxn").scenario.jobs[0].workload.algorithm == "pxn"
+    (note,) = given(0).notes
+    assert note == (
+        "ncclx.env: NCCL_PXN_DISABLE: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all"
+    )
+    with pytest.raises(ScenarioError, match=r"NCCL_PXN_DISABLE: means jobs\[0\].workload.algorithm: direct"):
+        given(1, algorithm="pxn")
 
 
 def test_the_effective_scenario_holds_the_keys_and_reads_the_same_again() -> None:

@@ -85,6 +85,8 @@ def _one_of(location: Location, choices: dict[str, object]) -> Knob:
 
 KNOBS: Final[dict[str, Knob]] = {
     "NCCL_BUFFSIZE": _bytes(("ncclx", "buffsize")),
+    "NCCL_LL_BUFFSIZE": _bytes(("ncclx", "ll_buffsize")),
+    "NCCL_LL128_BUFFSIZE": _bytes(("ncclx", "ll128_buffsize")),
     "NCCL_P2P_NET_CHUNKSIZE": _bytes(("ncclx", "p2p_chunk")),
     "NCCL_IB_QPS_PER_CONNECTION": _number(("ncclx", "qps_per_connection"), 1, 128),
     "NCCL_IB_SPLIT_DATA_ON_QPS": _one_of(("ncclx", "qp_policy"), {"0": "round_robin", "1": "split"}),
@@ -99,6 +101,7 @@ KNOBS: Final[dict[str, Knob]] = {
     "NCCL_P2P_DISABLE": _one_of(("host", "nvlink", "enabled"), {"0": True, "1": False}),
     "NCCL_CROSS_NIC": _one_of(("ncclx", "ring_order"), dict.fromkeys("012", "by_channel")),
     "NCCL_NCHANNELS_PER_NET_PEER": _number(("ncclx", "channels_per_peer"), 1, 64),
+    "NCCL_PXN_DISABLE": _one_of(("algorithm",), {"0": "", "1": "direct"}),
     "NCCL_PROTO": Knob(("ncclx", "protocol"), str, "Simple, LL, LL128, or a list of them"),
     "NCCL_ALGO": Knob(("algorithm",), str, "Ring, Tree, NVLS, NVLSTree, PAT, or a list with one of them"),
     "NCCL_MIN_NCHANNELS": _number(("ncclx", "channels"), 1, 64),
@@ -195,8 +198,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "NCCL_IGNORE_CPU_AFFINITY",
         "NCCL_LAUNCH_MODE",
         "NCCL_LAUNCH_ORDER_IMPLICIT",
-        "NCCL_LL128_BUFFSIZE",
-        "NCCL_LL_BUFFSIZE",
         "NCCL_LL_THRESHOLD",
         "NCCL_LOCAL_REGISTER",
         "NCCL_MEM_SYNC_DOMAIN",
@@ -211,7 +212,6 @@ WITHOUT_EFFECT: Final = frozenset(
         "NCCL_OOB_NET_IFNAME",
         "NCCL_P2P_DIRECT_DISABLE",
         "NCCL_PROFILER_PLUGIN",
-        "NCCL_PXN_DISABLE",
         "NCCL_RAS_ADDR",
         "NCCL_RAS_ENABLE",
         "NCCL_RUNTIME_CONNECT",
@@ -422,6 +422,11 @@ def _translate(
         meant = knob.read(text)
     except (ValueError, KeyError):
         return f"{shown(text)} is not what {name} takes", knob.accepted
+    if name == "NCCL_PXN_DISABLE":
+        if not meant:
+            notes.append(f"{name}: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all")
+            return "", ""
+        return _without_pxn(tree, place)
     if name in ("NCCL_IB_TC", "NCCL_IB_FIFO_TC"):
         return _traffic_class(tree, knob.location, int(text), place, notes)
     if knob.location == ("ncclx", "channels"):
@@ -505,6 +510,20 @@ def _without_nvls(tree: Node, place: Place) -> tuple[str, str]:
         return "", ""
     rest = [name for name in _ALGORITHMS.values() if not name.startswith("nvls")]
     return _set(tree, ("ncclx", "tuner", "among"), rest, place)
+
+
+def _without_pxn(tree: Node, place: Place) -> tuple[str, str]:
+    """Every all_to_all sends directly: those that leave their algorithm open do, and no other may stand."""
+    for at, job in enumerate(_items(tree.child("jobs"))):
+        workload = job.child("workload")
+        collective = workload is not None and workload.child("op") is not None
+        for call in [workload] if collective else _items(workload and workload.child("operations")):
+            op = None if call is None else call.child("op" if collective else "do")
+            if call is not None and op is not None and op.value in ("all_to_all", "all_to_allv"):
+                reason, accepted = _set(call, ("algorithm",), "direct", place)
+                if reason:
+                    return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
+    return "", ""
 
 
 def _channels(tree: Node, place: Place, bounds: tuple[int, int]) -> tuple[str, str]:
