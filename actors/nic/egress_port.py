@@ -126,13 +126,7 @@ class NicPort(Port):
         queue = self.queues[priority]
         frame = queue.frame
         if frame is not None:
-            following = frame.queue_next
-            queue.frame = following
-            frame.queue_next = None
-            if following is None:
-                queue.last_frame = None
-                if queue.pair is None:
-                    self.waiting &= ~(1 << priority)
+            self._unlink(queue, frame, priority)
             return frame
         pair = queue.pair
         assert pair is not None, (self.number, priority)
@@ -176,6 +170,16 @@ class NicPort(Port):
         if queue.pair is None and queue.frame is None:
             self.waiting &= ~(1 << priority)
         return built
+
+    def _unlink(self, queue: SendQueue, first: Frame, priority: i64) -> None:
+        """Take the first acknowledgement out of its line."""
+        following = first.queue_next
+        queue.frame = following
+        first.queue_next = None
+        if following is None:
+            queue.last_frame = None
+            if queue.pair is None:
+                self.waiting &= ~(1 << priority)
 
     def _resent(self, pair: QueuePair, psn: i64, beyond_psn: i64, now: i64) -> None:
         """What was sent before, up to before a PSN, leaves again."""

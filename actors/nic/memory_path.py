@@ -53,7 +53,7 @@ _GROUP_FIELDS: Final = ("held_bytes", "peak_bytes", "stopped", "dropped")
 
 
 class ContextCache:
-    """The contexts of queue pairs that one NIC has at hand, by queue pair number, and the fetching of others."""
+    """The contexts of queue pairs that one NIC has at hand, by their numbers, and the fetching of others."""
 
     def __init__(self, entries: int, miss_ps: int) -> None:
         self.entries: i64 = entries

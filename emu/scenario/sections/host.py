@@ -47,8 +47,8 @@ class HostSection(Section):
     link_delay_ps: DelayPs = parse_time("250ns")
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
     proxy_cost_ps: TimePs = parse_time("100ns")
-    """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice is
-    one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""
+    """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice
+    is one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""
     pcie: PcieSection = PcieSection()
     """The way of data between GPUs and NICs."""
     nvlink: NvlinkSection = NvlinkSection()

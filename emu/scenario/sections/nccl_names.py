@@ -398,12 +398,7 @@ def _translate(
     if name in WITHOUT_EFFECT:
         return "", ""
     if name in STATED:
-        values, why = STATED[name]
-        if text is not None and text.lower() in values:
-            if name == "NCCL_NVLS_ENABLE" and text == "0":
-                return _without_nvls(tree, place)
-            return "", ""
-        return f"{shown(text)}: {why}", ", ".join(one.upper() for one in values)
+        return _stated(tree, name, text, place)
     knob = KNOBS.get(name)
     if knob is None:
         if name in NOT_MODELLED:
@@ -423,15 +418,22 @@ def _translate(
     except (ValueError, KeyError):
         return f"{shown(text)} is not what {name} takes", knob.accepted
     if name == "NCCL_PXN_DISABLE":
-        if not meant:
-            notes.append(f"{name}: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all")
-            return "", ""
-        return _without_pxn(tree, place)
+        return _pxn(tree, str(meant), place, notes)
     if name in ("NCCL_IB_TC", "NCCL_IB_FIFO_TC"):
         return _traffic_class(tree, knob.location, int(text), place, notes)
     if knob.location == ("ncclx", "channels"):
         return _channels(tree, place, channels)
     return _set(tree, knob.location, meant, place)
+
+
+def _stated(tree: Node, name: str, text: str | None, place: Place) -> tuple[str, str]:
+    """A variable that has to say what is modelled."""
+    values, why = STATED[name]
+    if text is None or text.lower() not in values:
+        return f"{shown(text)}: {why}", ", ".join(one.upper() for one in values)
+    if name == "NCCL_NVLS_ENABLE" and text == "0":
+        return _without_nvls(tree, place)
+    return "", ""
 
 
 def _chosen(text: str, known: tuple[str, ...], name: str, notes: list[str]) -> list[str]:
@@ -512,15 +514,20 @@ def _without_nvls(tree: Node, place: Place) -> tuple[str, str]:
     return _set(tree, ("ncclx", "tuner", "among"), rest, place)
 
 
-def _without_pxn(tree: Node, place: Place) -> tuple[str, str]:
-    """Every all_to_all sends directly: those that leave their algorithm open do, and no other may stand."""
+def _pxn(tree: Node, algorithm: str, place: Place, notes: list[str]) -> tuple[str, str]:
+    """Without PXN every all_to_all sends directly: those that leave their algorithm open do, and no other may
+    stand. With it, no `algorithm` is named, and nothing changes.
+    """
+    if not algorithm:
+        notes.append("NCCL_PXN_DISABLE: 0 leaves PXN to NCCL; here it is `algorithm: pxn` of an all_to_all")
+        return "", ""
     for at, job in enumerate(_items(tree.child("jobs"))):
         workload = job.child("workload")
         collective = workload is not None and workload.child("op") is not None
         for call in [workload] if collective else _items(workload and workload.child("operations")):
             op = None if call is None else call.child("op" if collective else "do")
             if call is not None and op is not None and op.value in ("all_to_all", "all_to_allv"):
-                reason, accepted = _set(call, ("algorithm",), "direct", place)
+                reason, accepted = _set(call, ("algorithm",), algorithm, place)
                 if reason:
                     return reason.replace("algorithm:", f"jobs[{at}].workload.algorithm:"), accepted
     return "", ""

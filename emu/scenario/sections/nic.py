@@ -13,9 +13,9 @@ fast a queue pair sends, loss recovery what is sent again. Each is one line in i
 Sources: Zhu et al. (SIGCOMM'15) for CNPs 50 us apart; the controls name theirs. Llama 3's fabric ran without
 congestion control (`none`): receiver-driven admission and PFC alone. IEEE 802.1Qaz (enhanced transmission
 selection) for sharing a port between classes by weight. Context cache: FaRM (NSDI'14) and Kalia et al.
-(ATC'16) for the mechanism; eRPC (NSDI'19), section 4.1, for how much: a ConnectX-5 does about 47 million small
-READs a second over few connections and half as many over 5,000, with about 375 B of state for each. 131,072
-queue pairs are what `ibv_devinfo` says of ConnectX-6 and 7.
+(ATC'16) for the mechanism; eRPC (NSDI'19), section 4.1, for how much: a ConnectX-5 does about 47 million
+small READs a second over few connections and half as many over 5,000, with about 375 B of state for each.
+131,072 queue pairs are what `ibv_devinfo` says of ConnectX-6 and 7.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class ContextCacheSection(Section):
     entries: Annotated[int, Field(ge=0, le=2**20)] = 0
     """How many; 0 for those of all queue pairs."""
     miss_penalty_ps: PositiveTimePs = parse_time("42ns")
-    """How long the NIC fetches a context. What it fetches at the same time is counted in, so this is less than
-    a read over PCIe takes: at 42 ns a NIC that always misses does half of 47 million a second (eRPC)."""
+    """How long the NIC fetches a context. What it fetches at the same time is counted in, so this is less
+    than a read over PCIe takes: at 42 ns a NIC that always misses does half of 47 million a second (eRPC)."""
 
 
 class NicSection(Section):
