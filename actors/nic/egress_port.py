@@ -17,6 +17,7 @@ from actors.kernel.vectors import vec
 from actors.nic.congestion.control import CongestionControl
 from actors.nic.loss_recovery import Recovery
 from actors.nic.memory_path import Fetch
+from actors.nic.queue_pair.endpoint import Endpoint
 from actors.nic.queue_pair.queue_pair import LEFT_AGAIN, NO_PSN, QueuePair
 from actors.port.link import PRIORITIES, Wire
 from actors.port.port import Port
@@ -144,7 +145,7 @@ class NicPort(Port):
             built = self._respond(pair, now)
         elif pair.has_packets():
             if pair.una_psn == pair.next_psn:
-                pair.deadline_ps = now + self.timeout_ps
+                self._starts(pair, now)
             psn: i64 = pair.next_psn
             before: i64 = pair.high_psn
             if pair.resend_psn >= 0:
@@ -180,6 +181,14 @@ class NicPort(Port):
             queue.last_frame = None
             if queue.pair is None:
                 self.waiting &= ~(1 << priority)
+
+    def _starts(self, pair: QueuePair, now: i64) -> None:
+        """A packet leaves now, and nothing is in flight."""
+        pair.deadline_ps = now + self.timeout_ps
+        if self.recovery.self_clocked:
+            nic = self.owner
+            assert isinstance(nic, Endpoint), nic.number
+            self.recovery.on_start(nic, pair, now)
 
     def _resent(self, pair: QueuePair, psn: i64, beyond_psn: i64, now: i64) -> None:
         """What was sent before, up to before a PSN, leaves again."""

@@ -69,6 +69,9 @@ class Recovery:
         """Whether it is told of a NAK although a later one overtook it."""
         self.whole_messages: bool = False
         """Whether what came of a message counts for nothing before all of it is there."""
+        self.self_clocked: bool = False
+        """Whether it decides itself what is acknowledged when, how far a window reaches, and when time is up:
+        `on_start`, `acknowledgement` and `on_mark` are for such schemes (`actors.nic.tcp`)."""
 
     @staticmethod
     def out_of_order(knobs: Knobs) -> bool:
@@ -143,6 +146,18 @@ class Recovery:
 
     def on_timer(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
         """The time of `nic.set_recovery_timer` has come. What may be sent then is sent."""
+
+    def on_start(self, nic: Endpoint, pair: QueuePair, now: i64) -> None:
+        """A first packet is about to leave; nothing is in flight. For schemes that are `self_clocked`."""
+
+    def acknowledgement(
+        self, nic: Endpoint, pair: QueuePair, psn: i64, syndrome: i64, port: i64, now: i64
+    ) -> Frame | None:
+        """What to answer now; None for nothing yet. For schemes that are `self_clocked`."""
+        return pair.acknowledgement(psn, int(syndrome))
+
+    def on_mark(self, pair: QueuePair) -> None:
+        """The responder received a packet that a switch marked. For schemes that are `self_clocked`."""
 
     def save(self) -> list[Plain]:
         """The scheme's own state."""

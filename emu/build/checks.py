@@ -31,6 +31,7 @@ from actors.kernel.queue import EventQueue
 from actors.ncclx.payload import Part, parts_of
 from actors.ncclx.script import UNLABELLED, GroupCall
 from actors.switch.ecn import EgressQueue
+from actors.wire.message import POST_READ
 from emu.build.buffer_sizes import largest_frame_bytes, shared_pool_bytes
 from emu.build.nics import arbiter_of, control_of, recovery_of
 from emu.build.plan import Plan
@@ -182,6 +183,32 @@ def check_connections(scenario: Scenario, topology: Topology, plan: Plan) -> Non
                 problems[pair.job] = Problem(
                     scenario.name, 0, f"jobs[{pair.job}].ranks", reason, "ranks whose NICs reach each other"
                 )
+    if problems:
+        raise ScenarioError(problems.values())
+
+
+def check_transports(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+    """Raises ScenarioError for a job that joins a queue pair and a TCP connection, or READs over TCP."""
+    if not any(view.transport.is_tcp for _, view in _views(scenario)):
+        return
+    tcp = {nic: scenario.at(topology, nic).transport.is_tcp for nic in topology.nics}
+    problems: dict[int, Problem] = {}
+    for nic, pairs in plan.pairs.items():
+        for pair in pairs:
+            if tcp[nic] or not tcp[pair.remote_nic]:
+                continue
+            names = topology.nodes[nic].name, topology.nodes[pair.remote_nic].name
+            problems[pair.job] = Problem(
+                scenario.name,
+                0,
+                f"jobs[{pair.job}].ranks",
+                f"{names[0]} has queue pairs and {names[1]} TCP connections (transport.recovery.kind)",
+                "ranks of NICs with one transport",
+            )
+    for work in plan.jobs:
+        if any(flow.flags & POST_READ and tcp[flow.nic] for flow in work.flows):
+            key = f"jobs[{work.job}].workload.verb"
+            problems[work.job] = Problem(scenario.name, 0, key, "TCP has no READ", "write or send")
     if problems:
         raise ScenarioError(problems.values())
 

@@ -290,8 +290,8 @@ ACCESS: Final = {
 def endpoint_settings(transport: TransportSection, nic: NicSection) -> EndpointSettings:
     """What a NIC's transport is built from."""
     return EndpointSettings(
-        transport.timeout_ps,
-        first_timeout_ps(transport),
+        0 if transport.is_tcp else transport.timeout_ps,  # TCP's timer is its scheme's
+        0 if transport.is_tcp else first_timeout_ps(transport),
         transport.retry_count,
         transport.rnr_retry,
         transport.rnr_timer,

@@ -14,7 +14,13 @@ from actors.fabric.model import FABRIC, Topology
 from actors.kernel.event import NEVER_PS
 from actors.port.link import MANAGEMENT_PORT
 from actors.wire.batch import BatchReader
-from emu.build.checks import check_connections, check_hosts, check_payload, check_queue_pairs
+from emu.build.checks import (
+    check_connections,
+    check_hosts,
+    check_payload,
+    check_queue_pairs,
+    check_transports,
+)
 from emu.build.devices import Blueprint, build_kernel, crossings
 from emu.build.lookahead import Crossing, close_lookaheads, neighbours_of
 from emu.build.plan import make_plan as plan_jobs
@@ -106,6 +112,7 @@ def blueprint_of(scenario: Scenario, topology: Topology) -> Blueprint:
     check_hosts(scenario, topology, plan)
     check_queue_pairs(scenario, topology, plan)
     check_connections(scenario, topology, plan)
+    check_transports(scenario, topology, plan)
     for nic in topology.nics if scenario.overrides else topology.nics[:1]:
         settled(scenario, topology, nic)
     if scenario.payload == "real":

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tests.fabric.knobs import FLAP, LONG, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
+from tests.fabric.knobs import CUT, FLAP, LONG, OUT_OF_ORDER, POLICIES, SENDS, TWO_PORTS, Overrides
 
 SCENARIOS: Final = Path(__file__).parents[2] / "scenarios"
 
@@ -94,6 +94,14 @@ _DELAY: Final[Mapping[str, Try]] = {
     "target": ("2us", {}),
     "beta_thousandths": (100, {}),
     "most_decrease_thousandths": (100, {}),
+}
+
+_WINDOW: Final[Mapping[str, Try]] = {
+    "kind": ("", {}),
+    "cnp_interval": ("5us", {}),
+    "cnp_priority": (5, {}),
+    "initial_window": (2, {}),
+    "ecn": (True, {}),
 }
 
 TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
@@ -249,6 +257,18 @@ TRIED: Final[Mapping[str, Mapping[str, Try]]] = {
         "reorder": (4, {}),
         "window": ("4KB", {}),
     },
+    "transport.recovery (kind: tcp)": {
+        "kind": ("", {}),
+        "reorder": (1, {}),
+        "window": ("4KB", {}),
+        "least_timeout": ("10us", {}),
+        "first_timeout": ("30us", CUT),
+        "most_timeout": ("60us", CUT),
+        "retries": (1, CUT),
+        "delayed_ack": ("1us", {}),
+    },
+    "transport.congestion_control (kind: reno)": {**_WINDOW, "byte_counting": (False, {})},
+    "transport.congestion_control (kind: cubic)": {**_WINDOW, "fast_convergence": (False, {})},
     "transport.congestion_control (kind: none)": {
         "kind": ("", {}),
         "cnp_interval": ("5us", {}),
@@ -299,6 +319,12 @@ RESTS: Final[Mapping[str, str]] = {
     **{
         f"transport.congestion_control (kind: {name}).{key}": _UNMARKED
         for name in ("none", "swift", "hpcc")
+        for key in ("cnp_interval", "cnp_priority")
+    },
+    "transport.congestion_control (kind: cubic).fast_convergence": "at microseconds W_est leads, not W_max",
+    **{
+        f"transport.congestion_control (kind: {name}).{key}": "TCP's marks come back with acknowledgements"
+        for name in ("reno", "cubic")
         for key in ("cnp_interval", "cnp_priority")
     },
 }

@@ -112,6 +112,23 @@ OUT_OF_ORDER: Final = {
 }
 
 
+_TIMES: Final = {
+    "least_timeout": "20us",
+    "first_timeout": "50us",
+    "most_timeout": "100us",
+    "delayed_ack": "4us",
+}
+TCP: Final = {
+    **LONG,
+    "nic.corrupt_every": 20,
+    "switch.pfc.enabled": False,
+    "transport.recovery.kind": "tcp",
+    **{f"transport.recovery.{key}": value for key, value in _TIMES.items()},
+    "transport.congestion_control.kind": "reno",
+}
+CUT: Final = {"faults": [{"kind": "link_down", "at": "1us", "target": "rtsw-1:nic-2", "for": "200us"}]}
+
+
 def _policy(name: str, **more: Any) -> Overrides:
     return {"routing.kind": name, **{f"routing.{key}": value for key, value in more.items()}}
 
@@ -187,6 +204,13 @@ GIVEN: Final[Mapping[str, Overrides]] = {
         **LOSSES,
         "transport.recovery.kind": "selective_repeat",
         "transport.recovery.window": "16KB",
+    },
+    "transport.recovery (kind: tcp)": TCP,
+    "transport.congestion_control (kind: reno)": {**MARKS, **TCP},
+    "transport.congestion_control (kind: cubic)": {
+        **MARKS,
+        **TCP,
+        "transport.congestion_control.kind": "cubic",
     },
     "transport.congestion_control (kind: none)": _control("none"),
     "transport.congestion_control (kind: dcqcn)": _control("dcqcn", **_RATES),

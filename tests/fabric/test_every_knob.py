@@ -84,6 +84,9 @@ def changed(heading: str, key: str) -> bool:
             "none": {"transport.congestion_control.kind": "dcqcn"},
             "e_ecmp": {"routing.kind": "ecmp"},
             "thresholds": {"switch.buffer.admission.kind": f"{__name__}:Nothing"},
+            "tcp": {"transport.congestion_control.kind": "none"},
+            "reno": {"transport.congestion_control.kind": "cubic"},
+            "cubic": {"transport.congestion_control.kind": "reno"},
             "round_robin": {"nic.arbiter.kind": "weighted", "nic.arbiter.strict": []},
         }
         plain = {k: v for k, v in before.items() if not k.startswith(path.rpartition(".")[0] + ".")}

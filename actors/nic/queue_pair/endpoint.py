@@ -78,6 +78,8 @@ class Endpoint(Device):
         """Whether answers repeat something of the packet that they answer: INT, or what `echoes` says."""
         self.echoes: bool = False
         """Whether they repeat PSN, mark and UDP source port, and controls hear of these."""
+        self.self_clocked: bool = False
+        """Whether the loss recovery scheme decides when to answer and how far a window reaches."""
         self.delivered_bytes: i64 = 0
         self.transmit_acks: i64 = 0
         self.first_timeout_ps: i64 = settings.first_timeout_ps

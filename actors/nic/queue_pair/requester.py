@@ -102,6 +102,7 @@ class Requester(Endpoint):
         self.retry_count: i64 = settings.retry_count
         self.rnr_retry: i64 = settings.rnr_retry
         self.recovery: Recovery = recovery
+        self.self_clocked = recovery.self_clocked
 
     # ---- acknowledgements
 
@@ -274,6 +275,9 @@ class Requester(Endpoint):
         elif pair.timed_psn != NO_PSN and pair.una_psn > pair.timed_psn:
             rtt_ps = now - pair.timed_ps
             pair.timed_psn = NO_PSN
+        if self.self_clocked:
+            control.on_ack(packets, rtt_ps, now, frame.opcode == ACKNOWLEDGE and frame.ecn == ECN_CONGESTED)
+            return
         hops = frame.tail
         if hops is not None and control.wants_telemetry:
             control.on_telemetry(hops, pair.una_psn, pair.next_psn, now)

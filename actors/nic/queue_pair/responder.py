@@ -215,6 +215,12 @@ class Responder(Requester):
         """Send an acknowledgement or a NAK for `psn`; what is selective travels in AETH's 24 bits."""
         if pair.owed is not None and self._waits(pair, psn, syndrome):
             return
+        if self.self_clocked:
+            own = self.recovery.acknowledgement(self, pair, psn, syndrome, port, now)
+            if own is not None:
+                self._count(i64(own.syndrome))
+                self._ports[port].send_frame(own, now)
+            return
         self._count(syndrome)
         answer = pair.acknowledgement(psn, syndrome)
         answer.immediate = selective
@@ -233,6 +239,9 @@ class Responder(Requester):
     def notify(self, pair: QueuePair, port: NicPort, now: i64) -> None:
         """A marked packet came: tell its sender, unless it was told within the interval."""
         self.np_ecn_marked_roce_packets += 1
+        if self.self_clocked:
+            self.recovery.on_mark(pair)
+            return
         if self.echoes or now < pair.cnp_from_ps:
             return
         pair.cnp_from_ps = now + self.cnp_interval_ps

@@ -27,11 +27,14 @@ from pydantic import Field
 
 from actors.nic.arbiter import Arbiter, WeightedClasses
 from actors.nic.congestion.control import CongestionControl
+from actors.nic.congestion.cubic import Cubic
 from actors.nic.congestion.dcqcn import Dcqcn
 from actors.nic.congestion.hpcc import Hpcc
 from actors.nic.congestion.hybrid import Hybrid
 from actors.nic.congestion.swift import Swift
+from actors.nic.congestion.tcp_window import Reno, TcpWindow
 from actors.nic.loss_recovery import GoBack0, GoBackN, Recovery, SelectiveRepeat
+from actors.nic.tcp import Tcp
 from emu.scenario.knobs import PolicySection, section_of
 from emu.scenario.plugins import OneOfOrPlugin
 from emu.scenario.section import Refusal, Section
@@ -88,6 +91,12 @@ CONTROLS: Final = OneOfOrPlugin(
         ),
         "hpcc": section_of(
             CongestionSection, "hpcc", Hpcc, "The window follows what links on the way say of themselves."
+        ),
+        "reno": section_of(
+            CongestionSection, "reno", Reno, "TCP's window by RFC 5681, for `recovery.kind: tcp`."
+        ),
+        "cubic": section_of(
+            CongestionSection, "cubic", Cubic, "TCP's window by RFC 9438, for `recovery.kind: tcp`."
         ),
     },
     default="none",
@@ -235,6 +244,12 @@ RECOVERIES: Final = OneOfOrPlugin(
             SelectiveRepeat,
             "After a loss, only what was lost is sent again.",
         ),
+        "tcp": section_of(
+            RecoverySection,
+            "tcp",
+            Tcp,
+            "TCP: delayed acknowledgements, SACK, fast retransmit and a timer that follows the round trip.",
+        ),
     },
     default="go_back_n",
     base=RecoverySection,
@@ -315,6 +330,40 @@ class TransportSection(Section):
         if adaptive.enabled and self.timeout and adaptive.least_ps > self.timeout_ps:
             reason = f"the first timeout is longer than `timeout` ({format_time(self.timeout_ps)})"
             yield Refusal(("adaptive_retransmission", "least"), reason, "at most 4.096 us x 2^timeout")
+        yield from self._not_tcp()
+
+    def _not_tcp(self) -> Iterator[Refusal]:
+        """Refuse half of a TCP, and a TCP with what only a queue pair has."""
+        window = issubclass(self.congestion_control.policy, TcpWindow)
+        if window and not self.is_tcp:
+            kind = self.congestion_control.kind
+            yield Refusal(
+                ("congestion_control", "kind"),
+                f"{kind} is a window of TCP, and recovery.kind is {self.recovery.kind}",
+                "recovery.kind: tcp, or another control",
+            )
+        if not self.is_tcp:
+            return
+        if not window:
+            kind = self.congestion_control.kind
+            reason = f"TCP has a congestion window, and {kind} gives it none"
+            yield Refusal(("congestion_control", "kind"), reason, "reno or cubic")
+        timeouts = [getattr(self.recovery, f"{name}_timeout_ps") for name in ("least", "first", "most")]
+        if timeouts != sorted(timeouts):
+            reason = "timeouts are not in the order least_timeout, first_timeout, most_timeout"
+            yield Refusal(("recovery", "first_timeout"), reason, "one between least_timeout and most_timeout")
+        if self.adaptive_retransmission.enabled:
+            reason = "TCP's timer follows the round trip already"
+            yield Refusal(("adaptive_retransmission", "enabled"), reason, "false")
+        if self.receive_queue.depth:
+            yield Refusal(("receive_queue", "depth"), "TCP has no receives that may be missing", "0")
+        if self.remote_access != "read_write":
+            yield Refusal(("remote_access",), "TCP has no remote access to forbid", "read_write")
+
+    @property
+    def is_tcp(self) -> bool:
+        """Whether queue pairs are TCP connections."""
+        return issubclass(self.recovery.policy, Tcp)
 
     @property
     def out_of_order(self) -> bool:
