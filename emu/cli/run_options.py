@@ -128,6 +128,7 @@ def _options(
     return options
 
 
+pageless: Final = click.option("--no-page", is_flag=True, help="Serve no page of the run while it goes on.")
 OFF: Final = "off"
 AUTO: Final = "auto"
 

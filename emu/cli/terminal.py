@@ -139,6 +139,11 @@ class Terminal(Observer):
             count = "1 worker" if len(workers) == 1 else f"{len(workers)} workers"
             self._lines([f"metrics of {count}: {discovery_url}"])
 
+    def page_at(self, url: str) -> None:
+        """Where the run can be seen while it goes on; told where somebody looks."""
+        if self._console.is_terminal:
+            self._lines([f"see it: {url}"])
+
     def progressed(self, progress: Progress) -> None:
         """Move the bar, and show the rows that are complete."""
         self._lines(self._table.take(progress.operations))

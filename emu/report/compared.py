@@ -84,7 +84,7 @@ def _fabrics(runs: Sequence[Recording], found: Parting | None) -> dict[str, Any]
             (UTILISATION, PAUSED, DROPS),
             key=lambda at: (_differs(figures, at, start * len(longer.ports) + port), -at),
         )
-    return fabric_data(longer) | {
+    return fabric_data(longer.topology, longer.ports, longer.edges_ps, ()) | {
         "series": [[packed(one) for one in of_run] for of_run in figures],
         "measure": measure,
         "start": start,
@@ -157,7 +157,8 @@ def _body(
     yield "<h2>Fabric</h2>"
     if shared:
         longer = max(runs, key=lambda run: run.edges_ps[-1])
-        yield from fabric_pictures(longer, (*NAMES, "B less A"))
+        count = len(longer.edges_ps) - 1
+        yield from fabric_pictures(longer.topology, count, (*NAMES, "B less A"))
     else:
         yield "<p>No map: the runs have two fabrics, or one of them recorded no samples.</p>"
     yield from _links(one, other)

@@ -157,9 +157,10 @@ function drawMap() {
         pen.fillStyle = text;
         pen.textAlign = "center";
         pen.strokeStyle = styled("--panel");
-        pen.lineWidth = 4;
-        pen.strokeText(nodes[node].name, x + w / 2, y - 3);
-        pen.fillText(nodes[node].name, x + w / 2, y - 3);
+        pen.lineWidth = 3;
+        pen.lineJoin = "round";
+        pen.strokeText(nodes[node].name, x + w / 2, y - 5);
+        pen.fillText(nodes[node].name, x + w / 2, y - 5);
         pen.textAlign = "left";
       }
       if (node === chosen.node) {
@@ -629,6 +630,53 @@ function listen() {
   addEventListener("resize", relay);
   dark.addEventListener("change", relay);
 }
+// ---- a run that goes on: once a second what is new; the last interval is shown until another is chosen
+
+let known = 0, follows = true;
+async function take(news) {
+  const more = (await Promise.all(news.series.map(unpack))).map(rowsOf);
+  if (news.first > known) { // What was forgotten before it was asked for.
+    edges.length = 0;
+    frames[0].forEach((rows) => { rows.length = 0; });
+  }
+  edges.push(...news.edges.slice(edges.length ? 1 : 0));
+  frames[0].forEach((rows, which) => rows.push(...more[which]));
+  known = news.first + more[0].length;
+  const beyond = frames[0][0].length - news.most;
+  if (beyond > 0) {
+    edges.splice(0, beyond);
+    frames[0].forEach((rows) => rows.splice(0, beyond));
+    at = Math.max(at - beyond, 0);
+  }
+  count = frames[0][0].length;
+  begins = edges[0];
+  ends_at = news.span;
+  data.rows = news.rows;
+  data.down = news.down;
+  for (const [which, rows] of more.entries())
+    for (const row of rows) for (const byte of row) if (byte > greatestOf[which]) greatestOf[which] = byte;
+  if (follows && !playing) at = Math.max(count - 1, 0);
+  by("slider").max = Math.max(count - 1, 0);
+  by("slider").value = at;
+  fill(by("jobs"), ["job", "done", "last", "took", "least / median / most", "algbw"], news.jobs.map((cells) => ({ cells })));
+  by("state").textContent = `at ${time(news.span)} of virtual time`;
+  if (chosen.port < 0 && count) {
+    const most = ports.reduce((a, _, port) => (cell(0, port, at) > cell(0, a, at) ? port : a), 0);
+    chosen = { node: ports[most][0], port: most };
+  }
+  relay();
+}
+async function follow() {
+  try {
+    const answer = await fetch(`news?since=${known}`, { cache: "no-store" });
+    if (!answer.ok) throw new Error(String(answer.status));
+    await take(await answer.json());
+    setTimeout(follow, 1000);
+  } catch {
+    by("state").textContent = `no more of the run than until ${time(ends_at)}: it is over, or was ended`;
+    document.body.dataset.over = "yes";
+  }
+}
 async function begin() {
   for (const run of data.series || []) frames.push((await Promise.all(run.map(unpack))).map(rowsOf));
   for (const which of MEASURES.keys())
@@ -647,6 +695,11 @@ async function begin() {
   listen();
   relay();
   if (data.first >= 0) choose({ node: ports[data.first][0], port: data.first });
+  if (data.live) {
+    document.querySelectorAll("input[name=measure]")[0].checked = true;
+    by("slider").addEventListener("input", () => { follows = at === count - 1; });
+    await follow();
+  }
   document.body.dataset.ready = "yes";
 }
 begin();

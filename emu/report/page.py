@@ -8,7 +8,7 @@ No chart library: the largest part of a page would be the library, and the heat 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from actors.fabric.model import Role, Topology
 from emu.measure.summary.summary import GroupLoad, Link, Summary
 from emu.measure.summary_report import closing_lines, diagnosis_lines, expectation_line, fault_lines
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
-from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Recording
+from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
 from emu.units import about_size, about_time, counted, format_rate, percent
@@ -42,27 +42,30 @@ def page(recording: Recording) -> str:
 
 def _data(recording: Recording) -> dict[str, Any]:
     measure, start, first = _worst(recording)
-    return fabric_data(recording) | {
+    run = recording
+    return fabric_data(run.topology, run.ports, run.edges_ps, run.measures) | {
         "span": max(recording.edges_ps[-1], recording.summary.virtual_ps, 1),
         "rows": time_rows(recording),
         "charts": curves(recording.summary),
         "steps": _steps(recording),
         "uplinks": uplink_bars(recording.summary.fabric.uplinks),
-        "down": _down(recording),
+        "down": links_down(run.topology, run.events, run.summary.virtual_ps),
         "measure": measure,
         "start": start,
         "first": first,
     }
 
 
-def fabric_data(recording: Recording) -> dict[str, Any]:
+def fabric_data(
+    topology: Topology, ports: Sequence[Port], edges_ps: Sequence[int], measures: Sequence[bytes]
+) -> dict[str, Any]:
     """Devices, ports and figures."""
     return {
-        "nodes": [{"name": node.name} for node in recording.topology.nodes],
-        "ports": [list(port) for port in recording.ports],
-        "edges": list(recording.edges_ps),
-        "series": [[packed(one) for one in recording.measures]],
-        "tiers": _tiers(recording.topology),
+        "nodes": [{"name": node.name} for node in topology.nodes],
+        "ports": [list(port) for port in ports],
+        "edges": list(edges_ps),
+        "series": [[packed(one) for one in measures]],
+        "tiers": _tiers(topology),
     }
 
 
@@ -78,12 +81,12 @@ def _worst(recording: Recording) -> tuple[int, int, int]:
     return 0, 0, -1
 
 
-def _down(recording: Recording) -> list[list[int]]:
-    """Links that were down: the devices at both ends, from when, until when."""
+def links_down(topology: Topology, events: Iterable[Mapping[str, Any]], end_ps: int) -> list[list[int]]:
+    """Links that were down by the journal: the devices at both ends, from when, until when."""
     found: list[list[int]] = []
     open_since: dict[str, list[int]] = {}
-    names = {link.name: (link.a, link.b) for link in recording.topology.links}
-    for event in recording.events:
+    names = {link.name: (link.a, link.b) for link in topology.links}
+    for event in events:
         if event.get("kind") != "link" or event["link"] not in names:
             continue
         name, at_ps = event["link"], event["virtual_ps"]
@@ -91,7 +94,7 @@ def _down(recording: Recording) -> list[list[int]]:
             if name in open_since:
                 open_since.pop(name)[3] = at_ps
         elif name not in open_since:
-            open_since[name] = [*names[name], at_ps, recording.summary.virtual_ps]
+            open_since[name] = [*names[name], at_ps, end_ps]
             found.append(open_since[name])
     return found
 
@@ -270,16 +273,15 @@ def _fabric(recording: Recording) -> Iterator[str]:
     if len(recording.edges_ps) < 2:
         yield "<p>No samples were recorded: <code>run.sample_every</code> says how often they are.</p>"
         return
-    yield from fabric_pictures(recording)
+    yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1)
     links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -link.paused))
     head = ("from", "to", "data", "utilisation", "paused")
     busiest = table(head, [_link_cells(link) for link in links])
     yield folded(f"The {min(len(links), MOST_ROWS)} busiest links as a table", busiest)
 
 
-def fabric_pictures(recording: Recording, views: Sequence[str] = ()) -> Iterator[str]:
+def fabric_pictures(topology: Topology, count: int, views: Sequence[str] = ()) -> Iterator[str]:
     """Map, series of a port and every port over time; `views` are what of several runs can be shown."""
-    count = len(recording.edges_ps) - 1
     if views:
         shown = "".join(
             f'<label class="choice"><input type="radio" name="view" value="{at}"> {escape(name)}</label>'
@@ -296,7 +298,7 @@ def fabric_pictures(recording: Recording, views: Sequence[str] = ()) -> Iterator
     yield '<input id="find" type="search" placeholder="a device" list="devices" aria-label="Find a device">'
     yield '<span class="quiet"><span id="least"></span> <span class="ramp" id="ramp"></span>'
     yield '<span id="most"></span></span></div>'
-    named = [one.name for one in recording.topology.nodes if one.role in {Role.SWITCH, Role.NIC}]
+    named = [one.name for one in topology.nodes if one.role in {Role.SWITCH, Role.NIC}]
     yield f'<datalist id="devices">{"".join(f"<option>{escape(name)}</option>" for name in named)}</datalist>'
     yield (
         '<p class="quiet">A device has the colour of its worst sending port, a cable of its worse direction;'

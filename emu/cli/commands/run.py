@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from emu.api import Prepared, Result, prepare, run_prepared
 from emu.build.buffer_sizes import headroom_warnings
 from emu.build.nics import control_warnings, receive_warnings
 from emu.cli.commands.estimate import estimated
-from emu.cli.run_options import placed, recovering
+from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import NO_EXPECT, forcing, load_scenario, overriding, unjudged
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
 from emu.measure.collected import Sample
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary_report import junit_text
+from emu.report.live_link import Linked, LiveLink
 from emu.resume import reopen
 from emu.runtime.outcome import Ending, Observer, Progress, RunOptions, WorkerRecord
 from emu.scenario.faults.draws import accelerations
@@ -40,6 +42,7 @@ from emu.units import counted
     default=0,
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
+@pageless
 @recovering
 @click.option(
     "--resume",
@@ -62,6 +65,7 @@ def command(
     no_expect: bool,
     where: RunOptions,
     discovery_port: int,
+    no_page: bool,
     recovery: Mapping[str, Any],
     resume: Path | None,
     out: Path | None,
@@ -87,15 +91,16 @@ def command(
         with reopen(resume) as again:
             options = replace(options, resume_ps=again.from_ps)
             words = ["emu", "run", str(again.directory.path / "scenario.yaml")]
+            shown: dict[str, Any] = {"junit": junit, "page": not no_page}
             return show_run(
-                again.prepared, again.directory, options, words, as_json, quiet, again.broken, junit
+                again.prepared, again.directory, options, words, as_json, quiet, again.broken, **shown
             )
     if scenario is None:
         raise UsageError("emu run needs a SCENARIO, or --resume with the directory of a run that broke off")
     prepared = prepare(load_scenario(scenario, assignments, seed, variant))
     words = _repeat(scenario, assignments, seed, variant, options)
     with RunDirectory.create(prepared.scenario.name, out, force=force) as directory:
-        return show_run(prepared, directory, options, words, as_json, quiet, junit=junit)
+        return show_run(prepared, directory, options, words, as_json, quiet, junit=junit, page=not no_page)
 
 
 def show_run(
@@ -107,6 +112,7 @@ def show_run(
     quiet: bool,
     warnings: Sequence[str] = (),
     junit: Path | None = None,
+    page: bool = True,
 ) -> int:
     """Run what was prepared, and show it; the exit status."""
     terminal = Terminal(prepared.jobs, quiet=quiet or as_json)
@@ -115,7 +121,9 @@ def show_run(
     for line in warnings:
         terminal.noted(f"{line}; an older snapshot is used, if there is one")
     try:
-        result = run_prepared(prepared, options, shown, directory)
+        with page_of(directory, prepared, terminal) if page else nullcontext() as link:
+            observer = shown if link is None else Linked(shown, link)
+            result = run_prepared(prepared, options, observer, directory)
         terminal.finish(result.summary, shown.operations, str(directory.path), shlex.join(repeat))
     finally:
         terminal.close()
@@ -150,6 +158,13 @@ class _Shown(Observer):
     def noted(self, line: str) -> None:
         """Pass it on."""
         self._terminal.noted(line)
+
+
+def page_of(directory: RunDirectory, prepared: Prepared, terminal: Terminal) -> LiveLink:
+    """The link to the live page of a run, shown where somebody sits in front of it."""
+    link = LiveLink(directory.path, prepared.jobs)
+    terminal.page_at(link.url)
+    return link
 
 
 def _explain(result: Result, terminal: Terminal) -> None:

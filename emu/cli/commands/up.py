@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -22,7 +23,8 @@ from rich.text import Text
 from actors.kernel.units import BIT_PS_PER_BYTE, PS_PER_S
 from actors.wire.message import STATUS_SUCCESS
 from emu.api import JOB_FAILED_STATUS, prepare, run_prepared
-from emu.cli.run_options import placed, recovering
+from emu.cli.commands.run import page_of
+from emu.cli.run_options import pageless, placed, recovering
 from emu.cli.scenario_options import forcing, load_scenario, overriding
 from emu.cli.terminal import Terminal
 from emu.errors import UsageError
@@ -31,6 +33,7 @@ from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
 from emu.measure.summary.jobs import status_name
 from emu.measure.summary_report import junit_text
+from emu.report.live_link import Linked
 from emu.runtime.live.control_socket import ControlSocket
 from emu.runtime.live.stepping import check_unattended
 from emu.runtime.outcome import Ending, Progress, RunOptions
@@ -217,6 +220,7 @@ def parse_pace(text: str) -> int:
     default=0,
     help="Where Prometheus finds the workers: http://127.0.0.1:PORT/sd [any free port].",
 )
+@pageless
 @click.option("--out", type=click.Path(path_type=Path), help="Directory for the results [runs/NAME-N].")
 @forcing
 @click.option(
@@ -233,6 +237,7 @@ def command(
     where: RunOptions,
     recovery: Mapping[str, Any],
     discovery_port: int,
+    no_page: bool,
     out: Path | None,
     force: bool,
     junit: Path | None,
@@ -268,7 +273,9 @@ def command(
             ),
         )
         try:
-            result = run_prepared(prepared, options, terminal, directory)
+            with page_of(directory, prepared, terminal) if not no_page else nullcontext() as link:
+                observer = terminal if link is None else Linked(terminal, link)
+                result = run_prepared(prepared, options, observer, directory)
             terminal.finish(result.summary, (), str(directory.path), f"emu replay {shown}")
         finally:
             socket.close()

@@ -171,6 +171,8 @@ CAPTURES: Final = "captures"
 """The directory of captures (`emu.measure.run_directory.pcapng`)."""
 SOCKET: Final = "control.sock"
 """Where a live run takes orders, while it goes on (`emu.runtime.live.control_socket`)."""
+PAGE: Final = "page.url"
+"""The link to the live page, while the run goes on (`emu.report.live_link`)."""
 TARGETS: Final = "targets.json"
 """Where Prometheus finds the workers, for `file_sd_configs`; written where metrics are served."""
 DETAILS: Final = re.compile(r"worker-\d+\.txt")
@@ -240,7 +242,7 @@ def details_name(worker: int) -> str:
 def _is_free(directory: Path) -> bool:
     """Whether a directory that exists may be used: nothing in it but an earlier run."""
     names = [entry.name for entry in directory.iterdir()]
-    known = [*FILES, SNAPSHOTS, FLIGHTS, CAPTURES, SOCKET, TARGETS, *(name + PART for name in FILES)]
+    known = [*FILES, SNAPSHOTS, FLIGHTS, CAPTURES, SOCKET, TARGETS, PAGE, *(name + PART for name in FILES)]
     return not names or (
         "journal.jsonl" in names and all(name in known or DETAILS.fullmatch(name) for name in names)
     )
@@ -266,6 +268,27 @@ def _numbered(name: str, root: Path) -> Path:
             continue
         return path
     raise UsageError(f"{root}: {MOST_RUNS} runs of {name}; remove some, or give a directory with --out")
+
+
+class LineFile:
+    """A line file that may still grow, read on from where it was left."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """What was added since the last call, as far as lines are whole."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as lines:
+            lines.seek(self._offset)
+            for text in lines:
+                record = _record(text)
+                if record is None:
+                    return
+                self._offset += len(text)
+                yield record
 
 
 def samples_until(path: Path, until_ps: int) -> list[Changed]:

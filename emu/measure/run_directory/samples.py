@@ -242,6 +242,11 @@ def sample_before(samples: Iterable[Changed], at_ps: int, widths: Mapping[int, i
 # ---- reading
 
 
+def _columns_of(record: Mapping[str, Any], wanted: frozenset[str]) -> tuple[int, dict[str, Grown]]:
+    grown = {metric: _unpacked(packed) for metric, packed in record["grown"].items() if metric in wanted}
+    return record["virtual_ps"], grown
+
+
 class SampleReader:
     """Reads `samples.jsonl`: what is counted, then one sample after another, as far as the file has come.
 
@@ -259,6 +264,8 @@ class SampleReader:
         }
         self._columns = _Columns(self.counted)
         self._counters: list[list[tuple[int, int]]] = []
+        self._seen_bytes = 0
+        """How far `news` has read."""
 
     def _header(self) -> Counted:
         header: dict[str, Any] = {}
@@ -279,10 +286,9 @@ class SampleReader:
         layouts = _layouts(header)
         return Counted(layouts, tuple(sorted({metric for one in layouts.layouts for metric, *_ in one})))
 
-    def _lines(self, offset: int = 0) -> Iterator[str]:
-        """The lines of samples that are whole; those from a place in the file on."""
+    def _lines(self) -> Iterator[str]:
+        """The lines of samples that are whole."""
         with self._path.open("rb") as lines:
-            lines.seek(offset)
             for text in lines:
                 if not text.endswith(b"\n"):
                     return
@@ -300,18 +306,26 @@ class SampleReader:
             self._counters = self._columns.counters()
         return self._counters[self.counted.kept.index(metric)] if metric in self.counted.kept else []
 
-    def grown(self, metrics: Iterable[str], offset: int = 0) -> Iterator[tuple[int, dict[str, Grown]]]:
+    def grown(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
         """Each sample's time, and by metric which rows of its column changed and by how much."""
         wanted = frozenset(metrics)
         if self._earlier:
             yield from self._grown_of_old(wanted)
             return
-        for text in self._lines(offset):
-            record = json.loads(text)
-            found = {
-                metric: _unpacked(packed) for metric, packed in record["grown"].items() if metric in wanted
-            }
-            yield record["virtual_ps"], found
+        for text in self._lines():
+            yield _columns_of(json.loads(text), wanted)
+
+    def news(self, metrics: Iterable[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
+        """The same of the samples that were added since the last call; of a file that grows."""
+        wanted = frozenset(metrics)
+        with self._path.open("rb") as lines:
+            lines.seek(self._seen_bytes)
+            for text in lines:
+                if not text.endswith(b"\n"):
+                    return
+                self._seen_bytes += len(text)
+                if text.startswith(b'{"virtual_ps"'):
+                    yield _columns_of(json.loads(text), wanted)
 
     def _grown_of_old(self, wanted: frozenset[str]) -> Iterator[tuple[int, dict[str, Grown]]]:
         rows = {

@@ -1,0 +1,152 @@
+"""Is the page of a run that goes on the run's, for who has the link alone, and gone with the run?"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+from emu.report.live import Following
+from emu.report.recording import MEASURES, read_recording
+from tests.report.test_page import browser, errors, pytestmark
+from tests.report.test_recording import PAIR, recorded
+
+__all__ = ["browser", "pytestmark"]
+PATIENCE_S = 60
+
+
+def until(true: Callable[[], Any]) -> Any:
+    """Wait for it."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := true()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return found
+
+
+def up(place: Path, *words: str) -> "subprocess.Popen[str]":
+    """A live run, with its output in a file."""
+    words = ("up", "tiny_all_reduce", "--local", "--pace=200us/s", "--out", str(place), *words)
+    with place.with_suffix(".txt").open("w") as out:
+        return subprocess.Popen(
+            [sys.executable, "-m", "emu.cli.main", *words], stdout=out, stderr=subprocess.STDOUT, text=True
+        )
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    run = up(tmp_path / "run")
+    yield run, until(lambda: (url := tmp_path / "run" / "page.url").exists() and url.read_text().strip())
+    run.kill()
+    run.wait()
+
+
+def asked(url: str, method: str = "GET", **headers: str) -> HTTPResponse:
+    parts = urlsplit(url)
+    connection = HTTPConnection(str(parts.netloc), timeout=PATIENCE_S)
+    connection.request(method, f"{parts.path}?{parts.query}", headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer
+
+
+def children(pid: int) -> list[int]:
+    """Processes that this one started."""
+    found = []
+    for one in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (one / "children").read_text().split()]
+    return found
+
+
+def test_the_page_follows_the_run_and_says_when_it_is_over(
+    browser: webdriver.Chrome, live: tuple["subprocess.Popen[str]", str], tmp_path: Path
+) -> None:
+    run, url = live
+    browser.get(url)
+    count = "return count"
+    seen = until(lambda: browser.execute_script(count))
+    until(lambda: browser.execute_script(count) > seen)
+    assert browser.execute_script("return at === count - 1 && edges.length === count + 1")
+    slider = browser.find_element(By.ID, "slider")
+    slider.send_keys(Keys.HOME)  # Who looks at an earlier time is left there.
+    seen = browser.execute_script(count)
+    until(lambda: browser.execute_script(count) > seen)
+    assert browser.execute_script("return at") == 0
+    until(lambda: "all_reduce" in browser.find_element(By.ID, "jobs").text)
+    assert errors(browser) == []
+    run.send_signal(signal.SIGINT)
+    assert run.wait(PATIENCE_S) == 0
+    until(lambda: "it is over" in browser.find_element(By.ID, "state").text)
+    assert not (tmp_path / "run" / "page.url").exists()
+    assert url not in (tmp_path / "run.txt").read_text()  # A link is told where somebody looks.
+
+
+def test_only_who_has_the_link_is_answered_and_nothing_is_left_behind_by_a_run_that_is_killed(
+    live: tuple["subprocess.Popen[str]", str],
+) -> None:
+    run, url = live
+    assert children(run.pid) == []  # Nobody looks: nothing is started.
+    whole = asked(url)
+    assert whole.status == 200
+    assert whole.headers["Access-Control-Allow-Origin"] is None
+    assert whole.headers["Cache-Control"] == "no-store"
+    server = urlsplit(url).netloc
+    port = server.partition(":")[2]
+    assert asked(url + "news?since=0", Origin=f"http://{server}").status == 200
+    assert asked(f"http://{server}/").status == 404
+    assert asked(f"http://{server}/{'x' * 22}/news").status == 404
+    assert asked(url, Host="evil.example").status == 403
+    assert asked(url, Host=f"evil.example:{port}").status == 403
+    assert asked(url + "news?since=0", Origin="http://elsewhere").status == 403
+    assert asked(url + "news?since=0", Origin="null").status == 403
+    assert asked(url + "news?since=-1").status == 400
+    assert asked(url + "news", "POST").status == 501  # It shows, and does not command.
+    (page,) = children(run.pid)
+    token = url.rstrip("/").rpartition("/")[2]
+    assert token not in Path(f"/proc/{page}/cmdline").read_text()
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    until(lambda: not Path(f"/proc/{page}").exists())
+
+
+def test_no_page_serves_none(tmp_path: Path) -> None:
+    run = up(tmp_path / "run", "--no-page", "--for=100us")
+    until((tmp_path / "run" / "samples.jsonl").exists)
+    assert not (tmp_path / "run" / "page.url").exists()
+    run.send_signal(signal.SIGINT)
+    run.wait(PATIENCE_S)
+
+
+def test_what_is_read_while_the_file_grows_is_what_the_report_has(tmp_path: Path) -> None:
+    recorded(PAIR, tmp_path / "run")
+    whole = read_recording(tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "growing")
+    file = tmp_path / "growing" / "samples.jsonl"
+    content = file.read_bytes()
+    ends = [at + 1 for at, sign in enumerate(content) if sign == ord("\n")]
+    file.write_bytes(content[: ends[0] // 2])
+    following = Following(tmp_path / "growing")
+    following.look()
+    assert following.news(0)["edges"] == [0]
+    for end in (*(one + 7 for one in ends[5:-1:5]), len(content)):  # In the middle of lines.
+        file.write_bytes(content[:end])
+        following.look()
+    news = following.news(0)
+    assert tuple(news["edges"]) == whole.edges_ps
+    rows = [b"".join(one[at] for one in following.intervals) for at in range(len(MEASURES))]
+    assert tuple(rows) == whole.measures
+    assert following.news(3)["edges"] == news["edges"][3:]
+    assert news["down"] == [[*one[:3], 150_000_000] for one in news["down"]]
+    assert len(news["down"]) == 1
