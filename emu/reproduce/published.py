@@ -283,6 +283,54 @@ PINNED, PINNED_HALF, SPRAYED = (
     _policies("spray", WHOLE),
 )
 
+# P7 and P9: a step of 175B parameters.
+
+RUN_BATCHES: Final = 8
+"""Micro-batches that are run, of one sequence."""
+WHOLE_STEP: Final = (
+    ("topology.hosts_per_block", "32"),
+    ("jobs[0].workload.own.layers", "96"),
+    ("jobs[0].workload.own.sequence", "2048"),
+    ("jobs[0].workload.pp", "8"),
+    ("jobs[0].workload.virtual_stages", "6"),
+    ("jobs[0].workload.micro_batches", str(RUN_BATCHES)),
+)
+"""What the paper states."""
+MEGATRON: Final = Case("reproduce_megascale", WHOLE_STEP)
+SWITCHES: Final = Case("reproduce_megascale_switches", (*WHOLE_STEP, ("jobs[0].workload.window", "1024")))
+BUBBLE: Final = 7 / 6
+"""(p - 1) / v, in micro-batches."""
+REPLICAS: Final = 4
+STAGE_PARAMETERS: Final = 12 * 12 * 12288**2 // 8
+"""Of a rank: 12 layers of 12 h^2, in eight parts."""
+NIC_BYTES_PER_S: Final = 25e9 * 4096 / 4194
+MEMORY_BYTES_PER_S: Final = 1.6e12
+
+
+def _step_s(answers: Answers, case: Case, batch: int) -> float:
+    """The whole step: its micro-batches and the bubble by the closed form, then what a step has once.
+
+    Parameters are gathered in two bytes and gradients scattered in four, over rings of four; Megatron-LM
+    waits for all of it, MegaScale for the first and the last of six chunks. The optimizer moves 30 bytes for
+    each parameter of a shard.
+    """
+    training = answers[case].jobs["train"].training
+    assert training is not None, case
+    batch_s = (training.step_ps or 0) / 1e12 / (RUN_BATCHES + BUBBLE)
+    shared_s = STAGE_PARAMETERS * 6 * (REPLICAS - 1) / REPLICAS / NIC_BYTES_PER_S
+    once_s = shared_s * (1 if case is MEGATRON else 1 / 6)
+    optimizer_s = STAGE_PARAMETERS / REPLICAS * 30 / MEMORY_BYTES_PER_S
+    return batch_s * (batch / REPLICAS + BUBBLE) + once_s + optimizer_s
+
+
+def _mfu(answers: Answers, case: Case, batch: int) -> float:
+    """In percent."""
+    training = answers[case].jobs["train"].training
+    assert training is not None, case
+    each_s = (training.mfu or 0) * (training.step_ps or 0) / 1e12 / RUN_BATCHES
+    return 100 * each_s * batch / REPLICAS / _step_s(answers, case, batch)
+
+
 # P10: init.
 
 
@@ -467,6 +515,51 @@ ROWS: Final = (
         "of two queue pairs a NIC, hashes bring both to one port in half of the cases: 1.5 over 0.5",
     ),
     Row(
+        "P7",
+        "a step of 175B parameters on 256 GPUs, batch 768",
+        "MegaScale, table 2",
+        (MEGATRON, SWITCHES),
+        (
+            Figure("Megatron-LM", 40.0, "s", lambda found: _step_s(found, MEGATRON, 768), 36.8, 43.2),
+            Figure("its MFU", 53.0, "%", lambda found: _mfu(found, MEGATRON, 768)),
+            Figure("MegaScale", 32.0, "s", lambda found: _step_s(found, SWITCHES, 768), 29.4, 34.6),
+            Figure("its MFU", 65.3, "%", lambda found: _mfu(found, SWITCHES, 768)),
+            Figure(
+                "gain",
+                40.0 / 32.0,
+                "x",
+                lambda found: _step_s(found, MEGATRON, 768) / _step_s(found, SWITCHES, 768),
+                1.15,
+                1.35,
+            ),
+        ),
+        "kernels as published of single layers (docs/training.md), none fitted to this table",
+        long=True,
+    ),
+    Row(
+        "P9",
+        "the ends of the ablation on 256 GPUs: MFU without and with all switches",
+        "MegaScale, table 3",
+        (MEGATRON, SWITCHES),
+        (
+            Figure("baseline, batch 256", 47.7, "%", lambda found: _mfu(found, MEGATRON, 256), 45.2, 50.2),
+            Figure(
+                "all but LAMB, batch 256", 62.3, "%", lambda found: _mfu(found, SWITCHES, 256), 59.8, 64.8
+            ),
+            Figure("all, batch 768", 65.3, "%", lambda found: _mfu(found, SWITCHES, 768), 62.8, 67.8),
+            Figure(
+                "LAMB's step",
+                3.0,
+                "points",
+                lambda found: _mfu(found, SWITCHES, 768) - _mfu(found, SWITCHES, 256),
+                0,
+                None,
+            ),
+        ),
+        "as P7; batches of the rows before LAMB are a third of the last one's, as the paper says of LAMB",
+        long=True,
+    ),
+    Row(
         "P10",
         "communicators of 2,048 GPUs made",
         "MegaScale, NSDI'24, 3.5",
@@ -587,14 +680,9 @@ ROWS: Final = (
 
 FLOW_LEVEL: Final = "waits for flow level: more packets than a packet emulator gets through"
 WAITING: Final = (
-    Waiting(
-        "P7",
-        "175B, batch 768: iteration and MFU, 256 to 1,024 GPUs",
-        "MegaScale, table 2",
-        "no calibrated step of 256 GPUs at packet level yet; the other rows wait for flow level",
-    ),
+    Waiting("P7 (512 to 1,024)", "175B, batch 768, 512 to 1,024 GPUs", "MegaScale, table 2", FLOW_LEVEL),
     Waiting("P8", "175B, batch 6,144, 3,072 to 12,288 GPUs", "MegaScale, table 2", FLOW_LEVEL),
-    Waiting("P9", "ablation, nine rows, 256 GPUs", "MegaScale, table 3", FLOW_LEVEL),
+    Waiting("P9 (seven rows)", "ablation, between its ends", "MegaScale, table 3", FLOW_LEVEL),
     Waiting("P11", "Llama 3 405B, 8,192 and 16,384 GPUs", "Llama 3, table 4", FLOW_LEVEL),
     Waiting("P13", "checkpoint of 16,384 GPUs", "Llama 3", FLOW_LEVEL),
     Waiting("P14", "AllGather before and after tuning", "Meta, 2024", FLOW_LEVEL),

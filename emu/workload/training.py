@@ -20,7 +20,13 @@ share a layer's experts. Bytes are of 2-byte activations and parameters, gradien
          its gradients after its last, over DP x CP, not gathered again in between (Llama 3). `prefetch`:
          gathered from the step's beginning on, in the order of use, and scattered beside the passes that
          follow; else computing waits for each. ddp: an all_reduce of gradients alone. none: nothing.
-    EP   before and after the MLP an exchange of tokens x top_k x h over the group, equal shares.
+    EP   before and after the MLP an exchange of tokens x top_k x h over the group: equal shares, or with
+         `expert_skew` shares by Zipf's law, the first rank having most, and computing of the MLP with them.
+         Experts' parameters and gradients are shared among the DP ranks that have the same experts.
+
+`parallel_attention` (MegaScale, after GPT-J): attention and MLP begin from the same input, so that a layer
+has one norm, one gather and one scatter in place of two. `kernels` has the efficiency of matrix products and
+of attention's scores apart, and the memory bandwidth of elementwise operators and of the optimizer's step.
 
 Computing takes FLOPs / (TP x CP) / (peak x efficiency), each layer's attention and MLP apart (`Model`); a
 straggler's takes `slowdown` times as long, and jitter moves each piece by up to +-jitter, drawn from the
@@ -30,15 +36,15 @@ seed.
 Sources: Megatron-LM sequence parallelism (Korthikanti et al. 2022), section 4.2; The Llama 3 Herd of Models,
 section 3.3.2; MegaScale (NSDI'24), section 3.2.
 
-Not modelled: uneven expert loads, experts' gradients reduced over fewer ranks than the rest's, recomputation,
-the optimizer's step, the first embedding's gradient, memory.
+Not modelled: experts that change from step to step, recomputation, the first embedding's gradient, memory.
 
 Models. FLOPs and bytes of a transformer, from its shape.
 
 Per layer and token, in the forward pass, over the whole model:
 
     projections   2 x parameters of attention: h (2h + 2h k/a) for query, output, key and value
-    attention     4 s h: scores and their sum over s tokens (not halved for the causal mask)
+    attention     4 s h: scores and their sum over s tokens (not halved for the causal mask); with a sliding
+                  `window` over so many tokens, which MFU counts, too
     MLP           2 x parameters that a token uses: 3 h f gated, 2 h f plain, times top_k experts
 
 and 2 h V for the logits, once. The backward pass is twice the forward pass. Recomputed activations are not
@@ -48,7 +54,7 @@ Source of the formula: PaLM (2022), appendix B (6N + 12 L H Q T per token, N the
 The Llama 3 Herd of Models, table 3; Language Models are Few-Shot Learners (GPT-3), table 2.1; Mixtral of
 Experts (2024), table 1.
 
-Not modelled: embeddings (a look-up), norms, activation functions, routers, the optimizer's step.
+Not modelled: embeddings (a look-up), routers.
 """
 
 from __future__ import annotations
@@ -58,7 +64,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from actors.kernel.mixing import Stream
-from actors.ncclx.script import COLLECTIVE, EXCHANGE, REASONS, Group, Script, ScriptPlan
+from actors.ncclx.script import COLLECTIVE, EXCHANGE, REASONS, Group, GroupCall, Script, ScriptPlan
 from emu.workload.pipeline import Pass, Stage
 
 
@@ -77,6 +83,8 @@ class Model(NamedTuple):
     experts: int = 1
     top_k: int = 1
     """Experts that a token uses."""
+    window: int = 0
+    """Tokens that one attends to; 0: the whole sequence."""
 
     def attention_parameters(self) -> int:
         """Of one layer."""
@@ -92,7 +100,26 @@ class Model(NamedTuple):
 
     def attention_flops(self, tokens: int) -> int:
         """Forward, of one layer's attention with its projections, over so many tokens."""
-        return tokens * (2 * self.attention_parameters() + 4 * self.sequence * self.hidden)
+        return self.projection_flops(tokens) + self.score_flops(tokens)
+
+    def projection_flops(self, tokens: int) -> int:
+        """Forward, of query, key, value and output of one layer."""
+        return tokens * 2 * self.attention_parameters()
+
+    def score_flops(self, tokens: int) -> int:
+        """Forward, of the scores of one layer and their sum."""
+        return tokens * 4 * (self.window or self.sequence) * self.hidden
+
+    def elementwise_bytes(self, tokens: int, *, fused: bool, parallel: bool) -> int:
+        """What norms, activation, dropout and residuals of one layer read and write in a forward pass.
+
+        A fused norm or activation passes over its values once, one that is not three times.
+        """
+        passes = 1 if fused else 3
+        norms = (1 if parallel else 2) * 2 * self.hidden
+        activation = (3 if self.gated else 2) * self.ffn * self.top_k
+        residuals = (1 if parallel else 2) * 3 * self.hidden
+        return tokens * VALUE_BYTES * (passes * (norms + activation) + residuals)
 
     def mlp_flops(self, tokens: int) -> int:
         """Forward, of one layer's MLP, over so many tokens."""
@@ -121,6 +148,7 @@ DIMENSIONS: Final = ("tp", "cp", "pp", "dp")
 TP, CP, DP, EP = (REASONS.index(name) for name in ("tp", "cp", "dp", "ep"))
 VALUE_BYTES: Final = 2
 GRADIENT_BYTES: Final = 4
+_OPTIMIZER_BYTES: Final = 4 * 4 + 3 * 4 + VALUE_BYTES
 _PURPOSE: Final = 0x4A495454
 """Names the random stream of jitter ("JITT")."""
 _PS_PER_S: Final = 10**12
@@ -153,7 +181,19 @@ class Training:
     regather: bool
     """Whether sequence parallelism gathers activations a second time, in the backward pass."""
     flops_per_s: Fraction
-    """Of one GPU: peak x efficiency."""
+    """Of one GPU in matrix products: peak x efficiency."""
+    score_flops_per_s: Fraction
+    """The same in the scores of attention."""
+    memory_bytes_per_s: int
+    """What elementwise operators and the optimizer read and write a second; 0: they take no time."""
+    fused: bool
+    """Whether norms and activations pass over memory once."""
+    parallel: bool
+    """Whether attention and MLP begin from the same input."""
+    loading_ps: int
+    """What a step waits for its data."""
+    expert_weights: tuple[int, ...]
+    """Tokens of each rank of an expert group, in proportion; empty: as many for each."""
     peak_flops_per_s: int
     scale: Fraction
     jitter: Fraction
@@ -202,19 +242,48 @@ class Training:
     def rank_compute_ps(self, stage: int) -> int:
         """What one micro-batch, forward and backward, takes a rank of a stage, without jitter."""
         tokens = self.tokens()
-        layer = self.duration_ps(self.model.attention_flops(tokens)) + self.duration_ps(
-            self.model.mlp_flops(tokens)
-        )
+        layer = self.attention_ps() + self.mlp_ps() + self.elementwise_ps()
         head = self.duration_ps(self.model.head_flops(tokens)) if stage == self.pp - 1 else 0
         return 3 * (layer * self.first_layer(stage, self.virtual) + head)
 
-    def duration_ps(self, flops: int) -> int:
+    def attention_ps(self) -> int:
+        """What attention of one layer takes a rank, forward, with its projections."""
+        tokens = self.tokens()
+        if self.score_flops_per_s == self.flops_per_s:
+            return self.duration_ps(self.model.attention_flops(tokens))
+        scores = self.model.score_flops(tokens) * self.flops_per_s / self.score_flops_per_s
+        return self.duration_ps(self.model.projection_flops(tokens) + scores)
+
+    def mlp_ps(self, weight: Fraction = Fraction(1)) -> int:
+        """What the MLP of one layer takes a rank, forward, that has so many times its share of the tokens."""
+        return self.duration_ps(self.model.mlp_flops(self.tokens()) * weight)
+
+    def elementwise_ps(self) -> int:
+        """What the elementwise operators of one layer take a rank, forward."""
+        if not self.memory_bytes_per_s:
+            return 0
+        size = self.model.elementwise_bytes(self.tokens(), fused=self.fused, parallel=self.parallel)
+        return int(size * self.scale * _PS_PER_S / (self.memory_bytes_per_s * self.tp * self.cp))
+
+    def optimizer_ps(self, parameters: int) -> int:
+        """What the optimizer takes for so many parameters of a rank: parameters, gradient and two moments in
+        four bytes, all but the gradient written back, and the parameters in two."""
+        if not self.memory_bytes_per_s:
+            return 0
+        return int(parameters * _OPTIMIZER_BYTES * self.scale * _PS_PER_S / self.memory_bytes_per_s)
+
+    def duration_ps(self, flops: int | Fraction) -> int:
         """What a forward pass of so many FLOPs of the model takes a rank."""
         return int(flops * self.scale * _PS_PER_S / (self.flops_per_s * self.tp * self.cp))
 
     def bytes_of(self, values: int, value_bytes: int = VALUE_BYTES) -> int:
         """So many values on the wire, scaled; at least one byte."""
         return max(int(values * value_bytes * self.scale), 1)
+
+
+def zipf(ranks: int, exponent: Fraction) -> tuple[int, ...]:
+    """Shares of ranks by Zipf's law: of rank k, counted from 1, 1 / k ** exponent, in ten-thousandths."""
+    return tuple(max(round(10_000 / (place + 1) ** float(exponent)), 1) for place in range(ranks))
 
 
 class Plan(ScriptPlan):
@@ -241,7 +310,7 @@ class _Writer:
         self._at = self.training.coordinates(rank)
         self._slowdown = self.training.slowdowns.get(rank, Fraction(1))
         self._places: dict[str, int] = {}
-        self._gathered: dict[int, int] = {}
+        self._gathered: dict[int, tuple[int, ...]] = {}
         self._scattered: list[int] = []
 
     def write(self) -> Script:
@@ -255,6 +324,7 @@ class _Writer:
         if training.data == "fsdp" and training.prefetch and "dp" in self._places:
             for layer in range(training.first_layer(stage, training.virtual)):
                 self._gathered[layer] = self._parameters(layer, ())
+        self._compute(training.loading_ps)
         last = {one.chunk: place for place, one in enumerate(order) if not one.forward}
         for place, one in enumerate(order):
             pipeline.begin(one)
@@ -262,6 +332,7 @@ class _Writer:
             pipeline.end(one)
         for event in self._scattered:
             self.script.wait(event, DP)
+        self._compute(training.optimizer_ps(self._own_values()))
         return self.script
 
     # ---- groups
@@ -275,6 +346,10 @@ class _Writer:
                 at | {"cp": one, "dp": other} for other in range(training.dp) for one in range(training.cp)
             ]
             self._ring("dp", DP, shards)
+            if training.ep > 1:
+                self._ring(
+                    "experts", DP, [one for one in shards if (one["dp"] - at["dp"]) % training.ep == 0]
+                )
         if training.ep > 1:
             first = at["dp"] // training.ep * training.ep
             experts = [at | {"dp": first + place} for place in range(training.ep)]
@@ -321,10 +396,21 @@ class _Writer:
     # ---- a layer
 
     def _layer(self, layer: int, *, forward: bool) -> None:
-        training, model = self.training, self.training.model
-        tokens = training.tokens()
-        attention_ps = training.duration_ps(model.attention_flops(tokens))
-        mlp_ps = training.duration_ps(model.mlp_flops(tokens))
+        training = self.training
+        attention_ps, mlp_ps = training.attention_ps(), training.mlp_ps(self._load())
+        elementwise_ps = training.elementwise_ps()
+        if training.parallel:
+            whole_ps = attention_ps + mlp_ps + elementwise_ps
+            if forward:
+                self._need(layer)
+                self._context("all_gather")
+                self._block(whole_ps)
+            else:
+                self._block(2 * whole_ps, backward=True)
+                self._context("reduce_scatter")
+            return
+        attention_ps += elementwise_ps // 2
+        mlp_ps += elementwise_ps - elementwise_ps // 2
         if forward:
             self._need(layer)
             self._context("all_gather")
@@ -334,6 +420,13 @@ class _Writer:
             self._exchanged(2 * mlp_ps, backward=True)
             self._block(2 * attention_ps, backward=True)
             self._context("reduce_scatter")
+
+    def _load(self) -> Fraction:
+        """Tokens of the rank in the MLP over its even share."""
+        weights = self.training.expert_weights
+        if not weights:
+            return Fraction(1)
+        return Fraction(weights[self._at["dp"] % self.training.ep] * len(weights), sum(weights))
 
     def _block(self, duration_ps: int, *, backward: bool = False) -> None:
         """Gather, compute, scatter, each in so many chunks; backward gather twice, the second time beside
@@ -364,17 +457,27 @@ class _Writer:
 
     def _exchanged(self, duration_ps: int, *, backward: bool = False) -> None:
         """The MLP, between two exchanges of tokens where experts are elsewhere."""
-        self._exchange()
+        self._exchange(home=False)
         self._block(duration_ps, backward=backward)
-        self._exchange()
+        self._exchange(home=True)
 
-    def _exchange(self) -> None:
-        if "ep" in self._places:
-            training = self.training
-            values = training.tokens() // training.cp * training.model.top_k * training.model.hidden
-            size = training.bytes_of(values // training.tp)
-            begun = self.script.record()
-            self.script.wait(self.script.call(self._places["ep"], "all_to_all", size, (begun,)), EP)
+    def _exchange(self, *, home: bool) -> None:
+        """Tokens go to the ranks of their experts, or home."""
+        if "ep" not in self._places:
+            return
+        training = self.training
+        values = training.tokens() // training.cp * training.model.top_k * training.model.hidden
+        size = training.bytes_of(values // training.tp)
+        place, weights = self._places["ep"], training.expert_weights
+        call = GroupCall("all_to_all", size, "direct")
+        if weights:
+            rows = tuple((one,) * len(weights) if home else weights for one in weights)
+            most = max(map(sum, rows))
+            call = GroupCall("all_to_allv", size * most // sum(weights), "direct", weights=rows)
+        stream = self.script.stream_of[place]
+        self.script.wait(self.script.record(), 0, stream)
+        self.script.put_call(place, call)
+        self.script.wait(self.script.record(stream), EP)
 
     def _context(self, op: str) -> None:
         if "cp" in self._places:
@@ -386,16 +489,30 @@ class _Writer:
 
     # ---- parameters and gradients
 
-    def _shard_values(self) -> int:
-        """Parameters of one layer that a DP x CP group shares."""
+    def _shards(self) -> list[tuple[str, int]]:
+        """The parameters of one layer that groups share, by group."""
         training, model = self.training, self.training.model
-        experts = model.experts * model.expert_parameters() // training.ep
-        return (model.attention_parameters() + experts) // training.tp
+        attention, experts = model.attention_parameters(), model.experts * model.expert_parameters()
+        if training.ep == 1:
+            shards = [("dp", (attention + experts) // training.tp)]
+        else:
+            shards = [("dp", attention // training.tp), ("experts", experts // training.ep // training.tp)]
+        return [one for one in shards if one[0] in self._places]
 
-    def _parameters(self, layer: int, after: tuple[int, ...]) -> int:
+    def _own_values(self) -> int:
+        """Parameters of this stage that this rank's optimizer has: its shard, or with `ddp` all of them."""
+        training, model = self.training, self.training.model
+        layers = training.first_layer(self._at["pp"], training.virtual)
+        experts = model.experts * model.expert_parameters() // training.ep
+        values = layers * (model.attention_parameters() + experts) // training.tp
+        return values // (training.dp * training.cp) if training.data == "fsdp" else values
+
+    def _parameters(self, layer: int, after: tuple[int, ...]) -> tuple[int, ...]:
         del layer  # Layers are alike.
-        size = self.training.bytes_of(self._shard_values())
-        return self.script.call(self._places["dp"], "all_gather", size, after)
+        return tuple(
+            self.script.call(self._places[name], "all_gather", self.training.bytes_of(values), after)
+            for name, values in self._shards()
+        )
 
     def _need(self, layer: int) -> None:
         """Wait for a layer's parameters, at its first use in the step."""
@@ -403,22 +520,22 @@ class _Writer:
             return
         if not self.training.prefetch and layer not in self._gathered:
             self._gathered[layer] = self._parameters(layer, (self.script.record(),))
-        event = self._gathered[layer]
-        if event >= 0:
+        for event in self._gathered[layer]:
             self.script.wait(event, DP)
-            self._gathered[layer] = -1
+        self._gathered[layer] = ()
 
     def _gradients(self) -> None:
         """Send a layer's gradients, after its last backward pass."""
         if "dp" not in self._places:
             return
         op = "reduce_scatter" if self.training.data == "fsdp" else "all_reduce"
-        size = self.training.bytes_of(self._shard_values(), GRADIENT_BYTES)
-        event = self.script.call(self._places["dp"], op, size, (self.script.record(),))
-        if self.training.prefetch:
-            self._scattered.append(event)
-        else:
-            self.script.wait(event, DP)
+        for name, values in self._shards():
+            size = self.training.bytes_of(values, GRADIENT_BYTES)
+            event = self.script.call(self._places[name], op, size, (self.script.record(),))
+            if self.training.prefetch:
+                self._scattered.append(event)
+            else:
+                self.script.wait(event, DP)
 
     def _compute(self, duration_ps: int) -> None:
         """So long, as slow as this rank is, moved by jitter."""

@@ -119,6 +119,26 @@ def test_experts_exchange_what_tokens_and_top_k_say() -> None:
     assert summary.fabric.tiers[0].up_bytes == 4 * 4 * exchange * 3 // 4
 
 
+def test_larger_batches_pay_for_the_pipeline_once() -> None:
+    """LAMB: four times the batch leaves 3 (p - 1) / (4 m + p - 1) of four steps' bubbles away."""
+    small, large = (
+        step(4, SLOW | {"pp": 4, "micro_batches": 4, "larger_batches": factor}) for factor in (1, 4)
+    )
+    assert large.bubble_ideal == pytest.approx(3 / 19, abs=1e-6)
+    assert time_of(large) / time_of(small) == pytest.approx(19 / 7, rel=0.01)
+
+
+def test_the_hottest_expert_sets_the_pace() -> None:
+    """Of four ranks by Zipf's law with exponent 1 the first has 12/25 of the tokens: 1.92 of its share."""
+    own = OWN | {"layers": 1, "experts": 4}
+    knobs = SLOW | {"own": own, "micro_batch": 1, "dp": 4, "ep": 4}
+    even, skewed = step(4, knobs), step(4, knobs | {"expert_skew": 1})
+    attention = 128 * (2 * 4 * 256**2 + 4 * 128 * 256)
+    mlp = 128 * 2 * 3 * 256 * 1024
+    factor = (attention + mlp * 48 / 25) / (attention + mlp)
+    assert time_of(skewed) / time_of(even) == pytest.approx(factor, rel=0.02)
+
+
 def test_a_step_is_the_same_in_parts_and_steps_repeat() -> None:
     scenario = plain(
         {

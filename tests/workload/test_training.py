@@ -202,6 +202,8 @@ def test_scale_shrinks_bytes_and_computing_alike() -> None:
         ({"model": "own"}, "goes with `model: own`"),
         ({"model": "llama3-8c"}, "did you mean 'llama3-8b'"),
         ({"model": "llama3-8b", "ep": 2}, "does not divide the experts"),
+        ({"model": "llama3-8b", "expert_skew": 1}, "no rank exchanges tokens"),
+        ({"model": "mixtral-8x7b", "parallel_attention": True}, "experts are exchanged between"),
         ({"model": "llama3-8b", "tp": 4}, "tp 4 x cp 1 x pp 1 x dp 1 is 4 ranks, the job has 2"),
         ({"model": "llama3-8b", "stragglers": [{"rank": 2}]}, "there is no rank 2 to be slow"),
     ],
@@ -224,3 +226,64 @@ def test_a_scaled_mfu_is_marked_as_not_comparable() -> None:
         facts = prepared.jobs[0].training
         assert facts is not None
         assert ("MFU is not comparable" in facts.shrunk) == marked
+
+
+def computing(one: Training) -> int:
+    """What the first rank computes in a step."""
+    return sum(a for kind, a, _ in Plan(one, 1, 0).scripts[0].streams[0] if kind == COMPUTE)
+
+
+PLAIN = {"tp": 1, "peak_tflops": 1, "efficiency": 1, "data": "none"}
+
+
+def test_a_sliding_window_shortens_the_scores_alone() -> None:
+    whole, half = training(1, **PLAIN), training(1, **PLAIN, window=16)
+    scores = 3 * 4 * 32 * 4 * 32 * 64  # passes, layers, tokens, and 4 s h
+    assert computing(whole) - computing(half) == pytest.approx(scores // 2, abs=50)  # a ps a FLOP
+    assert half.model.step_flops(32) == whole.model.step_flops(32) - scores // 2
+    assert training(1, **PLAIN, window=1000).model == whole.model
+
+
+def test_scores_have_an_efficiency_of_their_own() -> None:
+    slow = training(1, **PLAIN, kernels={"attention": 0.5})
+    scores = 3 * 4 * 32 * 4 * 32 * 64
+    assert computing(slow) - computing(training(1, **PLAIN)) == pytest.approx(scores, abs=50)
+
+
+@pytest.mark.parametrize(("fused", "passes"), [(True, 1), (False, 3)])
+def test_elementwise_operators_and_the_optimizer_take_their_bytes(fused: bool, passes: int) -> None:
+    kernels = {"memory": "1GB/s", "fused": fused}
+    more = computing(training(1, **PLAIN, kernels=kernels)) - computing(training(1, **PLAIN))
+    values = passes * (2 * 2 * 64 + 3 * 256) + 2 * 3 * 64
+    parameters = 4 * (3 * 64**2 + 3 * 64 * 256)
+    expected = 3 * 4 * 32 * 2 * values + 30 * parameters
+    assert more == pytest.approx(expected * 1000, rel=1e-3)
+
+
+@pytest.mark.parametrize(("parallel", "gathers"), [(False, 2), (True, 1)])
+def test_a_parallel_block_gathers_and_scatters_once(parallel: bool, gathers: int) -> None:
+    one = training(2, tp=2, data="none", parallel_attention=parallel)
+    (calls,) = Plan(one, 1, 0).scripts[0].calls
+    ops = [call.op for call in calls]
+    assert (ops.count("all_gather"), ops.count("reduce_scatter")) == (4 * 3 * gathers, 4 * 2 * gathers)
+
+
+def test_experts_share_gradients_with_those_that_have_the_same_experts() -> None:
+    own = OWN | {"layers": 1, "experts": 4}
+    one = training(4, own=own, dp=4, ep=2, data="ddp")
+    plan = Plan(one, 1, 0)
+    script = plan.scripts[1]
+    members = [plan.groups[at].members for at in script.groups]
+    sizes = dict(zip(members, script.calls, strict=True))
+    assert [call.size_bytes for call in sizes[0, 1, 2, 3] if call.op == "all_reduce"] == [4 * 3 * 64**2]
+    assert [call.size_bytes for call in sizes[1, 3]] == [4 * 2 * 3 * 64 * 256]
+
+
+def test_a_step_waits_for_its_data_unless_it_is_read_beside_and_once_for_each_server() -> None:
+    """MegaScale, section 3.4: four ranks that read for themselves share the disk."""
+    reading = {"time": "3ms", "asynchronous": False}
+    base = computing(training(4, tp=4, data="none"))
+    assert computing(training(4, tp=4, data="none", loading=reading)) == base + 3 * 10**9
+    alone = reading | {"shared": False}
+    assert computing(training(4, tp=4, data="none", loading=alone)) == base + 12 * 10**9
+    assert computing(training(4, tp=4, data="none", loading=alone | {"asynchronous": True})) == base

@@ -14,9 +14,16 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from emu.scenario.section import Refusal, Section
-from emu.scenario.yaml.values import FractionToOne, PositiveFraction, Reading
+from emu.scenario.yaml.values import (
+    AutoFractionToOne,
+    AutoRateBps,
+    FractionToOne,
+    PositiveFraction,
+    Reading,
+    TimePs,
+)
 from emu.units import parse_fraction
-from emu.workload.training import DIMENSIONS, PRESETS, Model, Training
+from emu.workload.training import DIMENSIONS, PRESETS, Model, Training, zipf
 
 Degree = Annotated[int, Field(ge=1, le=65536)]
 Dimension = Literal["tp", "cp", "pp", "dp"]
@@ -76,6 +83,32 @@ class Overlap(Section):
     computing."""
 
 
+class Kernels(Section):
+    """How fast the kinds of kernels are. One calibration, in docs/training.md, has numbers of an A100."""
+
+    gemm: AutoFractionToOne = None
+    """Share of the peak that matrix products reach. `auto`: `efficiency`."""
+    attention: AutoFractionToOne = None
+    """Share of the peak that the scores of attention reach, forward and backward. `auto`: `efficiency`."""
+    memory_bps: AutoRateBps = None
+    """Bandwidth that elementwise operators (norms, activation, dropout, residuals) and the optimizer's step
+    reach. `auto`: they take no time."""
+    fused: bool = True
+    """Whether norms and activations pass over memory once, or three times (MegaScale, section 3.2)."""
+
+
+class Loading(Section):
+    """Data for a step (MegaScale, section 3.4)."""
+
+    time_ps: TimePs = 0
+    """What one reader takes for the data of a step."""
+    asynchronous: bool = True
+    """Whether that is done beside the step before; otherwise a step waits for it."""
+    shared: bool = True
+    """Whether one reader of a server serves its tensor-parallel group; otherwise each rank reads, and they
+    share the disk."""
+
+
 class SlowRank(Section):
     """A slow GPU."""
 
@@ -124,6 +157,21 @@ class TrainingWorkload(Section):
     """How data-parallel ranks share parameters and gradients: sharded, gradients alone, not at all."""
     overlap: Overlap = Overlap()
     """Which communication runs beside computing."""
+    parallel_attention: bool = False
+    """Whether attention and MLP begin from the same input, which halves the communication of tensor
+    parallelism (MegaScale, section 3.1; Wang and Komatsuzaki 2021)."""
+    window: Annotated[int, Field(ge=1, le=2**24)] | None = None
+    """Sliding window: tokens that one attends to, if not all (MegaScale, section 3.1; Beltagy et al.
+    2020)."""
+    larger_batches: Annotated[int, Field(ge=1, le=64)] = 1
+    """Micro-batches of a step, times so many: what LAMB allows, so that pipeline, gradients and optimizer are
+    paid for less often (MegaScale, section 3.1: 4; You et al. 2020)."""
+    expert_skew: Share = Fraction(0)
+    """Exponent of Zipf's law by which tokens go to the ranks of an expert group; 0: evenly."""
+    loading: Loading = Loading()
+    """Data for a step."""
+    kernels: Kernels = Kernels()
+    """Efficiency by kind of kernel."""
     regather: bool = True
     """Whether tensor parallelism gathers activations a second time, in the backward pass: sequence
     parallelism keeps a rank's part alone (Korthikanti et al. 2022, section 4.2.2). Runs beside half of the
@@ -141,11 +189,9 @@ class TrainingWorkload(Section):
 
     def shape(self) -> Model:
         """The whole model, with the sequence that is run."""
-        if self.own is not None:
-            model = Model(**{name: getattr(self.own, name) for name in Model._fields})
-        else:
-            model = PRESETS[self.model]
-        return model._replace(sequence=self.sequence or model.sequence)
+        model = PRESETS[self.model] if self.own is None else Model(**self.own.model_dump())
+        model = model._replace(sequence=self.sequence or model.sequence)
+        return model._replace(window=min(self.window or model.sequence, model.sequence))
 
     def check(self) -> Iterator[Refusal]:
         """Refuse what cannot be cut as asked."""
@@ -164,13 +210,18 @@ class TrainingWorkload(Section):
             reason = f"{layers} layers do not divide into {self.pp} x {self.virtual_stages} chunks"
             accepted = f"a multiple of {chunks}, or two less: the first and the last have one fewer"
             yield Refusal(("layers",), reason, accepted)
-        if self.virtual_stages > 1 and (self.pp == 1 or self.micro_batches % self.pp):
+        if self.virtual_stages > 1 and (self.pp == 1 or self.micro_batches * self.larger_batches % self.pp):
             reason = f"interleaving takes micro-batches in multiples of {self.pp} stages, two or more"
             yield Refusal(("virtual_stages",), reason, "1, or such `pp` and `micro_batches`")
         if sorted(self.order) != sorted(DIMENSIONS):
             yield Refusal(("order",), "does not name each dimension once", "tp, cp, pp and dp in any order")
         if model.heads % self.tp:
             yield Refusal(("tp",), f"does not divide {model.heads} heads", f"a divisor of {model.heads}")
+        if self.parallel_attention and model.experts > 1:
+            reason = "experts are exchanged between attention and the MLP, which are one block"
+            yield Refusal(("parallel_attention",), reason, "false, or a model without experts")
+        if self.expert_skew and self.ep == 1:
+            yield Refusal(("expert_skew",), "no rank exchanges tokens", "0, or `ep` above 1")
         if model.sequence % (self.cp * self.tp):
             reason = f"CP x TP does not divide a sequence of {model.sequence}"
             yield Refusal(("cp",), reason, "a divisor, TP counted")
@@ -201,6 +252,8 @@ class TrainingWorkload(Section):
         if wrong:
             return f"there is no rank {wrong[0]} to be slow: the job has {ranks}"
         model = self.shape()
+        gemm, scores = (one or self.efficiency for one in (self.kernels.gemm, self.kernels.attention))
+        reading = 0 if self.loading.asynchronous else self.loading.time_ps
         return Training(
             model=model._replace(layers=self.layers or model.layers),
             tp=self.tp,
@@ -209,7 +262,7 @@ class TrainingWorkload(Section):
             dp=dp,
             ep=self.ep,
             order=self.order,
-            batches=self.micro_batches,
+            batches=self.micro_batches * self.larger_batches,
             batch=self.micro_batch,
             virtual=self.virtual_stages,
             data=self.data,
@@ -217,7 +270,13 @@ class TrainingWorkload(Section):
             decoupled=self.overlap.decoupled_pipeline,
             tp_chunks=self.overlap.tp_chunks,
             regather=self.regather,
-            flops_per_s=self.efficiency * self.peak_tflops * 10**12,
+            flops_per_s=gemm * self.peak_tflops * 10**12,
+            score_flops_per_s=scores * self.peak_tflops * 10**12,
+            memory_bytes_per_s=(self.kernels.memory_bps or 0) // 8,
+            fused=self.kernels.fused,
+            parallel=self.parallel_attention,
+            loading_ps=int(reading * (1 if self.loading.shared else self.tp) * self.scale),
+            expert_weights=zipf(self.ep, self.expert_skew) if self.expert_skew else (),
             peak_flops_per_s=self.peak_tflops * 10**12,
             scale=self.scale,
             jitter=self.jitter,

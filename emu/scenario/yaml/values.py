@@ -239,6 +239,7 @@ RateBps = Annotated[int, rate_between()]
 AutoRateBps = Annotated[int | None, or_auto(rate_between())]
 PositiveFraction = Annotated[Fraction, _POSITIVE_FRACTION]
 FractionToOne = Annotated[Fraction, fraction_up_to(Fraction(1))]
+AutoFractionToOne = Annotated[Fraction | None, or_auto(fraction_up_to(Fraction(1)))]
 Share = Annotated[
     Fraction,
     Reading(
