@@ -51,7 +51,18 @@ from actors.wire.message import (
 
 MOST_ROWS: Final = 4096
 """Of operations, before rounds that are long over are forgotten."""
-_FIELDS: Final = ("operation", "reported", "start_ps", "end_ps", "status", "ended", "allowed", "idle")
+_FIELDS: Final = (
+    "operation",
+    "reported",
+    "start_ps",
+    "end_ps",
+    "status",
+    "ended",
+    "allowed",
+    "idle",
+    "shrunk",
+    "others",
+)
 
 
 class JobProgress:
@@ -69,6 +80,10 @@ class JobProgress:
         """How many of its operations may begin."""
         self.idle: bool = outline.submitted
         """Whether its present operation has not begun."""
+        self.shrunk: bool = False
+        """Whether it goes on without the ranks that it may spare."""
+        self.others: i64 = 0
+        """Reports of the present operation that came from ranks which it cannot spare."""
 
     def within(self) -> i64:
         """The number by which hosts know its present operation."""
@@ -143,6 +158,8 @@ class Controller(Device):
         job = self.jobs[message.a]
         if job.ended:
             return
+        if job.outline.spared and self._spared(job, message):
+            return
         known: bool = message.b == job.within() or message.b == PRESENT_OPERATION
         assert known, (message.a, message.b, job.operation)
         job.reported += 1
@@ -152,9 +169,32 @@ class Controller(Device):
             job.end_ps = message.e
         if job.status == STATUS_SUCCESS:
             job.status = message.f
-        given_up: bool = job.outline.listed and job.status != STATUS_SUCCESS
+        failed: bool = job.status != STATUS_SUCCESS
+        if job.outline.spared and not job.shrunk:
+            spared: i64 = len(job.outline.spared)
+            if failed and job.others == job.outline.reports - spared:
+                self._shrink(job)
+                return
+            failed = False
+        given_up: bool = job.outline.listed and failed
         if job.reported == job.outline.reports or given_up:
             self._operation_over(job)
+
+    def _spared(self, job: JobProgress, message: Message) -> bool:
+        """Whether a report no longer counts; otherwise whose it is has been noted."""
+        if message.c not in job.outline.spared:
+            job.others += 1
+            return False
+        return job.shrunk
+
+    def _shrink(self, job: JobProgress) -> None:
+        """All that are left have ended the operation or given it up: they do it again without the others."""
+        job.shrunk = True
+        job.status = STATUS_SUCCESS
+        job.reported = len(job.outline.spared)
+        job.others = 0
+        job.end_ps = 0
+        self._begin(job)
 
     def _served(self, lane: i64) -> None:
         """A lane of the store is done: it takes the next; if that ends a round, all hosts are answered."""
@@ -186,7 +226,8 @@ class Controller(Device):
             if self.open_jobs == 0:
                 self.queue.stop_ps = self.queue.now_ps + self.management_delay_ps
             return
-        job.reported = 0
+        job.reported = len(job.outline.spared) if job.shrunk else 0
+        job.others = 0
         job.start_ps = NEVER_PS
         job.end_ps = 0
         if job.operation < job.allowed:
@@ -219,7 +260,7 @@ class Controller(Device):
     def _begin(self, job: JobProgress) -> None:
         job.idle = False
         for host in job.outline.hosts:
-            begin = Message(BEGIN, job.outline.job, job.within(), 0, 0, 0, 0)
+            begin = Message(BEGIN, job.outline.job, job.within(), 1 if job.shrunk else 0, 0, 0, 0)
             self.hosts[host].send(begin, self.queue.now_ps)
 
     def series(self) -> list[Series]:

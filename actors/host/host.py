@@ -170,6 +170,9 @@ class Program:
         """An operation of the job begins."""
         raise AssertionError(f"program {self.number} has no operation {operation}")
 
+    def on_shrunk(self, host: Host, now: i64) -> None:
+        """The job goes on without some ranks: the operation that begins now, and all that follow."""
+
     def on_completion(self, host: Host, context: i64, message: Message, now: i64) -> None:
         """A NIC completed something on a queue pair that was bound with `context`."""
         raise AssertionError(f"program {self.number} has no queue pair: context {context}")
@@ -413,7 +416,7 @@ class Host(Device):
             self._answered(message.a, now)
         else:
             assert message.op == BEGIN, (self.number, port, subject, message.op)
-            self._let_begin(message.a, message.b, now)
+            self._let_begin(message.a, message.b, message.c != 0, now)
 
     def on_timer(self, kind: i64, port: i64, subject: i64) -> bool:
         now: i64 = self.queue.now_ps
@@ -465,10 +468,12 @@ class Host(Device):
         else:
             super().afflict(op, place, values)
 
-    def _let_begin(self, job: i64, operation: i64, now: i64) -> None:
-        """An operation of a job begins."""
+    def _let_begin(self, job: i64, operation: i64, shrunk: bool, now: i64) -> None:
+        """An operation of a job begins; with `shrunk` among the ranks that are left."""
         for one in self.programs:
             if one.job == job:
+                if shrunk:
+                    one.on_shrunk(self, now)
                 self._begin(one, operation, now)
 
     def _answered(self, job: i64, now: i64) -> None:

@@ -139,6 +139,8 @@ class JobOutline(NamedTuple):
     period: int = 0
     """After so many operations they begin again with the first: operation n is what operation n modulo
     `period` was. 0 where none comes again."""
+    spared: tuple[int, ...] = ()
+    """Ranks without which the others may go on: after a failure, once all others have reported."""
 
 
 def benchmark(

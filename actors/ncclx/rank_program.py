@@ -14,7 +14,9 @@ group's connections together, the flight recorder does not call it over. What st
 step: its computing, and its waiting by reason.
 
 The first failed completion ends the rank: it reports at once with that status and does nothing more. What the
-others then do is the controller's business.
+others then do is the controller's business. Where the job may shrink, the controller lets the ranks that are
+left begin the operation again on a communicator of their own, which has connections of its own; the first one
+is aborted: its queue pairs are reset, and what is still reported of it means nothing.
 
 The watchdog is over each call, from when its stream comes to it until what it sent was acknowledged; so it
 covers a wait for SMs, and a small send that nobody receives. A rank that is absent begins no operation.
@@ -25,7 +27,7 @@ computing is `actors.ncclx.sm_share`'s, and a call begins when it has its SMs.
 
 A call over no bytes, or among one rank, ends the moment it begins.
 
-Not modelled: cost of a launch, abort and re-init.
+Not modelled: cost of a launch, of an abort, of the new communicator's connections.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ WAIT: Final[i64] = 2
 RECORD: Final[i64] = 3
 
 PIECE_PS: Final[i64] = 1_000_000_000
+PAIR_GONE: Final = 0
+"""The state RESET of `actors.nic.queue_pair.queue_pair`: nothing is sent, and what comes is dropped."""
 
 _FIELDS: Final = (
     "operation",
@@ -83,6 +87,7 @@ _FIELDS: Final = (
     "computed_ps",
     "computed_work_ps",
     "factor",
+    "aborted",
 )
 
 # What a group has to have acknowledged before one of its calls is over.
@@ -150,6 +155,12 @@ class ScriptProgram(Program):
         """Numbers of its queue pairs by (host's port << 20) | index."""
         self.orders: Orders | None = orders
         """Where payload is real: what its channels tell the GPU."""
+        self.spare: list[tuple[int, int]] = []
+        """Of a rank whose job may shrink: port and index of each queue pair of the communicator of all."""
+        self.shrinks: bool = False
+        """Whether its second group takes over when the first is aborted."""
+        self.aborted: bool = False
+        """Whether the first is aborted."""
         self.absent: bool = absent
         """Whether it never joins: its process hangs, or was never started."""
         self.share: Share | None = share
@@ -219,7 +230,7 @@ class ScriptProgram(Program):
     # ---- an operation
 
     def on_begin(self, host: Host, operation: i64, now: i64) -> None:
-        if self.status != STATUS_SUCCESS or self.absent:
+        if self.status != STATUS_SUCCESS or self.absent or (self.aborted and not self.shrinks):
             return
         assert not self.running, (self.job, self.rank, self.operation, operation)
         self.operation = operation
@@ -234,6 +245,25 @@ class ScriptProgram(Program):
             self.share.first_ps = 0
         self.waited_ps = [0] * len(self.waited_ps)
         self._look(host, now)
+
+    def on_shrunk(self, host: Host, now: i64) -> None:
+        if self.aborted:
+            return
+        self.aborted = True
+        if not self.shrinks:
+            return  # the others go on without it
+        self.status = STATUS_SUCCESS
+        self.running = False
+        self.copying = False
+        self.calling[0] = False
+        self.owing[0] = []
+        self.busy[0] = False
+        for port, pair in self.spare:
+            host.modify(port, pair, PAIR_GONE, 0)
+
+    def _is_stale(self, channel: i64) -> bool:
+        """Whether a channel is one of a communicator that was aborted."""
+        return self.aborted and self.shrinks and self.group_of[channel] == 0
 
     def _look(self, host: Host, now: i64) -> None:
         """Let every stream go on as far as it can, and then, where SMs changed hands, the GPU's others."""
@@ -469,6 +499,8 @@ class ScriptProgram(Program):
 
     def _is_over(self, host: Host, stream: i64, group: i64, call: i64, now: i64) -> bool:
         """Whether a stream's call was copied; it begins when the stream has come to it, and SMs are free."""
+        if self.aborted and self.shrinks:
+            group = 1
         share = self.share
         first: i64 = 0
         last: i64 = len(self.groups[group])
@@ -591,6 +623,11 @@ class ScriptProgram(Program):
         if self.status != STATUS_SUCCESS:
             return
         role: i64 = context % ROLES
+        if self.aborted:
+            sends: bool = role == SEND_DATA or role == SEND_CONTROL
+            place: i64 = context // ROLES
+            if self._is_stale(self.sends[place].channel if sends else self.receives[place].channel):
+                return
         if message.d == COMPLETED_SEND:
             if message.e != STATUS_SUCCESS:
                 self._on_error(host, context, message, now)
@@ -636,6 +673,8 @@ class ScriptProgram(Program):
 
     def on_copied(self, host: Host, message: Message, now: i64) -> None:
         if self.status != STATUS_SUCCESS:
+            return
+        if self._is_stale(message.a):
             return
         channel = self.channels[message.a]
         channel.on_copied(host, message)

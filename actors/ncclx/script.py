@@ -163,6 +163,8 @@ class ScriptPlan:
         """What stream 0 can wait for."""
         self.single = False
         """Whether each operation of the job is one instruction of the only stream."""
+        self.spared: tuple[int, ...] = ()
+        """Ranks without which the others may go on, on the group that each of them has second."""
         self.groups: list[Group] = []
         self.scripts: list[Script] = []
         self._numbers: dict[Group, int] = {}

@@ -115,10 +115,12 @@ class _Builder:
         """Add the program to the host."""
         job, script, plan = self._job, self._script, self._plan
         sides = job.sides[self._rank]
-        orders = [
-            self._group(place, [side for side in sides if side.group == number])
-            for place, number in enumerate(script.groups)
-        ]
+        orders: list[Orders | None] = []
+        spare: list[tuple[int, int]] = []
+        for place, number in enumerate(script.groups):
+            orders.append(self._group(place, [side for side in sides if side.group == number]))
+            if place == 0 and plan.spared:
+                spare = [(port, index) for port, index, _ in self._bound if port != self._gpu_port]
         program = ScriptProgram(
             job.job,
             job.start_ps,
@@ -147,6 +149,8 @@ class _Builder:
             self._share(len(script.streams)),
             GroupOrders(job.job, self._rank, orders) if any(orders) else None,
         )
+        program.spare = spare
+        program.shrinks = bool(plan.spared) and self._rank not in plan.spared
         self._host.add(program)
         program.settle()
         for port, index, context in self._bound:

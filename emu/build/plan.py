@@ -217,6 +217,7 @@ class Plan:
                 listed=bool(work.operations),
                 submitted=work.enabled and work.start_ps == NEVER_PS,
                 enabled=work.enabled,
+                spared=() if work.wired is None else work.wired.script.spared,
             )
             for work in self.jobs
         ]

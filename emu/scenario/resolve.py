@@ -247,13 +247,14 @@ def planned(
     seed: int,
     job: int,
     mismatch: MismatchSection | None,
+    spared: Sequence[int] = (),
 ) -> ScriptPlan | Refusal | None:
     """The scripts of ranks on these servers, or where the job does not fit them; None for a job without
     scripts. `picks` says what `algorithm: auto` is.
     """
     ranks = len(servers)
     if isinstance(workload, CollectiveWorkload):
-        return _benchmark(workload, ranks, picks, mismatch)
+        return _benchmark(workload, ranks, picks, mismatch, spared)
     if isinstance(workload, ProgramWorkload):
         program = workload.planned(servers, picks)
         if isinstance(program, Refusal):
@@ -294,7 +295,11 @@ def _tuned_calls(plan: ScriptPlan, picks: Picks) -> ScriptPlan:
 
 
 def _benchmark(
-    workload: CollectiveWorkload, ranks: int, picks: Picks, mismatch: MismatchSection | None
+    workload: CollectiveWorkload,
+    ranks: int,
+    picks: Picks,
+    mismatch: MismatchSection | None,
+    spared: Sequence[int],
 ) -> BenchmarkPlan:
     groups = workload.groups(ranks)
     rows = max(map(len, groups)) if len(workload.counts) == 1 else 1
@@ -315,7 +320,13 @@ def _benchmark(
         picked = {size: picks(groups, workload.op, size, algorithm) for size in workload.sizes_bytes}
         operations = tuple(one._replace(**picked[one.size_bytes]._asdict()) for one in operations)
     mistaken = None if mismatch is None else (mismatch.rank, mismatch.size_bytes)
-    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken)
+    shrunk = operations[:0]
+    if spared:
+        left = [rank for rank in range(ranks) if rank not in spared]
+        known = workload.known_algorithm
+        fewer = {size: picks([left], workload.op, size, known) for size in workload.sizes_bytes}
+        shrunk = tuple(one._replace(**fewer[one.size_bytes]._asdict()) for one in operations)
+    return BenchmarkPlan(operations, groups, workload.dtype, workload.redop, mistaken, spared, shrunk)
 
 
 class ResolvedJob(NamedTuple):
@@ -502,7 +513,7 @@ def _job(
         placed = [[gpus[rank] for rank in group] for group in groups]
         return _tuned(scenario, topology, placed, op, size_bytes, algorithm)
 
-    script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch)
+    script = planned(job.workload, servers, picks, scenario.seed, index, job.mismatch, job.shrink)
     if isinstance(script, Refusal):
         refused: Location = ("jobs", index, *script.location)
         raise ScenarioError([problem_at(scenario, refused, script.reason, script.accepted)])
@@ -555,12 +566,36 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
     """Ranks that a job lacks and is told something of."""
     job = scenario.jobs[index]
     named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
+    named += [(("shrink", at), rank) for at, rank in enumerate(job.shrink)]
     if job.mismatch is not None:
         named.append((("mismatch", "rank"), job.mismatch.rank))
     for location, rank in named:
         if rank >= ranks:
             reason = f"there is no rank {rank} among {ranks}"
             yield problem_at(scenario, ("jobs", index, *location), reason, f"0 to {ranks - 1}")
+    if job.shrink:
+        yield from _shrinking(scenario, index, ranks)
+
+
+def _shrinking(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
+    """Why a job cannot go on without some of its ranks."""
+    job, ncclx = scenario.jobs[index], scenario.ncclx
+    where = ("jobs", index, "shrink")
+    if ranks - len(set(job.shrink)) < 2:
+        reason = f"leaves fewer than 2 of {ranks} ranks"
+        yield problem_at(scenario, where, reason, f"at most {ranks - 2} ranks")
+    if scenario.payload == "real":
+        accepted = "with `payload: sizes`"
+        yield problem_at(scenario, where, "what is left would have another result than all have", accepted)
+    if ncclx.sms_per_channel:
+        accepted = "with `ncclx.sms_per_channel: 0`"
+        yield problem_at(scenario, where, "a communicator that is aborted keeps its SMs", accepted)
+    if ncclx.qp_policy == "least_loaded":
+        accepted = "with another `ncclx.qp_policy`"
+        yield problem_at(scenario, where, "bytes of aborted connections would count for ever", accepted)
+    if ncclx.watchdog_ps is None and scenario.transport.timeout == 0:
+        accepted = "`ncclx.watchdog`, or a `transport.timeout`"
+        yield problem_at(scenario, where, "nothing ends an operation that a lost rank stops", accepted)
 
 
 def _split(

@@ -292,7 +292,9 @@ def _shown(call: GroupCall, other: GroupCall) -> str:
 
 
 class BenchmarkPlan(ScriptPlan):
-    """The groups and scripts of a benchmark. `mistaken` are a rank and the size that it calls."""
+    """The groups and scripts of a benchmark. `mistaken` are a rank and the size that it calls; `spared` are
+    ranks without which the others may go on, with `shrunk` for its operations.
+    """
 
     def __init__(
         self,
@@ -301,28 +303,17 @@ class BenchmarkPlan(ScriptPlan):
         dtype: str = "fp32",
         redop: str = "sum",
         mistaken: tuple[int, int] | None = None,
+        spared: Sequence[int] = (),
+        shrunk: Sequence[Operation] = (),
     ) -> None:
         super().__init__()
-        self.reasons = ("",)
+        self.reasons = ("", "shrunk") if spared else ("",)
+        self.spared = tuple(spared)
         self.single = True
         self.operations = tuple(operations)
         self.dtype = dtype
         self.redop = redop
-        calls = [
-            GroupCall(
-                one.op,
-                one.size_bytes,
-                one.algorithm,
-                one.root,
-                weights=one.weights,
-                dtype=dtype,
-                redop=redop,
-                own=one.own,
-                protocol=one.protocol,
-                channels=one.channels,
-            )
-            for one in operations
-        ]
+        calls = self._calls(operations)
         stream = [(CALL, 0, place) for place in range(len(calls))]
         by_rank: dict[int, Script] = {}
         for members in groups:
@@ -331,6 +322,29 @@ class BenchmarkPlan(ScriptPlan):
                 # Ranks share their lists: a large job has many ranks and one list of calls.
                 by_rank[rank] = Script(rank, [number], [calls], [0], [stream])
         self.scripts = [by_rank[rank] for rank in sorted(by_rank)]
+        if spared:
+            left = tuple(rank for rank in by_rank if rank not in spared)
+            number, fewer = self.group(Group(kind_of(operations[0].op), 1, left)), self._calls(shrunk)
+            for rank in left:
+                both = [*self.scripts[rank].groups, number]
+                self.scripts[rank] = Script(rank, both, [calls, fewer], [0, 0], [stream])
         if mistaken is not None:
             rank, size_bytes = mistaken
             self.scripts[rank].calls = [[call._replace(size_bytes=size_bytes) for call in calls]]
+
+    def _calls(self, operations: Sequence[Operation]) -> list[GroupCall]:
+        return [
+            GroupCall(
+                one.op,
+                one.size_bytes,
+                one.algorithm,
+                one.root,
+                weights=one.weights,
+                dtype=self.dtype,
+                redop=self.redop,
+                own=one.own,
+                protocol=one.protocol,
+                channels=one.channels,
+            )
+            for one in operations
+        ]

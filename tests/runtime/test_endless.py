@@ -51,6 +51,7 @@ def test_messages_of_flows_are_remembered_as_far_as_they_are_asked_for() -> None
         "name": "endless",
         "topology": {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 1, "spines": 1},
         "control": {"management_delay": "1us"},
+        "host": {"proxy_cost": "0s"},
         "run": {"repeat": True, "max_time": "8ms"},
         "jobs": [{"name": "again", "workload": workload}],
     }

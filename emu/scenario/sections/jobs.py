@@ -224,6 +224,10 @@ class JobSection(Section):
     absent: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
     """Ranks that never join its collectives or steps: their processes hang, or were not started. Not of
     flows."""
+    shrink: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=1024)] = ()
+    """Ranks that a `collective` job can lose. When an operation fails, and all others have ended it or given
+    it up, these abort the communicator (ncclCommAbort), and do that operation and the rest among themselves
+    (ncclCommShrink)."""
     mismatch: MismatchSection | None = None
     """A rank of a `collective` job that calls with another size."""
     workload: Annotated[Section, WORKLOADS]
@@ -238,6 +242,8 @@ class JobSection(Section):
             yield Refusal(("mismatch",), "only a benchmark has one size to be mistaken in", accepted)
         if self.absent and isinstance(self.workload, FlowsWorkload):
             yield Refusal(("absent",), "flows are posted by nobody who could stay away", "no `absent`")
+        if self.shrink:
+            yield from self._check_shrink()
         if self.placement != "numbered" and not isinstance(self.ranks, int):
             yield Refusal(("placement",), "a list of GPUs is placed already", "a number as `ranks`")
         if isinstance(self.order, tuple) and self.ranks != "all":
@@ -245,3 +251,24 @@ class JobSection(Section):
             if sorted(self.order) != list(range(count)):
                 accepted = f"each of 0 to {count - 1} once"
                 yield Refusal(("order",), f"does not order {count} ranks", accepted)
+
+    def _check_shrink(self) -> Iterator[Refusal]:
+        where, workload = ("shrink",), self.workload
+        accepted = "in a `collective` job"
+        if not isinstance(workload, CollectiveWorkload):
+            yield Refusal(where, "only a benchmark does an operation again without the lost", accepted)
+            return
+        if workload.split:
+            yield Refusal(where, "the job has several communicators", "without `split`")
+        if workload.op in ROOTED or workload.counts:
+            accepted = "of all_reduce, all_gather, reduce_scatter, all_to_all, sendrecv or barrier"
+            yield Refusal(where, f"{workload.op} is told rank by rank", accepted)
+        known = (AUTO, DEFAULT, "ring", "direct", "double_binary_tree")
+        if workload.algorithm not in known:
+            reason = f"{workload.algorithm} may need ranks that are left out"
+            yield Refusal(where, reason, f"with `algorithm` {', '.join(known)}")
+        if self.mismatch is not None:
+            yield Refusal(where, "a rank that calls another size would do so again", "without `mismatch`")
+        for at, rank in enumerate(self.shrink):
+            if rank in self.shrink[:at]:
+                yield Refusal(("shrink", at), f"rank {rank} is listed already", "each rank once")
