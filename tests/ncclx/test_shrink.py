@@ -78,7 +78,7 @@ def test_the_loss_of_another_rank_ends_the_job() -> None:
 
 
 def test_the_answer_depends_neither_on_parts_nor_on_a_snapshot() -> None:
-    brief = {
+    brief: dict[str, object] = {
         "jobs[0].workload.sizes": ["16KiB"],
         "ncclx.watchdog": "100us",
         "control.management_delay": "10us",
