@@ -67,7 +67,9 @@ def test_a_rank_that_never_came_is_given_up_like_one_that_is_lost() -> None:
 
 
 def test_a_rank_that_comes_back_is_not_waited_for() -> None:
-    back = {"faults": [{"kind": "host_lost", "at": "213us", "target": "host-2", "for": "600us"}]}
+    back: dict[str, Any] = {
+        "faults": [{"kind": "host_lost", "at": "213us", "target": "host-2", "for": "600us"}]
+    }
     assert times_ps(ran(**back)) == times_ps(ran(**LOST))
 
 
