@@ -150,3 +150,25 @@ def test_every_member_of_every_group_is_as_likely() -> None:
         # Six standard deviations of a fair draw.
         spread = 6 * (count / width * (1 - 1 / width)) ** 0.5
         assert all(abs(load - count / width) < spread for load in loads), (function, width, loads)
+
+
+def unevenness(function: int, seed: int, width: int = 16) -> float:
+    """Chi-square of the loads of equal ports under queue pairs of two segments: 192 hosts of one send to
+    their twins in the other with eight queue pairs each, addresses, source ports and QPNs counted up."""
+    one = FieldHash(function, FIVE_TUPLE, 0, 0, seed)
+    loads = [0] * width
+    for host, pair in product(range(192), range(8)):
+        source, destination = 0x0A000000 + host, 0x0A010000 + host
+        frame = Frame(WRITE_MIDDLE, 3, source, destination, 49152 + pair, 1000 + host * 8 + pair, 0, 64, 200)
+        loads[one.member(frame, width)] += 1
+    mean = 192 * 8 / width
+    return sum((load - mean) ** 2 for load in loads) / mean
+
+
+def test_mix_spreads_two_segments_like_a_random_function_and_linear_hashes_keep_their_order() -> None:
+    count, free = 20, 15
+    found = sum(unevenness(MIX, seed) for seed in range(count)) / count
+    # A random function has a mean of as many as are free and twice that variance; five standard deviations.
+    assert abs(found - free) < 5 * (2 * free / count) ** 0.5
+    assert [unevenness(function, 7) for function in (CRC16, CRC32, TOEPLITZ)] == [0, 0, 0]
+    assert unevenness(XOR_FOLD, 7) == 192 * 8 * 15  # all on one port: both addresses move together
