@@ -236,7 +236,8 @@ class Granter(Backlog):
 
     It schedules by the discipline of the port's egress queues, with a scheduler of its own. A class is
     backlogged (`waiting`) while anything of it is reported and has not crossed; it could be granted something
-    (`ready`) while a VOQ of it stands in line. So a class whose windows are full keeps its deficit.
+    (`ready`) while a VOQ of it stands in line. A class whose windows are full is passed over,
+    and saves nothing up.
     """
 
     def __init__(self, egress: i64, quantum_bytes: i64) -> None:

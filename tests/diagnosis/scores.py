@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
+from math import comb
 from random import Random
 from typing import Any, NamedTuple
 
@@ -76,11 +77,27 @@ class Score(NamedTuple):
     """Runs in which something else was named too."""
 
     def __str__(self) -> str:
-        share = f"({100 * self.named / self.asked:5.1f} %)" if self.asked else " " * 9
-        named = f"{self.named:>4} of {self.asked:<4} {share}" if self.asked else " " * 22
-        return (
-            f"{named} {self.accused:>4} of {self.runs:<4} ({100 * self.accused / max(self.runs, 1):4.1f} %)"
-        )
+        """Shares, and what they show of other runs: named at least, accused at most, at 95 % confidence."""
+        named = " " * 30
+        if self.asked:
+            least = 100 - at_most_percent(self.asked - self.named, self.asked)
+            named = (
+                f"{self.named:>4} of {self.asked:<4} {100 * self.named / self.asked:5.1f} % ({least:4.1f} %)"
+            )
+        accused = f"{self.accused:>5} of {self.runs:<4} {100 * self.accused / max(self.runs, 1):4.1f} %"
+        return f"{named} {accused} ({at_most_percent(self.accused, self.runs):4.1f} %)"
+
+
+def at_most_percent(count: int, runs: int) -> float:
+    """The largest share at which so few of these runs would be seen once in twenty times (Clopper and
+    Pearson, 1934); of none about 300 / runs.
+    """
+    low, high = count / max(runs, 1), 1.0
+    for _ in range(40):
+        share = (low + high) / 2
+        seen = sum(comb(runs, at) * share**at * (1 - share) ** (runs - at) for at in range(count + 1))
+        low, high = (share, high) if seen > 0.05 else (low, share)
+    return 100 * high
 
 
 def scores(cases: list[Case]) -> tuple[Score, Score]:
@@ -259,7 +276,7 @@ def cases_of(kind: Kind, count: int, cores: int = 1) -> list[Case]:
 
 def main(share: Fraction, names: list[str]) -> None:
     """Print all, or those of some names."""
-    sys.stdout.write(f"{'':<21} {'named':<22} innocents accused\n")
+    sys.stdout.write(f"{'':<21} {'named (at least)':<29} {'innocents accused (at most)':>28}\n")
     for name, kind in KINDS.items():
         if names and name not in names:
             continue

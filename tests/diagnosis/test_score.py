@@ -13,7 +13,7 @@ import pytest
 from emu import api
 from tests.conftest import SOAK
 from tests.diagnosis import healthy
-from tests.diagnosis.scores import KINDS, Score, cases_of, scores
+from tests.diagnosis.scores import KINDS, Score, at_most_percent, cases_of, scores
 
 SAMPLE = {"single": 5, "pairs": 2, "contention": 2, "oddities": 3, "live": 0}
 LEAST_NAMED = {"single": 98, "pairs": 90, "contention": 98, "oddities": 0, "live": 90}
@@ -45,6 +45,16 @@ def test_a_run_that_is_missed_or_accuses_an_innocent_lowers_the_score() -> None:
     assert scores([case._replace(healed=elsewhere)])[1] == Score(1, 1, 0, 1)
     assert scores([case._replace(healed=[*elsewhere, *case.healed])])[1] == Score(1, 1, 0, 1)
     assert scores([case._replace(answers=[])])[1] == Score(1, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "runs", "most"), [(0, 20, 13.9), (0, 100, 3.0), (0, 300, 1.0), (1, 20, 21.6), (10, 20, 69.8)]
+)
+def test_what_a_score_shows_of_other_runs_is_the_bound_of_clopper_and_pearson(
+    count: int, runs: int, most: float
+) -> None:
+    """None of n: three in n at most (Hanley and Lippman-Hand, 1983); the others are exact limits."""
+    assert at_most_percent(count, runs) == pytest.approx(most, abs=0.06)
 
 
 @pytest.mark.parametrize("seed", range(HEALTHY_WHOLE if SOAK else HEALTHY_SAMPLE))

@@ -129,6 +129,27 @@ def test_a_frame_of_a_class_of_its_own_waits_for_one_quantum_and_one_frame_at_mo
     assert max(waits) > quantum_ps // 4
 
 
+def events_and_grants(quantum_bytes: int) -> tuple[int, int]:
+    """What three senders into one port and one beside them cost, with grants of so much."""
+    section = {"where": "all", "credit_delay": "1us"}
+    connections = [(0, 4), (1, 4), (2, 4), (3, 0)]
+    fabric = Fabric(scenario(star(5), switch={"deep_buffer": section}), connections)
+    for granter in modular(fabric).granters:
+        granter.quantum_bytes = quantum_bytes
+    for sender in range(4):
+        fabric.post(sender, sender, 1 << 20)
+    return fabric.run(), fabric.total("credit_grants")
+
+
+def test_a_quantum_costs_two_events_and_16_kib_a_fifth_more_at_most_than_whole_windows() -> None:
+    whole, grants = events_and_grants(1 << 20)
+    costs = {kib: events_and_grants(kib << 10) for kib in (4, 8, 16)}
+    for events, granted in costs.values():
+        assert events - whole == pytest.approx(2 * (granted - grants), rel=0.15)
+    assert whole < costs[16][0] <= 1.2 * whole
+    assert costs[16] < costs[8] < costs[4]
+
+
 @pytest.mark.parametrize(("growth", "grown"), [(1, 16_384), (2, 131_072), (8, 131_072)])
 def test_the_window_grows_as_credit_is_used_up_to_its_limit(growth: int, grown: int) -> None:
     fabric = deep(2, initial_credit="16KiB", credit_growth=growth, most_credit="128KiB")
