@@ -139,6 +139,32 @@ def unloaded_ps(delays: Delays, topology: Topology, source: int, target: int, si
     return total
 
 
+def posted_ps(delays: Delays, topology: Topology, nic: int) -> int:
+    """From a post of a host until its NIC has it."""
+    end = topology.ports(nic)[-1]
+    doorbell_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
+    return delays.at(topology.host_of(nic)).proxy_ps + doorbell_ps
+
+
+def crossing_ps(
+    delays: Delays, topology: Topology, source: int, target: int, wire_bytes: int, largest_bytes: int
+) -> int:
+    """From a NIC to another through an empty fabric, of packets with so many bytes on a wire together.
+
+    The slowest link carries all of them, and each of the others the largest one alone: with equal links that
+    is the time of a flow shop whose jobs take a machine in proportion to their size.
+    """
+    total, longest = 0, 0
+    for hop in _hops(topology, source, target):
+        to_switch = topology.nodes[hop.peer].role is Role.SWITCH
+        own = delays.at(hop.peer)
+        alone = int(HEAD_WIRE_BYTES) if own.cuts_through and to_switch else largest_bytes
+        total += serialisation_ps(alone, hop.rate_bps) + hop.delay_ps
+        total += own.switch_ps if to_switch else own.nic_ps
+        longest = max(longest, serialisation_ps(wire_bytes - largest_bytes, hop.rate_bps))
+    return total + longest
+
+
 def switches_between(topology: Topology, source: int, target: int) -> int:
     """How many switches are on the way from one NIC to another."""
     return len(_hops(topology, source, target)) - 1

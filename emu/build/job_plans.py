@@ -40,6 +40,7 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
                     size_bytes=flow.size_bytes,
                     nic=flow.destination,
                     messages=flow.last_messages(),
+                    ideal_ps=flow.ideal_ps,
                 )
                 for flow in work.flows
             ),

@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Final
 
 from actors.fabric.model import Topology
-from actors.fabric.paths import Delays
+from actors.fabric.paths import Delays, crossing_ps, posted_ps
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.operations import JobOutline, Operation
 from actors.ncclx.script import UNLABELLED, ScriptPlan
@@ -32,6 +32,24 @@ from actors.ncclx.transport.wiring import (
     schedules_of,
 )
 from actors.nic.queue_pair.numbers import assign_udp_source
+from actors.wire.frame import (
+    READ_REQUEST,
+    READ_RESPONSE_FIRST,
+    READ_RESPONSE_LAST,
+    READ_RESPONSE_MIDDLE,
+    READ_RESPONSE_ONLY,
+    SEND_FIRST,
+    SEND_LAST,
+    SEND_MIDDLE,
+    SEND_ONLY,
+    WRITE_FIRST,
+    WRITE_LAST,
+    WRITE_LAST_IMM,
+    WRITE_MIDDLE,
+    WRITE_ONLY,
+    WRITE_ONLY_IMM,
+    wire_size,
+)
 from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
@@ -129,6 +147,13 @@ FLAGS: Final[dict[str, int]] = {
     "read": int(POST_READ),
 }
 """Of a work request, by the verb of a job of flows."""
+_OPCODES: Final[dict[str, tuple[int, int, int, int]]] = {
+    "write": (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY),
+    "write_with_imm": (WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST_IMM, WRITE_ONLY_IMM),
+    "send": (SEND_FIRST, SEND_MIDDLE, SEND_LAST, SEND_ONLY),
+    "read": (READ_RESPONSE_FIRST, READ_RESPONSE_MIDDLE, READ_RESPONSE_LAST, READ_RESPONSE_ONLY),
+}
+"""Of the first, a middle, the last and the only packet of a message that carries data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +177,8 @@ class FlowWork:
     """After the job's start."""
     pairs: tuple[tuple[int, int], ...]
     """Index at the source and at the destination."""
+    ideal_ps: int = 0
+    """From its post until its last byte is there, alone in the fabric at the rate of the slowest link."""
 
     def posting(self) -> tuple[int, ...]:
         """The queue pairs of the NIC that posts."""
@@ -320,6 +347,53 @@ def _facts(workload: Section, plan: ScriptPlan) -> TrainingFacts | None:
     return trace_facts(workload.steps, len(plan.scripts), workload.cut(), scale, plan.reasons)
 
 
+class IdealTimes:
+    """How long flows take that are alone in the fabric: what slowdown is measured by."""
+
+    def __init__(self, scenario: Scenario, topology: Topology, workload: FlowsWorkload) -> None:
+        self._topology = topology
+        self._delays = _delays(scenario)._replace(elsewhere=_elsewhere(scenario, topology))
+        self._mtu_bytes = scenario.transport.mtu_bytes
+        self._verb = workload.verb
+        self._known: dict[tuple[int, int, int, int], int] = {}
+
+    def of(self, source: int, destination: int, size_bytes: int, write_bytes: int) -> int:
+        """From the post until the last byte is there."""
+        key = source, destination, size_bytes, write_bytes
+        if key not in self._known:
+            poster = destination if self._verb == "read" else source
+            whole = posted_ps(self._delays, self._topology, poster)
+            if self._verb == "read":
+                asking = int(wire_size(int(READ_REQUEST), 0))
+                whole += crossing_ps(self._delays, self._topology, destination, source, asking, asking)
+            wire_bytes, largest_bytes = self._on_wire(size_bytes, write_bytes)
+            whole += crossing_ps(self._delays, self._topology, source, destination, wire_bytes, largest_bytes)
+            self._known[key] = whole
+        return self._known[key]
+
+    def _on_wire(self, size_bytes: int, write_bytes: int) -> tuple[int, int]:
+        """Bytes of all packets, and of the largest."""
+        messages, rest = divmod(size_bytes, write_bytes)
+        total, largest = 0, 0
+        for message, count in ((write_bytes, messages), (rest, int(rest > 0 or not messages))):
+            if count:
+                one, most = self._message(message)
+                total += count * one
+                largest = max(largest, most)
+        return total, largest
+
+    def _message(self, size_bytes: int) -> tuple[int, int]:
+        """What the packets of a message take on a wire, and the largest of them."""
+        first, middle, last, only = _OPCODES[self._verb]
+        count = max(-(-size_bytes // self._mtu_bytes), 1)
+        rest = size_bytes - (count - 1) * self._mtu_bytes
+        if count == 1:
+            alone = int(wire_size(only, rest))
+            return alone, alone
+        begin, end = int(wire_size(first, self._mtu_bytes)), int(wire_size(last, rest))
+        return begin + (count - 2) * int(wire_size(middle, self._mtu_bytes)) + end, max(begin, end)
+
+
 def _flows(
     scenario: Scenario,
     topology: Topology,
@@ -329,6 +403,7 @@ def _flows(
     workload: FlowsWorkload,
 ) -> JobWork:
     works: list[FlowWork] = []
+    ideal = IdealTimes(scenario, topology, workload)
     for index, flow in enumerate(job.flows):
         source = topology.nics_of_gpu(job.gpus[flow.src])[0]
         destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
@@ -337,6 +412,7 @@ def _flows(
             book.connect(source, destination, priority, number, log_deliveries=True)
             for _ in range(workload.qps)
         )
+        write_bytes = workload.message_bytes or -(-flow.size_bytes // workload.qps)
         works.append(
             FlowWork(
                 flow=index,
@@ -346,9 +422,10 @@ def _flows(
                 host=topology.host_of(destination if workload.verb == "read" else source),
                 flags=FLAGS[workload.verb],
                 size_bytes=flow.size_bytes,
-                write_bytes=workload.message_bytes or -(-flow.size_bytes // workload.qps),
+                write_bytes=write_bytes,
                 start_ps=flow.start_ps,
                 pairs=pairs,
+                ideal_ps=ideal.of(source, destination, flow.size_bytes, write_bytes),
             )
         )
     return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works), enabled=job.enabled)

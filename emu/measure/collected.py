@@ -139,6 +139,8 @@ class FlowPlan:
     size_bytes: int
     nic: int = -1
     messages: tuple[tuple[int, int], ...] = ()
+    ideal_ps: int = 0
+    """How long it takes alone in the fabric; 0 if that is not known."""
 
 
 class TrainingFacts(NamedTuple):

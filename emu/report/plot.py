@@ -18,6 +18,7 @@ from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
+from emu.measure.summary.jobs import nearest_rank
 from emu.measure.summary.summary import Flow, Summary
 from emu.spelling import did_you_mean, listed
 from emu.units import about_size
@@ -88,6 +89,26 @@ def completion(runs: Sequence[Path]) -> Figure:
                 curves.append(Curve(_label(run, name, runs), tuple(zip(times_us, shares, strict=True))))
     found = _some(curves, "a delivered flow")
     return Figure("completion time (us)", "share of flows", found, log_x=True, stepped=True)
+
+
+def slowdown(runs: Sequence[Path]) -> Figure:
+    """Median and 99th percentile of slowdown of flows by size, each size from a power of two to the next."""
+    curves: list[Curve] = []
+    for run, summary in _summaries(runs):
+        for name, job in summary.jobs.items():
+            by_size: dict[int, list[float]] = {}
+            for flow in job.flows:
+                if flow.slowdown is not None:
+                    by_size.setdefault(1 << (flow.bytes.bit_length() - 1), []).append(flow.slowdown)
+            for words, permille in (("median", 500), ("99th percentile", 990)):
+                points = tuple(
+                    (size, nearest_rank(sorted(found), permille)) for size, found in sorted(by_size.items())
+                )
+                if points:
+                    curves.append(Curve(f"{_label(run, name, runs)}, {words}", points))
+    return Figure(
+        "size (bytes)", "slowdown", _some(curves, "a delivered flow with an ideal time"), log_x=True
+    )
 
 
 def over_time(runs: Sequence[Path], series: str, devices: Sequence[str]) -> Figure:

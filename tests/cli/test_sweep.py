@@ -135,6 +135,26 @@ def test_the_mean_is_over_the_seeds_of_each_combination() -> None:
     ]
 
 
+def test_quantiles_are_those_of_nearest_rank_over_the_seeds() -> None:
+    rows = tuple(
+        Row(("x",), seed, 0, "", {"drops.total": drops, "name": "n"})
+        for seed, drops in enumerate((9, 1, 4, 16, 25))
+    )
+    shown = [
+        line.split() for line in SweepTable(("key",), ("drops.total", "name"), rows, 5).quantiles().text()
+    ]
+    assert shown == [
+        ["with", "key=x"],
+        ["quantile", "drops.total", "name", "status"],
+        ["least", "1", "n", "ok"],
+        ["p25", "4", "n", "ok"],  # Of rank ceil(1.25), 2.
+        ["p50", "9", "n", "ok"],
+        ["p75", "16", "n", "ok"],
+        ["p95", "25", "n", "ok"],
+        ["most", "25", "n", "ok"],
+    ]
+
+
 def test_values_are_shown_in_the_unit_of_their_name() -> None:
     assert shown_value("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
     assert shown_value("fabric.buffer_peak_bytes", 2048) == "2KiB"

@@ -48,6 +48,18 @@ def test_a_distribution_of_completion_times_ends_at_one(run: Path, tmp_path: Pat
     assert [float(row["share of flows"]) for row in rows] == [0.5, 1.0]
 
 
+def test_slowdown_by_size_is_that_of_the_flows(run: Path, tmp_path: Path) -> None:
+    rows = drawn("slowdown", str(run), "--out", str(tmp_path / "slowdown.svg"))
+    assert [row["line"].partition(", ")[2] for row in rows] == ["median", "99th percentile"]
+    assert [float(row["size (bytes)"]) for row in rows] == [2**22, 2**22]
+    with (run / "flows.csv").open(encoding="utf-8", newline="") as file:
+        flows = list(csv.DictReader(file))
+    took_ps = sorted(int(flow["delivered_ps"]) - int(flow["start_ps"]) for flow in flows)
+    ideal_ps = int(flows[0]["ideal_ps"])  # The same way for both.
+    assert [float(row["slowdown"]) for row in rows] == pytest.approx([one / ideal_ps for one in took_ps])
+    assert took_ps[0] / ideal_ps > 1.5  # They share a link.
+
+
 def test_a_sweep_is_drawn_as_means_and_a_band_over_its_seeds(tmp_path: Path) -> None:
     (tmp_path / "sweep.csv").write_text(SWEEP, encoding="utf-8")
     axes = ("--x", "switch.buffer.alpha", "--y", "drops.total", "--by", "routing.kind")

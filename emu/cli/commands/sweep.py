@@ -2,7 +2,8 @@
 
 The table. It has a row for each run, in the order of the sweep: the values of its axes, its seed where there
 are several, how it ended, and what was asked to be shown. Or, with `mean`, a row for each combination, with
-the mean over its seeds of every number; a run without a value is left out of it, and the status is the worst.
+the mean over its seeds of every number, or, with `quantiles`, rows for each combination, with quantiles over
+its seeds of each number by itself; a run without a value is left out of it, and the status is the worst.
 
 For reading, numbers have the unit that their path's last word names. CSV and JSON have them as in
 `summary.json`.
@@ -31,6 +32,7 @@ from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
+from emu.measure.summary.jobs import nearest_rank
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import place_flaw, unit_at, value_at
 from emu.runtime.outcome import RunOptions
@@ -59,6 +61,7 @@ STATUS_NAMES: Final = {
     4: "failed",
     130: "interrupted",
 }
+QUANTILES: Final = (("least", 0), ("p25", 250), ("p50", 500), ("p75", 750), ("p95", 950), ("most", 1000))
 NOTHING: Final = "-"
 """Shown where a path leads nowhere."""
 
@@ -103,6 +106,18 @@ class SweepTable:
         return SweepTable(
             self.keys, self.paths, tuple(_mean_row(self.paths, rows) for rows in groups.values())
         )
+
+    def quantiles(self) -> SweepTable:
+        """Rows for each combination: the quantiles over its seeds."""
+        groups: dict[tuple[str, ...], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault(row.settings, []).append(row)
+        rows = tuple(
+            _quantile_row(self.paths, of_one, name, permille)
+            for of_one in groups.values()
+            for name, permille in QUANTILES
+        )
+        return SweepTable((*self.keys, "quantile"), self.paths, rows)
 
     def text(self) -> list[str]:
         """Lines for reading."""
@@ -229,6 +244,22 @@ def _mean_row(paths: Sequence[str], rows: Sequence[Row]) -> Row:
     return Row(rows[0].settings, rows[0].seed, worst.exit_status, "", values, worst.message)
 
 
+def _quantile_row(paths: Sequence[str], rows: Sequence[Row], name: str, permille: int) -> Row:
+    """Of n seeds the value of rank ceil(n x permille / 1000) of each number by itself; else what all have."""
+    values: dict[str, Bound | None] = {}
+    for path in paths:
+        found = [value for value in (row.values.get(path) for row in rows) if value is not None]
+        numbers = [
+            value for value in found if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
+        if numbers and len(numbers) == len(found):
+            values[path] = nearest_rank(sorted(numbers), permille)
+        else:
+            values[path] = found[0] if len(set(found)) == 1 else None
+    worst = max(rows, key=lambda row: row.exit_status)
+    return Row((*rows[0].settings, name), rows[0].seed, worst.exit_status, "", values, worst.message)
+
+
 INTERRUPTED = 130
 
 Loader = Callable[[list[Override]], Loaded]
@@ -263,6 +294,11 @@ Examples:
     help="What to show of each run's summary, as in `expect`  [each job's end and busbw, drops, pauses].",
 )
 @click.option("--mean", is_flag=True, help="One row for each combination: the mean over its seeds.")
+@click.option(
+    "--quantiles",
+    is_flag=True,
+    help="Rows for each combination: least, p25, p50, p75, p95 and most of its seeds, of each number.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with plain numbers.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
 @unjudged
@@ -283,6 +319,7 @@ def command(
     seeds: int,
     shows: tuple[str, ...],
     mean: bool,
+    quantiles: bool,
     as_csv: bool,
     as_json: bool,
     no_expect: bool,
@@ -299,6 +336,8 @@ def command(
     """
     if as_csv and as_json:
         raise UsageError("--csv and --json are two forms of one table; accepted: one of them")
+    if mean and quantiles:
+        raise UsageError("--mean and --quantiles are two tables; accepted: one of them")
     if jobs is not None and not where.local:
         raise UsageError("--jobs is for --local; on Ray each run has all the workers")
     at_once = (jobs or cores()) if where.local else 1
@@ -313,7 +352,7 @@ def command(
     if out is not None and rows:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(out / "sweep.csv", table.csv_text())
-    shown = table.mean() if mean else table
+    shown = table.mean() if mean else table.quantiles() if quantiles else table
     if as_csv or as_json:
         click.echo(shown.csv_text() if as_csv else shown.json_text(), nl=as_json)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from actors.gpu.memory import GROUP_MEMORIES
 from actors.wire.message import (
@@ -41,6 +41,7 @@ from emu.measure.summary.summary import (
 MOST_NAMED: Final = 16
 """Ranks that a row names."""
 SUCCESS: Final = "success"
+T = TypeVar("T")
 UNFINISHED: Final = "unfinished"
 DISABLED: Final = "disabled"
 STATUS_NAMES: Final = {
@@ -254,8 +255,11 @@ def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flo
     """One flow."""
     delivered_ps = delivery_ps(plan, reported, outcome.end_ps if outcome else 0)
     throughput: int | None = None
+    slowdown: float | None = None
     if outcome is not None and delivered_ps is not None:
         throughput = bandwidth_bps(plan.size_bytes, delivered_ps - outcome.start_ps)
+        if plan.ideal_ps:
+            slowdown = round((delivered_ps - outcome.start_ps) / plan.ideal_ps, 6)
     return Flow(
         flow=plan.flow,
         source=plan.source,
@@ -265,8 +269,15 @@ def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flo
         delivered_ps=delivered_ps,
         completed_ps=outcome.end_ps if outcome else None,
         throughput_bps=throughput,
+        ideal_ps=plan.ideal_ps or None,
+        slowdown=slowdown,
         status=status_name(outcome.status) if outcome else UNFINISHED,
     )
+
+
+def nearest_rank(ascending: Sequence[T], permille: int) -> T:
+    """A quantile: of n values the one of rank ceil(n x permille / 1000), at least the first."""
+    return ascending[max(-(-len(ascending) * permille // 1000), 1) - 1]
 
 
 def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
@@ -279,15 +290,12 @@ def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
     if not times:
         return None
 
-    def of_thousand(share: int) -> int:
-        return times[-(-len(times) * share // 1000) - 1]
-
     return FlowTimes(
         count=len(times),
-        p50_ps=of_thousand(500),
-        p90_ps=of_thousand(900),
-        p99_ps=of_thousand(990),
-        p999_ps=of_thousand(999),
+        p50_ps=nearest_rank(times, 500),
+        p90_ps=nearest_rank(times, 900),
+        p99_ps=nearest_rank(times, 990),
+        p999_ps=nearest_rank(times, 999),
         max_ps=times[-1],
     )
 

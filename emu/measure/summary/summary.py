@@ -278,6 +278,11 @@ class Flow(Part):
     """When the sender's host had the completion."""
     throughput_bps: int | None
     """Payload / (delivered - start)."""
+    ideal_ps: int | None = None
+    """What (delivered - start) is alone in the fabric: doorbell, devices and wires of a shortest path, of
+    which the slowest is always busy."""
+    slowdown: float | None = None
+    """(delivered - start) / ideal."""
     status: str
     """`success`, `unfinished`, or the status of the completion."""
 

@@ -57,6 +57,13 @@ def flows(runs: tuple[Path, ...], out: Path) -> int:
     return _draw(plot.completion(runs), out)
 
 
+@command.command("slowdown")
+@_of_runs
+def slowdown(runs: tuple[Path, ...], out: Path) -> int:
+    """Slowdown of flows by size: median and 99th percentile."""
+    return _draw(plot.slowdown(runs), out)
+
+
 @command.command("uplinks")
 @_of_runs
 def uplinks(runs: tuple[Path, ...], out: Path) -> int:
