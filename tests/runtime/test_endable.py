@@ -1,6 +1,7 @@
 """One Ctrl-C while Ray starts ends the run, also where a library keeps the KeyboardInterrupt to itself."""
 
 import signal
+import sys
 from contextlib import suppress
 
 import pytest
@@ -34,14 +35,30 @@ def mistaken(number: signal.Signals) -> None:
         raise RuntimeError("the cluster could not be started") from None
 
 
+class Interrupted:
+    """The signal comes while this is destroyed; what is raised there is printed."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        signal.raise_signal(self.number)
+
+
+@endable()
+def destroyed(number: signal.Signals) -> None:
+    Interrupted(number)
+
+
+@pytest.mark.filterwarnings("error")
 @BOTH
-@pytest.mark.parametrize("work", [told, deaf, mistaken])
+@pytest.mark.parametrize("work", [told, deaf, mistaken, destroyed])
 def test_a_signal_ends_it_whatever_becomes_of_the_exception(work: object, number: signal.Signals) -> None:
-    before = handlers()
+    before = [*handlers(), sys.unraisablehook]
     assert callable(work)
     with pytest.raises(KeyboardInterrupt):
         work(number)
-    assert handlers() == before
+    assert [*handlers(), sys.unraisablehook] == before
 
 
 def test_a_failure_without_a_signal_is_told() -> None:

@@ -161,8 +161,9 @@ def _build_carried() -> Iterator[None]:
 def endable() -> Iterator[None]:
     """Let one SIGINT or SIGTERM end what is done here with KeyboardInterrupt, and leave both as they were.
 
-    Python raises KeyboardInterrupt wherever it is, and where that is a destructor or a callback, nobody hears
-    of it; some libraries take it for a failure of theirs. So it is noted too, and raised again at the end.
+    Python raises KeyboardInterrupt wherever it is, and where that is a destructor or a callback, as the
+    import of modules has one for each lock, it is printed and nobody hears of it; some libraries take it for
+    a failure of theirs. So it is noted too, raised again at the end, and not printed.
     Ray replaces what SIGTERM does by an exit.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -176,7 +177,12 @@ def endable() -> Iterator[None]:
         asked = True
         raise KeyboardInterrupt
 
+    def tell(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.exc_type is not KeyboardInterrupt:
+            told(unraisable)
+
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    told, sys.unraisablehook = sys.unraisablehook, tell
     try:
         yield
     except SystemExit:
@@ -189,6 +195,7 @@ def endable() -> Iterator[None]:
         for number, handler in before.items():
             if handler is not None:  # which was there before Python
                 signal.signal(number, handler)
+        sys.unraisablehook = told
     if asked:
         raise KeyboardInterrupt
 
