@@ -50,6 +50,7 @@ from emu.scenario.sections.nic import (
     TransportSection,
 )
 from emu.scenario.sections.switch import SELECTED
+from emu.topology.front_end import STORAGE
 from emu.units import format_rate
 
 
@@ -181,11 +182,24 @@ def build_nic(
     if nic.bond is not None:
         nic.bond.set_homes(spread=section.bond == "per_qp")
     give_control(nic, settled(scenario, topology, number), fabric[0].rate_bps, transport.mtu_bytes)
+    _give_memory_path(scenario, topology, nic)
+    return nic
+
+
+def _give_memory_path(scenario: Scenario, topology: Topology, nic: Nic) -> None:
+    """What stands between a NIC, complete with ports, and memory: a slow way, disks, a cache of contexts."""
+    number, ports = nic.number, nic.ports()
+    own = scenario.at(topology, number)
+    section = own.nic
+    fabric = [end for end in topology.ports(number) if end.kind == FABRIC]
     receive = section.receive
     classes = [own.switch.pfc.priorities if port.pfc is not None else () for port in ports]
     headrooms = [needed_headroom_bytes(scenario, topology, number, end) for end in fabric]
 
-    limits = memory_limits(own)
+    disks = disk_limits(scenario, topology, number)
+    limits = [*memory_limits(own), *disks]
+    if disks:
+        receive = receive.model_copy(update={"buffer_bytes": scenario.frontend.storage.cache_bytes})
     cache = section.context_cache
     contexts = ContextCache(cache.entries, cache.miss_penalty_ps) if cache.entries else None
 
@@ -201,17 +215,23 @@ def build_nic(
         nic.receive = make_receive()
         nic.counts_receive = True
     pcie = own.host.pcie
-    if pcie.enabled or contexts:
-        fetch = Fetch(pcie.rate_bps if pcie.enabled else NO_BOTTLENECK_BPS, contexts)
+    if pcie.enabled or contexts or disks:
+        sources = [pcie.rate_bps, *disks] if pcie.enabled else disks
+        fetch = Fetch(min(sources, default=NO_BOTTLENECK_BPS), contexts)
         for port in ports:
             port.set_fetch(fetch)
-    return nic
 
 
 def path_mtu_bytes(scenario: Scenario, topology: Topology, nic: int, remote_nic: int) -> int:
     """The MTU of a queue pair: the smaller of its two ends', as NCCL settles it when it connects them."""
     ends = (scenario.at(topology, end).transport.mtu_bytes for end in (nic, remote_nic))
     return min(ends)
+
+
+def disk_limits(scenario: Scenario, topology: Topology, nic: int) -> list[int]:
+    """The rate, in bit/s, of the disks behind the NIC of a storage server; none elsewhere."""
+    host = topology.nodes[topology.host_of(nic)]
+    return [scenario.frontend.storage.disk_bps] if host.model == STORAGE else []
 
 
 def memory_limits(scenario: Scenario) -> list[int]:

@@ -60,11 +60,12 @@ from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
 from emu.scenario.schema import Scenario
 from emu.scenario.section import Section
-from emu.scenario.sections.flows import FlowsWorkload
+from emu.scenario.sections.flows import Checkpoint, FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.sections.program import ProgramWorkload
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
+from emu.topology.front_end import front_end_nic, storage_hosts
 from emu.workload.program import BenchmarkPlan, ProgramPlan
 from emu.workload.training import Plan as TrainingPlan
 
@@ -404,9 +405,13 @@ def _flows(
 ) -> JobWork:
     works: list[FlowWork] = []
     ideal = IdealTimes(scenario, topology, workload)
+    if isinstance(workload, Checkpoint):
+        hosts = *(topology.host_of(gpu) for gpu in job.gpus), *storage_hosts(topology)
+        ends = [front_end_nic(topology, host) for host in hosts]
+    else:
+        ends = [topology.nics_of_gpu(gpu)[0] for gpu in job.gpus]
     for index, flow in enumerate(job.flows):
-        source = topology.nics_of_gpu(job.gpus[flow.src])[0]
-        destination = topology.nics_of_gpu(job.gpus[flow.dst])[0]
+        source, destination = ends[flow.src], ends[flow.dst]
         priority = data_priority(scenario, number) if flow.priority is None else flow.priority
         pairs = tuple(
             book.connect(source, destination, priority, number, log_deliveries=True)

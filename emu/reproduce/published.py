@@ -362,6 +362,34 @@ def _weeks() -> dict[str, Any]:
     return summary_of("llama3", CAMPAIGN_SEEDS.start, course, simulated(course, CAMPAIGN_SEEDS))
 
 
+# P13: a checkpoint, at a thousandth of its GPUs, of a GPU's bytes and of the storage.
+
+
+def _checkpoint(disk: str) -> Case:
+    return Case(
+        "checkpoint",
+        (
+            ("topology.racks_per_pod", "4"),
+            ("frontend.storage.disk", disk),
+            ("jobs[0].enabled", "false"),
+            ("jobs[1].workload.size", "4096KB"),
+        ),
+    )
+
+
+BESIDE: Final = Case("checkpoint", (("jobs[0].workload.steps", "6"),))
+ALONE: Final = Case("checkpoint", (("jobs[0].workload.steps", "6"), ("jobs[1].enabled", "false")))
+
+
+def _saved_s(answers: Answers, disk: str) -> float:
+    return (answers[_checkpoint(disk)].jobs["save"].end_ps or 0) / 1e12 * 1000
+
+
+def _step_us(answers: Answers, case: Case) -> float:
+    training = answers[case].jobs["train"].training
+    return 0.0 if training is None else (training.step_ps or 0) / 1e6
+
+
 # P15 and P16.
 
 RAILS: Final = Case("reproduce_rails", (("jobs[0].workload.sizes", "[1GiB]"),))
@@ -608,6 +636,25 @@ ROWS: Final = (
         " from them and a recovery as MegaScale has it: `emu campaign llama3`, the mean of five seeds",
     ),
     Row(
+        "P13",
+        "a checkpoint of 16,384 GPUs, 4 GB each",
+        "Llama 3, 3.3.1, derived",
+        (_checkpoint("2G"), _checkpoint("7G"), BESIDE, ALONE),
+        (
+            Figure("2 TB/s", 33, "s", lambda found: _saved_s(found, "2G"), 33 * 0.95, 33 * 1.05),
+            Figure("7 TB/s", 9.4, "s", lambda found: _saved_s(found, "7G"), 9.4 * 0.95, 9.4 * 1.05),
+            Figure(
+                "longer steps beside it",
+                0,
+                "%",
+                lambda found: 100 * (_step_us(found, BESIDE) / _step_us(found, ALONE) - 1),
+                0,
+                0,
+            ),
+        ),
+        "16 GPUs with 4 MB each, 8 servers with 2 and 7 GB/s together, times 1,000; TCP keeps the disks busy",
+    ),
+    Row(
         "P15",
         "all_reduce of 1 GiB, a ring for each rail",
         "closed form: line rate less headers",
@@ -684,7 +731,6 @@ WAITING: Final = (
     Waiting("P8", "175B, batch 6,144, 3,072 to 12,288 GPUs", "MegaScale, table 2", FLOW_LEVEL),
     Waiting("P9 (seven rows)", "ablation, between its ends", "MegaScale, table 3", FLOW_LEVEL),
     Waiting("P11", "Llama 3 405B, 8,192 and 16,384 GPUs", "Llama 3, table 4", FLOW_LEVEL),
-    Waiting("P13", "checkpoint of 16,384 GPUs", "Llama 3", FLOW_LEVEL),
     Waiting("P14", "AllGather before and after tuning", "Meta, 2024", FLOW_LEVEL),
 )
 """What cannot, and why."""

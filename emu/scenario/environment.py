@@ -20,6 +20,7 @@ from emu.errors import Problem, ScenarioError
 from emu.scenario.section import Refusal, Section, errors_below, refused
 from emu.scenario.sections.capture import MOST_CAPTURES, CaptureSection
 from emu.scenario.sections.flow_trace import FlowTraceSection
+from emu.scenario.sections.frontend import FrontendSection
 from emu.scenario.sections.host import GpuSection, HostSection
 from emu.scenario.sections.link import LinkSection
 from emu.scenario.sections.ncclx import NcclxSection
@@ -86,6 +87,8 @@ class Environment(Section):
     """Seed of every random stream: same scenario and seed, same result, bit for bit."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
+    frontend: FrontendSection = FrontendSection()
+    """The network beside it, for storage."""
     routing: Annotated[RoutingSection, POLICIES] = POLICIES.section()
     """How switches choose among equal paths."""
     switch: SwitchSection = SwitchSection()

@@ -15,6 +15,7 @@ something else, is a problem of its key.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -36,6 +37,7 @@ from emu.scenario.sections.capture import PORTS_ACCEPTED, nics_named, ports_name
 from emu.scenario.sections.flow_trace import TRACES_ACCEPTED
 from emu.scenario.sections.flows import (
     LONGEST_MESSAGE_BYTES,
+    Checkpoint,
     FlowList,
     FlowsWorkload,
     Incast,
@@ -52,7 +54,9 @@ from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.document import shown_location
 from emu.scenario.yaml.values import names
 from emu.topology.fabrics import build, swapped, with_domains
-from emu.workload.flows import Flow, PatternError, check_ranks, incast, permutation, poisson
+from emu.topology.front_end import storage_hosts, with_front_end
+from emu.units import format_size
+from emu.workload.flows import Flow, PatternError, check_ranks, checkpoint, incast, permutation, poisson
 from emu.workload.nccl_tuning import NCCL_ALGORITHMS, Choice, nccl_choice
 from emu.workload.program import BenchmarkPlan
 from emu.workload.ranks import PlacementError, allocate, place_ranks
@@ -390,9 +394,32 @@ def build_topology(scenario: Scenario) -> Topology:
     except TopologyError as error:
         problems = [of_flaw(scenario, ("topology",), flaw) for flaw in error.faults]
         raise ScenarioError(problems) from error
+    if scenario.frontend.enabled:
+        topology = _beside_front_end(scenario, topology)
     topology = _as_cabled(scenario, _as_overridden(scenario, topology))
     topology.valley_free = scenario.routing.valley_free(tiered=section.kind not in ("graph", "file"))
     return topology
+
+
+def _beside_front_end(scenario: Scenario, topology: Topology) -> Topology:
+    """The fabric with the front-end network beside it."""
+    section, host = scenario.frontend, scenario.host
+    try:
+        return with_front_end(
+            topology,
+            hosts_per_rsw=section.hosts_per_rsw,
+            fsws=section.fsws,
+            oversubscription=section.oversubscription,
+            link_bps=section.link_bps,
+            nic_delay_ps=section.nic_delay_ps,
+            fsw_delay_ps=section.fsw_delay_ps,
+            storage_servers=section.storage.servers,
+            storage_link_bps=section.storage.link_bps,
+            host_link_rate_bps=host.link_rate_bps,
+            host_link_delay_ps=host.link_delay_ps,
+        )
+    except TopologyError as error:
+        raise ScenarioError([of_flaw(scenario, ("frontend",), flaw) for flaw in error.faults]) from error
 
 
 def _as_overridden(scenario: Scenario, topology: Topology) -> Topology:
@@ -502,7 +529,10 @@ def _job(
         rates_bps = [
             topology.ports(topology.nics_of_gpu(topology.gpus[gpu])[0])[0].rate_bps for gpu in chosen
         ]
-        flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
+        if isinstance(job.workload, Checkpoint):
+            flows = tuple(_checkpoint(scenario, index, job.workload, topology, servers))
+        else:
+            flows = tuple(_flows(scenario, index, job.workload, rank_racks, rates_bps))
         longest = max(job.workload.message_of(flow.size_bytes) for flow in flows)
         if longest > LONGEST_MESSAGE_BYTES:
             reason = f"a message of {longest} bytes is longer than a message can be"
@@ -676,6 +706,29 @@ def _flows(
     if wrong:
         raise ScenarioError(wrong)
     return flows
+
+
+def _checkpoint(
+    scenario: Scenario, index: int, workload: Checkpoint, topology: Topology, servers: Sequence[int]
+) -> list[Flow]:
+    """The flows of a checkpoint; what is saved leaves once it is in host memory."""
+    stores = len(storage_hosts(topology))
+    where: Location = ("jobs", index, "workload")
+    if not stores:
+        reason = "there is no storage to checkpoint to"
+        accepted = "frontend.storage.servers: 1 or more, with frontend.enabled"
+        raise ScenarioError([problem_at(scenario, (*where, "kind"), reason, accepted)])
+    size = workload.size_bytes
+    for server, ranks in Counter(servers).items():
+        memory = scenario.at(topology, server).host.memory_bytes
+        if ranks * size > memory:
+            name = topology.nodes[server].name
+            reason = f"{ranks} ranks of {name} have {format_size(ranks * size)}, more than its memory"
+            accepted = f"at most {format_size(memory // ranks)} a rank (host.memory)"
+            raise ScenarioError([problem_at(scenario, (*where, "size"), reason, accepted)])
+    load = workload.direction == "load"
+    staged_ps = 0 if load else -(-size * 8 * 10**12 // scenario.host.link_rate_bps)
+    return checkpoint(len(servers), stores, size, workload.message_bytes or size, staged_ps, load=load)
 
 
 def _beyond(scenario: Scenario, index: int, flows: list[Flow], ranks: int) -> Iterator[Problem]:

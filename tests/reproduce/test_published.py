@@ -54,6 +54,7 @@ def test_quick_rows_are_in_their_bands_but_for_figures_that_say_why(quick: list[
         "P5",
         "P6",
         "P12",
+        "P13",
         "P15",
         "P16",
         "X1",

@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import Field
 
 from emu.scenario.section import Section
-from emu.scenario.yaml.values import DelayPs, RateBps, TimePs
-from emu.units import parse_rate, parse_time
+from emu.scenario.yaml.values import DelayPs, PositiveSizeBytes, RateBps, TimePs
+from emu.units import parse_rate, parse_size, parse_time
 
 
 class NvlinkSection(Section):
@@ -46,6 +46,8 @@ class HostSection(Section):
     """Rate of a host link (GPU to host, NIC to host). PCIe Gen5 x16."""
     link_delay_ps: DelayPs = parse_time("250ns")
     """Propagation of a host link, which is also the least time of a doorbell or a completion."""
+    memory_bytes: PositiveSizeBytes = parse_size("2TiB")
+    """Memory of a server, in which a checkpoint waits for storage. A choice."""
     proxy_cost_ps: TimePs = parse_time("100ns")
     """CPU time a proxy spends on one operation: a post (of data or a clear-to-send) or a completion. A slice
     is one post and two completions at either end; Zambre et al. (ICPP'19) measured 175 ns and 62 ns."""

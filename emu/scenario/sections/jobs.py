@@ -15,7 +15,15 @@ from pydantic import Field
 from actors.ncclx.graph import BARRIER_BYTES
 from actors.ncclx.operations import ALGORITHMS, REDUCING, ROOTED, OperationName
 from emu.scenario.section import OneOf, Refusal, RefusedError, Section
-from emu.scenario.sections.flows import FlowList, FlowsWorkload, FlowTable, Incast, Permutation, Poisson
+from emu.scenario.sections.flows import (
+    Checkpoint,
+    FlowList,
+    FlowsWorkload,
+    FlowTable,
+    Incast,
+    Permutation,
+    Poisson,
+)
 from emu.scenario.sections.graph import (
     AUTO,
     DEFAULT,
@@ -180,6 +188,7 @@ WORKLOADS: Final = OneOf(
         "poisson": Poisson,
         "flows": FlowList,
         "flow_table": FlowTable,
+        "checkpoint": Checkpoint,
         "training": TrainingWorkload,
         "simai_trace": SimaiTrace,
         "chakra_trace": ChakraTrace,

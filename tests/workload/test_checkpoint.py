@@ -1,0 +1,146 @@
+"""Does a checkpoint take as long as its bottleneck says, and training no longer for it?
+
+Four hosts of one GPU each save or load 2 MB a rank; a full packet of 4,096 B has 4,178 B on the wire.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from actors.fabric.model import Role, Topology
+from emu import api
+from emu.errors import ScenarioError
+from emu.runtime.blueprint import blueprint_of
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+from emu.workload.flows import checkpoint
+
+SIZE = 2_000_000
+WIRE = Fraction(4178, 4096)
+TIMES = {"window": "128KiB", "least_timeout": "20ms", "first_timeout": "20ms", "delayed_ack": "500us"}
+OVERRIDES = [
+    {"devices": ["fnic-*", "rsw-*", "fsw-*"], "switch": {"pfc": {"enabled": False}}},
+    {
+        "devices": "fnic-*",
+        "transport": {"recovery": {"kind": "tcp", **TIMES}, "congestion_control": {"kind": "cubic"}},
+    },
+]
+
+
+def checkpointing(frontend: dict[str, Any], workload: Any = (), **more: Any) -> dict[str, Any]:
+    """A scenario with one checkpoint."""
+    given = {"kind": "checkpoint", "size": f"{SIZE}B", "message": "128KiB", **dict(workload)}
+    return {
+        "name": "saving",
+        "topology": {
+            "kind": "llama3",
+            "pods": 1,
+            "racks_per_pod": 2,
+            "hosts_per_rack": 2,
+            "gpus_per_host": 1,
+            "ctsws_per_pod": 1,
+        },
+        "frontend": {"enabled": True, "fsws": 1, **frontend},
+        "overrides": OVERRIDES,
+        "jobs": [{"name": "save", "workload": given}],
+        **more,
+    }
+
+
+def placed(given: dict[str, Any]) -> Topology:
+    """The fabric of a scenario whose jobs were wired on it."""
+    scenario = load_mapping(given).scenario
+    topology = build_topology(scenario)
+    blueprint_of(scenario, topology)
+    return topology
+
+
+FAST = {"servers": 4, "link": "100G", "disk": "100G"}
+
+
+@pytest.mark.parametrize(
+    ("frontend", "direction", "rate_bps", "share"),
+    [
+        ({"storage": {**FAST, "disk": "1G"}}, "save", 4e9, Fraction(1)),
+        ({"storage": {**FAST, "disk": "1G"}}, "load", 4e9, Fraction(1)),
+        ({"link": "2G", "storage": FAST}, "save", 8e9, WIRE),
+        ({"link": "2G", "storage": FAST}, "load", 8e9, WIRE),
+        ({"link": "10G", "oversubscription": 8, "storage": FAST}, "save", 5e9, WIRE),
+        ({"storage": {**FAST, "servers": 1, "link": "5G"}}, "save", 5e9, WIRE),
+    ],
+    ids=["disks, save", "disks, load", "client NIC, save", "client NIC, load", "uplink", "one filer"],
+)
+def test_a_checkpoint_takes_its_bytes_over_the_rate_of_its_bottleneck(
+    frontend: dict[str, Any], direction: str, rate_bps: float, share: Fraction
+) -> None:
+    result = api.run(checkpointing(frontend, {"direction": direction}), local=True, diagnose=False)
+    staged_s = SIZE * 8 / 512e9 if direction == "save" else 0.0
+    expected_s = staged_s + float(4 * SIZE * 8 * share) / rate_bps
+    job = result.summary.jobs["save"]
+    assert job.status == "success"
+    assert (job.end_ps or 0) / 1e12 == pytest.approx(expected_s, rel=0.05)
+
+
+def test_training_takes_as_long_with_a_checkpoint_beside_it_to_the_picosecond() -> None:
+    steps = []
+    for enabled in (True, False):
+        shorter = {"jobs[0].workload.steps": 2, "jobs[1].workload.size": "200KB", "jobs[1].enabled": enabled}
+        summary = api.run("checkpoint", overrides=shorter, local=True, diagnose=False).summary
+        training = summary.jobs["train"].training
+        assert training is not None
+        steps.append((training.step_ps, summary.jobs["train"].end_ps))
+        assert (summary.jobs["save"].status == "success") == enabled
+    assert steps[0] == steps[1]
+
+
+def test_the_front_end_shares_no_switch_and_no_link_with_the_back_end() -> None:
+    topology = build_topology(load_mapping(checkpointing({"storage": FAST})).scenario)
+    plain = build_topology(load_mapping({**checkpointing({}), "frontend": {}, "overrides": []}).scenario)
+    front = [node for node in topology.nodes[:-1] if node.network == "frontend"]
+    assert [node.name for node in topology.nodes[: len(plain.nodes) - 1]] == [
+        node.name for node in plain.nodes[:-1]
+    ]
+    assert topology.links[: len(plain.links)] == plain.links
+    assert sorted({node.role for node in front}) == [Role.HOST, Role.NIC, Role.SWITCH]
+    numbers = {node.number for node in front}
+    for link in topology.links:
+        if link.kind == "fabric":
+            assert (link.a in numbers) == (link.b in numbers), link.name
+    for gpu in topology.gpus:
+        assert all(topology.nodes[nic].network == "backend" for nic in topology.nics_of_gpu(gpu))
+
+
+def test_chunks_are_dealt_over_the_servers_and_none_is_lost() -> None:
+    flows = checkpoint(3, 4, 1_000, 300, 7, load=False)
+    assert [(one.src, one.dst, one.size_bytes) for one in flows[:4]] == [
+        (0, 3, 300),
+        (0, 4, 300),
+        (0, 5, 300),
+        (0, 6, 100),
+    ]
+    assert sum(one.size_bytes for one in flows) == 3_000
+    assert {one.start_ps for one in flows} == {7}
+    back = checkpoint(3, 4, 1_000, 300, 7, load=True)
+    assert [(one.dst, one.src, one.size_bytes) for one in back] == [
+        (one.src, one.dst, one.size_bytes) for one in flows
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"frontend": {}}, "there is no storage to checkpoint to"),
+        ({"frontend": {"storage": {"servers": 2}}}, "storage stands on the front-end network"),
+        ({"host": {"memory": "1MB"}}, "1 ranks of host-0 have .* more than its memory"),
+    ],
+)
+def test_a_checkpoint_that_has_no_place_is_refused(changed: dict[str, Any], said: str) -> None:
+    given = checkpointing({"storage": FAST}) | {"overrides": []} | changed
+    with pytest.raises(ScenarioError, match=said):
+        placed(given)
+
+
+def test_a_checkpoint_that_is_read_by_verb_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="the sender of a checkpoint writes"):
+        load_mapping(checkpointing({"storage": FAST}, {"verb": "read"}))
