@@ -30,7 +30,7 @@ from emu.measure.run_directory.run_directory import LineFile
 from emu.measure.run_directory.sample_rows import batched
 from emu.measure.run_directory.samples import SampleReader
 from emu.report.html_file import document, packed
-from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, links_down
+from emu.report.page import MOST_BARS, fabric_data, fabric_pictures, fault_end, links_down
 from emu.report.recording import MEASURES, MOST_INTERVALS, ROLES, Figures, fabric_ports
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
@@ -167,8 +167,8 @@ class Following:
             at_ps = event["virtual_ps"]
             if event.get("kind") == "fault" and at_ps <= end_ps:
                 words = f"{event['what']} {event.get('target', '')}"
-                until_ps = event.get("until_ps")
-                by_fault.setdefault(event["fault"], []).append([at_ps, until_ps or end_ps, words, "fault"])
+                until_ps = fault_end(self.scenario, event, end_ps)
+                by_fault.setdefault(event["fault"], []).append([at_ps, until_ps, words, "fault"])
             elif event.get("kind") == "change" and "fault" in event:
                 injected = event["change"].get("inject")
                 bars = by_fault.setdefault(event["fault"], [])

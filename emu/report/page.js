@@ -98,7 +98,7 @@ function layMap() {
   const width = map.clientWidth, left = Math.min(150, width * 0.24), room = width - left - 14;
   const spread = ports.length <= 1600 ? 74 : 26;
   cells = [];
-  let y = 14;
+  let y = 18;
   data.tiers.forEach((tier) => {
     const total = tier.nodes.length;
     const step = Math.max(6, Math.min(room / total, tier.tier ? 84 : 26));

@@ -17,6 +17,7 @@ from emu.measure.summary.summary import GroupLoad, Link, Summary
 from emu.measure.summary_report import closing_lines, diagnosis_lines, expectation_line, fault_lines
 from emu.report.html_file import MOST_ROWS, chart_places, document, folded, packed, table
 from emu.report.recording import DROPS, MEASURES, PAUSED, UTILISATION, Port, Recording
+from emu.scenario.schema import Scenario
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.outline import describe, summary_line
 from emu.units import about_size, about_time, counted, format_rate, percent
@@ -138,15 +139,24 @@ def time_rows(recording: Recording) -> list[dict[str, Any]]:
     faults: dict[int, list[list[Any]]] = {}
     for event in recording.events:
         if event.get("kind") == "fault":
-            until_ps = event.get("until_ps") or end_ps
+            until_ps = fault_end(recording.scenario, event, end_ps)
             words = f"{event['what']} {event.get('target', '')}"
             faults.setdefault(event["fault"], []).append([event["virtual_ps"], until_ps, words, "fault"])
     rows += [{"label": bars[0][2], "bars": bars[:MOST_BARS]} for _, bars in sorted(faults.items())]
     for finding in summary.diagnosis:
         if finding.since_ps is not None:
-            bar = [finding.since_ps, end_ps, finding.sentence, "found"]
+            known = finding.since_ps > 0
+            words = finding.sentence if known else f"since when is not known: {finding.sentence}"
+            bar = [max(finding.since_ps, 0), end_ps, words, "found" if known else "found vague"]
             rows.append({"label": f"found: {finding.cause}", "bars": [bar]})
     return rows
+
+
+def fault_end(scenario: Scenario, event: Mapping[str, Any], end_ps: int) -> int:
+    """When a fault of the journal is over: at once where its kind does not last, as `link_up`."""
+    lasts = "for_ps" in type(scenario.faults[event["fault"]]).model_fields
+    until_ps: int = event.get("until_ps") or (end_ps if lasts else event["virtual_ps"])
+    return until_ps
 
 
 def _kind(status: str) -> str:

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from emu.errors import UsageError
+from emu.measure.summary.verdict import shown_quantity
 from emu.report.html_file import chart_places, document, folded, table
 
 TABLE: Final = "sweep.csv"
@@ -110,7 +111,9 @@ def _body(
     for path in shown:
         if path not in drawn:
             alike = list(dict.fromkeys(row[path] for row in rows if row[path]))
-            told = f"{alike[0]} in every run" if len(alike) == 1 else "no number to draw"
+            value = _number(alike[0]) if len(alike) == 1 else None
+            same = alike[0] if value is None and alike else shown_quantity(path, value)
+            told = f"{same} in every run" if len(alike) == 1 else "no number to draw"
             yield f'<p class="quiet">{escape(path)}: {escape(told)}</p>'
     head = (*axes, "seed", *shown)
     yield folded(

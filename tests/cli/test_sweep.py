@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from emu.cli.commands.sweep import Row, SweepTable, shown_value
+from emu.cli.commands.sweep import Row, SweepTable
+from emu.measure.summary.verdict import shown_quantity
 from tests.cli import telling
 from tests.cli.telling import Captured
 
@@ -156,11 +157,11 @@ def test_quantiles_are_those_of_nearest_rank_over_the_seeds() -> None:
 
 
 def test_values_are_shown_in_the_unit_of_their_name() -> None:
-    assert shown_value("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
-    assert shown_value("fabric.buffer_peak_bytes", 2048) == "2KiB"
-    assert shown_value("jobs.a.status", "success") == "success"
-    assert shown_value("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"
-    assert shown_value("faults[0].happened", True) == "true"
+    assert shown_quantity("jobs.a.collectives[-1].busbw", 187_616_324_063) == "187.6Gbps"
+    assert shown_quantity("fabric.buffer_peak_bytes", 2048) == "2KiB"
+    assert shown_quantity("jobs.a.status", "success") == "success"
+    assert shown_quantity("fabric.uplinks[0].max_over_mean", 1.234567) == "1.235"
+    assert shown_quantity("faults[0].happened", True) == "true"
 
 
 def test_an_axis_that_changed_nothing_is_named_with_the_load_of_the_uplinks(

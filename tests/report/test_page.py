@@ -1,6 +1,7 @@
 """Does the report work in a real browser, with nothing but its file?"""
 
 import csv
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,8 +208,9 @@ def test_a_sweep_shows_every_seed_and_the_median_between(browser: webdriver.Chro
     scenario = tmp_path / "pair.yaml"
     scenario.write_text(yaml.safe_dump({**PAIR, "faults": []}))
     axis = "switch.buffer.alpha=1/128,1/64"
-    words = ["sweep", str(scenario), "--local", "--quiet", "--set", axis, "--seeds", "3", "--out"]
-    assert main([*words, str(tmp_path / "out"), "--show", "fabric.pfc_paused_ps"]) == 0
+    words = ["sweep", str(scenario), "--local", "--quiet", "--set", axis, "--seeds", "3"]
+    shows = ["--show", "fabric.pfc_paused_ps", "--show", "jobs.two.flows[0].ideal_ps"]
+    assert main([*words, *shows, "--out", str(tmp_path / "out")]) == 0
     assert main(["report", str(tmp_path / "out")]) == 0
     with (tmp_path / "out" / "sweep.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -220,4 +222,6 @@ def test_a_sweep_shows_every_seed_and_the_median_between(browser: webdriver.Chro
     (chart,) = page.execute_script("return data.charts")
     assert [point[1:] for point in chart["lines"][0]["points"]] == [[one[1], one] for one in paused]
     assert len(page.find_elements(By.CSS_SELECTOR, "#chart-0 circle")) == 2 + 6
+    seen = page.find_element(By.TAG_NAME, "body").text
+    assert re.search(r"flows\[0\]\.ideal_ps: [0-9.]+us in every run", seen)
     assert errors(page) == []

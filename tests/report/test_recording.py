@@ -8,6 +8,7 @@ import pytest
 from emu import api
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import RunDirectory
+from emu.report.page import time_rows
 from emu.report.recording import DROP_STEPS, MEASURES, QUEUE_STEPS, SHARE, Recording, read_recording
 
 FRAME_BYTES = 4096 + 90
@@ -113,3 +114,12 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def _port_rows(recording: Recording) -> list[dict[str, str]]:
     with (recording.path / "ports.csv").open(encoding="utf-8", newline="") as file:
         return [{key: value or "0" for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def test_a_fault_that_does_not_last_is_over_when_it_begins(tmp_path: Path) -> None:
+    target = "rtsw-1:ctsw-0"
+    down = {"kind": "link_down", "at": "100us", "target": target}
+    up = {"kind": "link_up", "at": "150us", "target": target}
+    rows = time_rows(recorded({**PAIR, "faults": [down, up]}, tmp_path / "run"))
+    (bar,) = next(row["bars"] for row in rows if row["label"].startswith("link_up"))
+    assert bar[:2] == [150_000_000, 150_000_000]

@@ -34,7 +34,7 @@ from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
 from emu.measure.summary.jobs import nearest_rank
 from emu.measure.summary.summary import Summary
-from emu.measure.summary.verdict import place_flaw, unit_at, value_at
+from emu.measure.summary.verdict import NOTHING, place_flaw, shown_quantity, value_at
 from emu.runtime.outcome import RunOptions
 from emu.scenario.expect import Bound, path_steps
 from emu.scenario.load import STANDARD_INPUT, Loaded, load_text, read_file
@@ -51,7 +51,7 @@ from emu.scenario.set_options import (
 from emu.scenario.yaml.document import MAX_FILE_BYTES, decode
 from emu.shipped import scenario_named
 from emu.side_by_side import cores, side_by_side
-from emu.units import about_rate, about_size, about_time, aligned
+from emu.units import aligned
 
 STATUS_NAMES: Final = {
     0: "ok",
@@ -62,8 +62,6 @@ STATUS_NAMES: Final = {
     130: "interrupted",
 }
 QUANTILES: Final = (("least", 0), ("p25", 250), ("p50", 500), ("p75", 750), ("p95", 950), ("most", 1000))
-NOTHING: Final = "-"
-"""Shown where a path leads nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class SweepTable:
                 [
                     *(row.settings[at] for at in varying),
                     *seed,
-                    *(shown_value(path, row.values.get(path)) for path in self.paths),
+                    *(shown_quantity(path, row.values.get(path)) for path in self.paths),
                     STATUS_NAMES.get(row.exit_status, str(row.exit_status)),
                 ]
             )
@@ -195,18 +193,6 @@ def short_names(names: Sequence[str]) -> list[str]:
     """The last two words of each path, or all of it where that is not one path's alone."""
     short = [".".join(name.split(".")[-2:]) for name in names]
     return [one if short.count(one) == 1 else name for one, name in zip(short, names, strict=True)]
-
-
-def shown_value(path: str, value: Bound | None) -> str:
-    """A value for reading, in the unit that its path's last word names."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, (bool, str)):
-        return str(value).lower() if isinstance(value, bool) else value
-    show = {"time": about_time, "size": about_size, "rate": about_rate}.get(unit_at(path))
-    if show is not None and value >= 0:
-        return show(round(value))
-    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def _csv_cell(value: Bound | None) -> Bound:

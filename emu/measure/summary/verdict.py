@@ -20,6 +20,9 @@ from emu.scenario.expect import Bound, Comparison, Expectation, path_steps, quan
 from emu.scenario.yaml.document import shown_location
 from emu.spelling import did_you_mean, listed, shown
 from emu.units import (
+    about_rate,
+    about_size,
+    about_time,
     counted,
     format_rate,
     format_size,
@@ -71,9 +74,25 @@ def value_at(path: str, summary: Mapping[str, Any]) -> tuple[Bound | None, str]:
     return (None, found.reason) if isinstance(found, _Unmet) else (found, "")
 
 
+NOTHING: Final = "-"
+"""Shown where a path leads nowhere."""
+
+
 def unit_at(path: str) -> str:
     """What kind of quantity a path leads to: time, time_s, size, rate, or "" for plain values."""
     return _unit(path_steps(path))
+
+
+def shown_quantity(path: str, value: Bound | None) -> str:
+    """A value for reading, in the unit that its path's last word names."""
+    if value is None:
+        return NOTHING
+    if isinstance(value, (bool, str)):
+        return str(value).lower() if isinstance(value, bool) else value
+    show = {"time": about_time, "size": about_size, "rate": about_rate}.get(unit_at(path))
+    if show is not None and value >= 0:
+        return show(round(value))
+    return str(value) if isinstance(value, int) else f"{value:.4g}"
 
 
 def shown_bound(expectation: Expectation) -> Bound:
