@@ -229,6 +229,16 @@ class Program:
         """The values of `LIBRARY_SERIES`; nothing where the program is no rank of a collective."""
         return []
 
+    def holding(self) -> int:
+        """Job and rank, as job x 2^20 + rank, of a rank whose collectives hold SMs; -1 of another."""
+        return -1
+
+    def sm_rows(self) -> list[list[int]]:
+        """Rows for the table `sm_waits`, of calls that are not over and waited for SMs: job, rank, group,
+        call of the group, asked_ps, had_ps (-1: it still waits), who held them as `holding` has it.
+        """
+        return []
+
     def diverted(self) -> int:
         """Slices that did not go to the queue pair next in turn; -1 where the program never chooses."""
         return -1
@@ -576,7 +586,7 @@ class Host(Device):
         """
         rows: list[list[int]] = []
         tables = {"flows": rows, "cts_waits": [], "flights": [], "called": [], "failures": []}
-        scripted: dict[str, list[list[int]]] = {"steps": [], "calls": [], "payload": []}
+        scripted: dict[str, list[list[int]]] = {"steps": [], "calls": [], "payload": [], "sm_waits": []}
         for program in self.programs:
             tables["flows"] += program.flow_rows()
             tables["cts_waits"] += program.cts_rows()
@@ -586,6 +596,7 @@ class Host(Device):
             scripted["steps"] += program.step_rows()
             scripted["calls"] += program.call_rows()
             scripted["payload"] += program.payload_rows()
+            scripted["sm_waits"] += program.sm_rows()
         return tables | {name: found for name, found in scripted.items() if found}
 
     def save(self) -> list[Plain]:

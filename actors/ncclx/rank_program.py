@@ -50,7 +50,7 @@ from actors.ncclx.flight_records import (
     Recorder,
 )
 from actors.ncclx.gpu_orders import Orders
-from actors.ncclx.sm_share import TURNS, Share
+from actors.ncclx.sm_share import MEMBER, TURNS, Share
 from actors.ncclx.transport.channel import Channel
 from actors.ncclx.transport.clear_to_send import (
     RECEIVE_CONTROL,
@@ -189,6 +189,8 @@ class ScriptProgram(Program):
         """By group, when its stream came to its call."""
         self.since_ps: list[int] = [0] * len(groups)
         """By group, when its call began: when it had its SMs."""
+        self.held_by: list[int] = [-1] * len(groups)
+        """By group, whose collectives held the SMs that its call waited for; -1 where it did not wait."""
         self.freed: list[int] = [0] * len(groups)
         """By group, how many of the slices that it sent were acknowledged, since the job began."""
         self.owing: list[list[list[int]]] = [[] for _ in groups]
@@ -517,7 +519,7 @@ class ScriptProgram(Program):
                 op, size_bytes = self.calls[group][call]
                 self.recorder.begin(group, op, size_bytes, now)
                 self._look_after(host, group, now)
-            if share is not None and not share.take(group, now):
+            if share is not None and not self._take(host, share, group, now):
                 return False
             self.busy[stream] = True
             self.since_ps[group] = now
@@ -534,6 +536,7 @@ class ScriptProgram(Program):
             at += 1
         self.busy[stream] = False
         self.calling[group] = False
+        self.held_by[group] = -1
         if share is not None:
             share.give_back(group)
         if stream == 0:
@@ -548,6 +551,37 @@ class ScriptProgram(Program):
         if label >= 0:
             self.called.append([self.job, self.rank, self.operation, label, self.since_ps[group], now])
         return True
+
+    def _take(self, host: Host, share: Share, group: i64, now: i64) -> bool:
+        """Give a group's call its SMs; false if it has to wait, and whose collectives hold SMs of the GPU is
+        noted, of several ranks the first.
+        """
+        if share.take(group, now):
+            return True
+        if self.held_by[group] < 0:
+            holder: int = -1
+            for number in share.gpu.programs:
+                if holder < 0:
+                    holder = host.programs[number].holding()
+            self.held_by[group] = holder
+        return False
+
+    def holding(self) -> int:
+        share = self.share
+        if share is None or not share.resides():
+            return -1
+        return int(self.job * MEMBER + self.rank)
+
+    def sm_rows(self) -> list[list[int]]:
+        rows: list[list[int]] = []
+        for group, holder in enumerate(self.held_by):
+            if holder >= 0:
+                asked_ps, since_ps = self.asked_ps[group], self.since_ps[group]
+                number = self.recorder.begun[group] - 1
+                had_ps = since_ps if since_ps > asked_ps else -1
+                place = self.recorder.groups[group]
+                rows.append([int(self.job), int(self.rank), place, number, asked_ps, had_ps, holder])
+        return rows
 
     def _copied(self, group: i64, now: i64) -> None:
         """A group's call was copied; it is over if nothing that it sent is on its way."""
@@ -813,6 +847,7 @@ class ScriptProgram(Program):
         groups: list[Plain] = [
             list[Plain](one) for one in (self.calling, self.watched, self.asked_ps, self.since_ps, self.freed)
         ]
+        groups.append(list[Plain](self.held_by))
         owing: list[Plain] = [_save_rows(calls) for calls in self.owing]
         return [
             save_fields(self, _FIELDS),
@@ -853,7 +888,8 @@ class ScriptProgram(Program):
         self.left_ps = [as_int(value) for value in as_list(left)]
         self.recorded = [as_int(value) == 1 for value in as_list(recorded)]
         self.waited_ps = [as_int(value) for value in as_list(waited)]
-        calling, watched, asked, since, freed = as_list(groups)
+        calling, watched, asked, since, freed, held_by = as_list(groups)
+        self.held_by = [as_int(value) for value in as_list(held_by)]
         self.calling = [as_int(value) == 1 for value in as_list(calling)]
         self.watched = [as_int(value) == 1 for value in as_list(watched)]
         self.asked_ps = [as_int(value) for value in as_list(asked)]

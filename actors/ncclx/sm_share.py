@@ -209,6 +209,15 @@ class Share:
             gpu.handed += 1
         return self.asked_ps[group]
 
+    def resides(self) -> bool:
+        """Whether a collective of the rank holds SMs."""
+        group: i64 = 0
+        while group < len(self.held):
+            if self.holds[group] and self.priorities[group] >= 0:
+                return True
+            group += 1
+        return False
+
     def leave(self) -> None:
         """The rank is no more: what its calls hold is free, and none of them waits."""
         group: i64 = 0

@@ -9,6 +9,7 @@ something that a device shows:
    because their peer told them to stop, gave them no credits, or their link is down. A port towards the
    destination goes before another, which can hold frames up as well;
 3. if it was not sent, the wait goes on at that other rank;
+   Where its call waits for SMs of its GPU, at the rank, of whatever job, whose call holds them;
 4. a rank that waits for nobody, a device that says stop and is held up by nobody, or a link that is down is
    the end: the root. A chain that comes back to itself is a circle.
 
@@ -38,6 +39,7 @@ from typing import Final, NamedTuple
 from actors.fabric.model import Role
 from actors.fabric.routes import routes
 from actors.kernel.units import serialisation_ps
+from actors.ncclx.sm_share import MEMBER
 from actors.wire.message import STATUS_FLUSHED, STATUS_NOT_SENDING
 from emu.diagnosis.finding import Finding
 from emu.diagnosis.view import View
@@ -148,11 +150,11 @@ def _outstanding(view: View) -> Iterator[tuple[int, Sequence[int]]]:
 def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int, int], host: int) -> Chain:
     job, rank = start
     words: list[str] = []
-    seen: list[int] = []
-    while rank not in seen:
+    seen: list[tuple[int, int]] = []
+    while (job, rank) not in seen:
         one = ranks[job, rank]
-        seen.append(rank)
-        words.append(_waiting(view, job, rank, one, first=not words))
+        words.append(_waiting(view, job, rank, one, first=not seen or seen[-1][0] != job))
+        seen.append((job, rank))
         way, own = _on_the_wire(view, ranks, job, one), None
         if way is None and one.why == WAIT_DATA:
             way = own = _asked_for(view, ranks, job, one)
@@ -161,14 +163,33 @@ def _from_rank(view: View, ranks: dict[tuple[int, int], _Rank], start: tuple[int
             if own is not None:
                 words.append(f"what rank {rank} sent there, clear-to-sends among it, did not arrive")
             return Chain(more.grade, (*words, *more.words))
+        held = _held_by(view, job, one.peer)
+        if held is not None:
+            name = view.plans[held[0]].name
+            words.append(f"rank {one.peer} waits for SMs of its GPU, which rank {held[1]} of {name} holds")
+            if held in seen:
+                return Chain(0, (*words, "and so on in a circle"))
+            job, rank = held
+            if held not in ranks:
+                return Chain(0, tuple(words))
+            continue
         if (job, one.peer) not in ranks:
             words.append(f"rank {one.peer} waits for nobody and has not sent it")
             return Chain(0, tuple(words))
         rank = one.peer
         if ranks[job, rank].host == host:
             return Chain(2, (*words, f"rank {rank} is one of {view.name(host)}"))
-    circle = seen[seen.index(rank) :]
+    circle = seen[seen.index((job, rank)) :]
     return Chain(3, (*words[:2], f"{len(circle)} ranks wait for one another in a circle"))
+
+
+def _held_by(view: View, job: int, rank: int) -> tuple[int, int] | None:
+    """Job and rank whose collectives hold the SMs that a rank's call waits for."""
+    for host in view.numbers(Role.HOST):
+        for waiting, its, holder in view.rows(host, "sm_waits"):
+            if (waiting, its) == (job, rank):
+                return holder // MEMBER, holder % MEMBER
+    return None
 
 
 def _waiting(view: View, job: int, rank: int, one: _Rank, first: bool) -> str:

@@ -111,6 +111,12 @@ def shown_by(device: Device) -> dict[str, Rows]:
             for program in device.programs
             if isinstance(program, ScriptProgram) and program.running
         ]
+        tables["sm_waits"] = [
+            [job, rank, holder]
+            for program in device.programs
+            for job, rank, _, _, _, had_ps, holder in program.sm_rows()
+            if had_ps < 0
+        ]
     return {name: rows for name, rows in tables.items() if rows}
 
 

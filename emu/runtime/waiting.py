@@ -7,7 +7,7 @@ close a circle. Four kinds:
   whose link is down; in a modular switch, an ingress holds frames for such an egress;
 * a queue pair has packets that the NIC at the other end has not acknowledged;
 * a rank of a collective waits for data from the rank before it, for a clear-to-send from the rank after it,
-  or for an acknowledgement;
+  for an acknowledgement, or for SMs that another rank's call holds, of whatever job;
 * the bootstrap store waits for ranks that did not come.
 
 A circle of pauses is the reason by itself, so it comes first.
@@ -24,6 +24,7 @@ from actors.host.host import Host
 from actors.kernel.device import Device
 from actors.kernel.event import NEVER_PS
 from actors.ncclx.rank_program import ScriptProgram
+from actors.ncclx.sm_share import MEMBER
 from actors.nic.nic import Nic
 from actors.port.port import Port
 from actors.switch.deep import DeepSwitch
@@ -173,6 +174,11 @@ def _waits_of_store(controller: Controller) -> list[Wait]:
 
 
 def _waits_of_rank(host: int, program: ScriptProgram) -> list[Wait]:
+    for _, rank, _, _, _, had_ps, holder in program.sm_rows():
+        if had_ps < 0:
+            where = f"rank {rank} of job {program.job}, operation {program.operation}"
+            held = f"rank {holder % MEMBER} of job {holder // MEMBER}"
+            return [Wait(host, -1, f"{where}: a call waits for SMs that {held} holds", paused=False)]
     for channel in program.channels:
         what = channel.waits_for()
         if what:

@@ -180,3 +180,55 @@ def test_a_rank_that_fails_gives_its_sms_back() -> None:
     assert other.unsettled()
     assert other.take(0, 30)
     assert (gpu.taken, gpu.resident, gpu.line) == (8, 8, [])
+
+
+def crossed(**ncclx: Any) -> api.Result:
+    """Job a calls on GPU 0, 10 us later on GPU 1, job b the other way round; SMs are enough for one call."""
+
+    def calls(late: int) -> list[dict[str, Any]]:
+        return [{"do": "compute", "time": "10us", "ranks": [late]}, {"do": "all_reduce", "size": "64KiB"}]
+
+    return api.run(
+        {
+            "name": "crossed",
+            "topology": {"kind": "star", "hosts": 2},
+            **SMS,
+            "ncclx": {**SMS["ncclx"], **ncclx},
+            "run": {"stall_after": "2ms"},
+            "jobs": [
+                {"name": name, "workload": {"kind": "program", "operations": calls(late)}}
+                for name, late in (("a", 1), ("b", 0))
+            ],
+        },
+        local=True,
+    )
+
+
+def test_jobs_that_wait_for_each_others_sms_say_so_where_they_stall() -> None:
+    result = crossed()
+    assert result.exit_status == 3
+    held = "waits for SMs of its GPU, which rank"
+    assert [job.suspects for job in result.summary.jobs.values()] == [
+        [f"rank 1 {held} 1 of job b holds, in operation 0 of world"],
+        [f"rank 0 {held} 0 of job a holds, in operation 0 of world"],
+    ]
+    lines = result.outcome.message.splitlines()
+    assert (
+        "host-1 waits: rank 1 of job 0, operation 0: a call waits for SMs that rank 1 of job 1 holds" in lines
+    )
+    (chain, *_) = [one.sentence for one in result.summary.diagnosis]
+    for link in (f"rank 1 {held} 1 of b holds", f"rank 0 {held} 0 of a holds", "and so on in a circle"):
+        assert link in chain
+
+
+def test_a_watchdog_leaves_word_of_the_sms_that_a_call_waited_for() -> None:
+    for job, rank, other in (("a", 1, "b"), ("b", 0, "a")):
+        (first, *_) = crossed(watchdog="200us").summary.jobs[job].suspects
+        assert first == (
+            f"rank {rank} waited 180us for SMs of its GPU, which rank {rank} of job {other} held,"
+            " in operation 0 of world"
+        )
+
+
+def test_where_there_are_sms_for_both_nobody_waits() -> None:
+    assert crossed(channels=3).exit_status == 0

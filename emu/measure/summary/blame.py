@@ -8,7 +8,9 @@ For each group whose members wait, in this order:
 3. a queue pair that went into error *lost* its peer;
 4. if none of that explains it, who is in which call while others wait for it in another: they wait for one
    another in a ring;
-5. for whom each rank waited when its watchdog ended its call.
+5. calls that waited for SMs, or still do, and which rank of which job held them: two jobs on the same GPUs
+   that begin in different orders wait for each other so;
+6. for whom each rank waited when its watchdog ended its call.
 
 Calls are read off the tables that hosts report. A *group* is a communicator of a job, by its number there: of
 a benchmark the colours of its split, of a script what its plan lists. A *call* is known by its group and by
@@ -24,6 +26,7 @@ from typing import Final, NamedTuple
 
 from actors.fabric.model import Topology
 from actors.ncclx.operations import announced
+from actors.ncclx.sm_share import MEMBER
 from actors.wire.message import STATUS_TIMED_OUT
 from emu.measure.collected import DeviceRecord, GroupPlan, JobPlan
 from emu.measure.summary.jobs import SUCCESS, status_name
@@ -135,10 +138,12 @@ def told(
 ) -> dict[str, Job]:
     """The jobs with what their ranks' failures were, and who is to blame for them."""
     found = {}
+    names = {plan.job: plan.name for plan in plans}
     for plan in plans:
         job = jobs[plan.name]
         failures = failures_of(plan.job, plan.groups, records, topology)
-        suspects = strangers(job) or blame(plan, job, failures, calls_of(plan.job, plan.ranks, records))
+        calls = calls_of(plan.job, plan.ranks, records)
+        suspects = strangers(job) or blame(plan, job, failures, calls, sm_waits(plan, names, records))
         update = {"failures": failures[:MOST_FAILURES], "suspects": suspects}
         found[plan.name] = job.model_copy(update=update)
     return found
@@ -153,13 +158,38 @@ def strangers(job: Job) -> list[str]:
     return [f"rank {rank} never came to the store ({where})" for rank in init.missing]
 
 
-def blame(plan: JobPlan, job: Job, failures: Sequence[RankFailure], calls: Sequence[RankCalls]) -> list[str]:
+def sm_waits(plan: JobPlan, names: Mapping[int, str], records: Iterable[DeviceRecord]) -> list[str]:
+    """A line for each rank of a job whose call waited for SMs and is not over."""
+    rows = [row for record in records for row in record.results.get("sm_waits", ()) if row[0] == plan.job]
+    lines = []
+    for _, rank, group, call, asked_ps, had_ps, holder in sorted(map(tuple, rows)):
+        other = f"rank {holder % MEMBER}"
+        if holder // MEMBER != plan.job:
+            other += f" of job {names[holder // MEMBER]}"
+        of = f" of {plan.groups[group].name}" if plan.groups[group].name else ""
+        what = f"SMs of its GPU, which {other}"
+        if had_ps < 0:
+            lines.append(f"rank {rank} waits for {what} holds, in operation {call}{of}")
+        else:
+            waited = shown_time(had_ps - asked_ps)
+            lines.append(f"rank {rank} waited {waited} for {what} held, in operation {call}{of}")
+    return lines[:MOST_NAMED]
+
+
+def blame(
+    plan: JobPlan,
+    job: Job,
+    failures: Sequence[RankFailure],
+    calls: Sequence[RankCalls],
+    sms: Sequence[str] = (),
+) -> list[str]:
     """A line for each rank that is to blame, the plainest cause first; nothing for a job that ended well."""
     if job.status == SUCCESS or not plan.enabled or not plan.groups or not any(one.begun for one in calls):
         return []
     lines = [*_never_joined(plan, calls), *_called_another(plan, calls), *_lost(failures)]
     if not lines:
         lines = _in_a_ring(plan, calls)
+    lines += sms
     waiting = [one for one in failures if one.waits_for in _WORDS and one.status == _TIMED_OUT]
     for one in waiting[: 8 if not lines else 3]:
         pair = f", queue pair {one.qpn}" if one.qpn is not None else ""
