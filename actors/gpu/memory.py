@@ -27,6 +27,8 @@ after each step to the type's precision: fp32 and bf16 to nearest, ties to even;
 of two fp32 is worked out in double precision and rounded once more, which gives what fp32 arithmetic gives
 (2 x 24 + 2 bits are enough; for bf16 a fortiori).
 
+Where numpy is installed it does the same, to the bit (`actors.gpu.array_reductions`).
+
 Source: IEEE 754; NCCL 2.30, `src/device/reduce_kernel.h` (bf16 is reduced in fp32 and rounded back).
 
 Not modelled: subnormals flushed to zero, NaN payloads, addresses, allocation, memory that runs out.
@@ -41,6 +43,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from actors.gpu.array_reductions import LEAST_BYTES, library, reduced
 from actors.kernel.device import Plain
 from actors.kernel.errors import ProtocolError
 from actors.kernel.state import as_bytes, as_int, as_list
@@ -160,6 +163,15 @@ def encode(dtype: str, values: Iterable[float]) -> bytes:
 def reduce(dtype: str, reduction: str, one: bytes, other: bytes) -> bytes:
     """The two, reduced element by element. They are equally long, and whole elements."""
     assert len(one) == len(other) and len(one) % ELEMENT_BYTES[dtype] == 0, (dtype, len(one), len(other))
+    if len(one) >= LEAST_BYTES:
+        np = library()
+        if np is not None:
+            return reduced(np, dtype, reduction, one, other)
+    return one_by_one(dtype, reduction, one, other)
+
+
+def one_by_one(dtype: str, reduction: str, one: bytes, other: bytes) -> bytes:
+    """The same, in Python."""
     return encode(dtype, map(_COMBINE[reduction], decode(dtype, one), decode(dtype, other)))
 
 

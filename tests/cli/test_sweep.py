@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from emu.cli.commands import sweep
 from emu.cli.commands.sweep import Row, SweepTable
 from emu.measure.summary.verdict import shown_quantity
 from tests.cli import telling
@@ -219,3 +220,14 @@ def test_runs_side_by_side_make_the_same_table_in_the_same_order(
 def test_runs_at_a_time_are_for_this_process(capsys: Captured, small: str) -> None:
     status, _, err = told(capsys, small, "--workers", "1", "--jobs", "2")
     assert (status, err) == (2, ["emu: --jobs is for --local; on Ray each run has all the workers"])
+
+
+def test_runs_that_take_long_together_are_told_before_the_first(
+    capsys: Captured, small: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "LONG_S", 0.6)  # one of these runs takes half a second by the prices
+    options = ("--local", "--set", "transport.mtu=1024,4096", "--quiet")
+    _, _, err = told(capsys, small, *options, "--jobs", "2")
+    assert err == []
+    _, _, err = told(capsys, small, *options, "--jobs", "1")
+    assert err == ["emu: warning: these 2 runs take about 1.0 s"]

@@ -27,6 +27,8 @@ from typing import Any, Final, NamedTuple
 import click
 
 from emu.api import Prepared, prepare, run_prepared
+from emu.build.estimate import LONG_S, Estimate, about_wall
+from emu.cli.commands.estimate import estimated
 from emu.cli.run_options import placed, session_of
 from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.cli.terminal import time_left
@@ -394,6 +396,8 @@ class _Sweep:
         """Every run's row, in the order of the sweep; none after an interruption."""
         runs = list(self._planned(loader))
         total = self._seeds * prod(len(axis.values) for axis in self._axes)
+        for warning in self._warnings(loader, runs):
+            click.echo(f"emu: warning: {warning}", err=True)
         done = side_by_side(partial(self._done, loader), runs, self._at_once)
         begun_s = time.monotonic()
         for ended, (number, values, _) in enumerate(runs):
@@ -415,6 +419,19 @@ class _Sweep:
             yield row
             if row.exit_status == INTERRUPTED:
                 return
+
+    def _warnings(self, loader: Loader, runs: Sequence[_Planned]) -> Iterator[str]:
+        """A line if the runs together take more than `LONG_S`, by the first, the middle and the last."""
+        guesses: list[Estimate] = []
+        for at in sorted({0, len(runs) // 2, len(runs) - 1}):
+            with suppress(EmuError):  # the run itself says what is wrong
+                guesses.append(estimated(prepare(loader(runs[at][2]))))
+        if guesses:
+            wall_s = sum(one.wall_s for one in guesses) * len(runs) / len(guesses)
+            wall_s /= min(self._at_once, len(runs))
+            if wall_s > LONG_S:
+                beside = f", {self._at_once} at a time" if self._at_once > 1 else ""
+                yield f"these {len(runs)} runs take about {about_wall(wall_s)}{beside}"
 
     def _planned(self, loader: Loader) -> Iterator[_Planned]:
         """Every run; of a combination that cannot be read only the first, which says why."""
