@@ -45,7 +45,7 @@ from emu.scenario.sections.flows import (
     Poisson,
 )
 from emu.scenario.sections.graph import AUTO, own_algorithm
-from emu.scenario.sections.jobs import CollectiveWorkload, JobSection, MismatchSection
+from emu.scenario.sections.jobs import ALONE, TWO, CollectiveWorkload, JobSection, MismatchSection
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
 from emu.scenario.sections.switch import StaticRoute
@@ -521,7 +521,7 @@ def _job(
     servers = [topology.host_of(gpu) for gpu in gpus]
     flows: tuple[Flow, ...] = ()
     problems = list(_beside(scenario, index, len(servers)))
-    if isinstance(job.workload, CollectiveWorkload):
+    if not problems and isinstance(job.workload, CollectiveWorkload):
         problems += _split(scenario, index, job.workload, servers)
     if problems:
         raise ScenarioError(problems)
@@ -596,6 +596,8 @@ def _beside(scenario: Scenario, index: int, ranks: int) -> Iterator[Problem]:
     """Ranks that a job lacks and is told something of."""
     job = scenario.jobs[index]
     named: list[tuple[Location, int]] = [(("absent", at), rank) for at, rank in enumerate(job.absent)]
+    if ranks < 2 and job.talks:
+        yield problem_at(scenario, ("jobs", index, "ranks"), ALONE, TWO)
     named += [(("shrink", at), rank) for at, rank in enumerate(job.shrink)]
     if job.mismatch is not None:
         named.append((("mismatch", "rank"), job.mismatch.rank))

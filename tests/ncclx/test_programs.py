@@ -372,3 +372,20 @@ def test_calls_that_do_not_fit_one_another_are_noted_before_the_run() -> None:
     program.main.send("4KiB", 3, ranks=[2])
     program.main.recv("4KiB", 2, ranks=[3])
     assert api.prepare(plain(program.scenario(STAR))).notes == ()
+
+
+@pytest.mark.parametrize("name", ["program", "training"])
+def test_one_rank_alone_computes_and_calls_nobody(name: str) -> None:
+    own = {"layers": 2, "hidden": 256, "heads": 4, "kv_heads": 4, "ffn": 1024, "sequence": 128}
+    work: dict[str, dict[str, Any]] = {
+        "program": {"operations": [{"do": "compute", "time": "3us"}, {"do": "all_reduce", "size": "1KiB"}]},
+        "training": {"model": "own", "own": own},
+    }
+    job = {"name": "a", "ranks": 1, "workload": {"kind": name, **work[name]}}
+    given = {"name": "alone", "topology": {"kind": "star", "hosts": 2}, "jobs": [job]}
+    result = api.run(given, local=True)
+    step = result.summary.jobs["a"].training
+    assert step is not None
+    assert (result.exit_status, step.compute) == (0, 1.0)
+    if name == "program":
+        assert step.step_ps == 3_000_000

@@ -56,7 +56,9 @@ def _numbers(value: object, accepted: str) -> tuple[int, ...]:
     return numbers
 
 
-RANKS_ACCEPTED: Final = "all, how many (at least 2), or a list of GPUs by number, each once"
+ALONE: Final = "1 is too few to talk to one another"
+TWO: Final = "at least 2; one rank does for training, a trace or a program"
+RANKS_ACCEPTED: Final = "all, how many (at least 1), or a list of GPUs by number, each once"
 ORDER_ACCEPTED: Final = "contiguous, strided, or a list of places, each once"
 
 
@@ -64,12 +66,12 @@ def _read_ranks(value: object) -> Ranks:
     if value == "all":
         return "all"
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 2:
-            raise RefusedError(f"{value} is too few to talk to one another", RANKS_ACCEPTED)
+        if value < 1:
+            raise RefusedError(f"{value} is no number of ranks", RANKS_ACCEPTED)
         return value
     numbers = _numbers(value, RANKS_ACCEPTED)
-    if len(numbers) < 2:
-        raise RefusedError(f"{len(numbers)} is too few to talk to one another", RANKS_ACCEPTED)
+    if not numbers:
+        raise RefusedError("the list is empty", RANKS_ACCEPTED)
     return numbers
 
 
@@ -90,7 +92,7 @@ RankChoice = Annotated[
         _read_ranks,
         _show,
         RANKS_ACCEPTED,
-        {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 2}, _NUMBER_LIST]},
+        {"anyOf": [{"const": "all"}, {"type": "integer", "minimum": 1}, _NUMBER_LIST]},
         "`all`, number or list",
     ),
 ]
@@ -251,6 +253,9 @@ class JobSection(Section):
             yield Refusal(("mismatch",), "only a benchmark has one size to be mistaken in", accepted)
         if self.absent and isinstance(self.workload, FlowsWorkload):
             yield Refusal(("absent",), "flows are posted by nobody who could stay away", "no `absent`")
+        alone = self.ranks == 1 or (isinstance(self.ranks, tuple) and len(self.ranks) == 1)
+        if alone and self.talks:
+            yield Refusal(("ranks",), ALONE, TWO)
         if self.shrink:
             yield from self._check_shrink()
         if self.placement != "numbered" and not isinstance(self.ranks, int):
@@ -260,6 +265,11 @@ class JobSection(Section):
             if sorted(self.order) != list(range(count)):
                 accepted = f"each of 0 to {count - 1} once"
                 yield Refusal(("order",), f"does not order {count} ranks", accepted)
+
+    @property
+    def talks(self) -> bool:
+        """Whether one rank alone would have nothing to do."""
+        return isinstance(self.workload, (CollectiveWorkload, FlowsWorkload))
 
     def _check_shrink(self) -> Iterator[Refusal]:
         where, workload = ("shrink",), self.workload
