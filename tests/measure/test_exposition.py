@@ -7,6 +7,8 @@ import pytest
 
 from actors.kernel.device import Series, tally_of
 from emu.measure.prometheus.exposition import Exposition
+from emu.preparing import load
+from emu.runtime.pages.scrape import classes_in_use
 
 LINE = re.compile(r'emu_[a-z0-9_]+(\{[a-z_]+="[^"\\\n]*"(,[a-z_]+="[^"\\\n]*")*\})? -?[0-9]+(\.[0-9]+)?')
 
@@ -64,6 +66,14 @@ def test_series_of_an_unused_priority_shows_up_once_it_is_not_zero() -> None:
     assert [name[-3] for name in quiet] == ["3", "6"]
     told = check_format(exposition.render(tally_of([[0, 0, 0, 0, 0, 9, 0, 0]])).decode())
     assert told['emu_pfc_transmit_xoff_frames_total{device="rtsw-0",port="0",priority="5"}'] == "9"
+
+
+def test_classes_that_a_scenario_sends_in_are_shown_from_the_beginning() -> None:
+    flow = {"src": 0, "dst": 1, "size": "1KiB", "priority": 1}
+    job = {"name": "two", "workload": {"kind": "flows", "flows": [flow]}, "data_priority": 4}
+    topology = {"kind": "star", "hosts": 2}
+    scenario = {"name": "classes", "topology": topology, "transport": {"ack_priority": 5}, "jobs": [job]}
+    assert classes_in_use(load(scenario).scenario) == (1, 3, 4, 5, 6)
 
 
 def test_a_page_has_the_values_of_its_own_scrape() -> None:

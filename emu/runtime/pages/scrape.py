@@ -20,6 +20,23 @@ from emu.runtime.pages.metrics_page import Exporter
 from emu.runtime.pages.state_series import Rows, StateReading
 from emu.runtime.sync.partition import Partition
 from emu.scenario.schema import Scenario
+from emu.scenario.sections.flows import FlowList
+from emu.scenario.sections.program import ProgramWorkload
+
+
+def classes_in_use(scenario: Scenario) -> tuple[int, ...]:
+    """Classes whose series are shown from the beginning: lossless ones, and those that are sent in."""
+    given: list[int | None] = list(scenario.switch.pfc.priorities)
+    for transport in scenario.transports:
+        given += [transport.data_priority, transport.control_priority, transport.ack_priority]
+    for job in scenario.jobs:
+        workload = job.workload
+        given.append(job.data_priority)
+        if isinstance(workload, FlowList):
+            given += [flow.priority for flow in workload.flows]
+        if isinstance(workload, ProgramWorkload):
+            given += [one.data_priority for one in workload.communicators]
+    return tuple(sorted({one for one in given if one is not None}))
 
 
 class Scrape:
@@ -77,7 +94,7 @@ class Scrape:
                 "build_info": {"version": emu.__version__, "compiled": str(emu.is_compiled()).lower()},
                 "run_info": {"scenario": scenario.name, "seed": str(scenario.seed)},
             },
-            scenario.switch.pfc.priorities,
+            classes_in_use(scenario),
         )
         self.publish()
         self._address = self._exporter.start()
