@@ -22,7 +22,8 @@ COMMIT_NAME: Final = "commit"
 SCENARIO_DIRECTORY: Final = Path("scenarios")
 SCENARIO_SUFFIX: Final = ".yaml"
 CAMPAIGNS: Final = "campaigns"
-"""The folder of `scenarios` with campaigns (`emu campaign`), which are no scenarios."""
+JOB_MIXES: Final = "job_mixes"
+"""Folders of `scenarios` with what `emu campaign` and `emu schedule` read: no scenarios."""
 
 
 def folder(name: str) -> Path:
@@ -44,15 +45,16 @@ def scenarios_in(directory: Path) -> list[Path]:
     """The scenarios of a directory and of the folders in it, by name."""
     found = (path for depth in ("", "*/") for path in directory.glob(f"{depth}*{SCENARIO_SUFFIX}"))
     return sorted(
-        (path for path in found if path.parent.name != CAMPAIGNS), key=lambda path: (path.stem, path)
+        (path for path in found if path.parent.name not in (CAMPAIGNS, JOB_MIXES)),
+        key=lambda path: (path.stem, path),
     )
 
 
-def campaign_files() -> dict[str, Path]:
-    """The file of every campaign that has a name, by name; one in `./scenarios` hides its namesake."""
+def files_of(folder_name: str) -> dict[str, Path]:
+    """The campaigns, or the job mixes, by name; one in `./scenarios` hides its namesake."""
     found: dict[str, Path] = {}
     for directory in scenario_directories():
-        for path in sorted((directory / CAMPAIGNS).glob(f"*{SCENARIO_SUFFIX}")):
+        for path in sorted((directory / folder_name).glob(f"*{SCENARIO_SUFFIX}")):
             found.setdefault(path.stem, path)
     return found
 

@@ -54,7 +54,8 @@ def _span_between(least_ms: int) -> Reading:
     return Reading(read, shown_span, _ACCEPTED, schema, "time")
 
 
-Span = Annotated[int, _span_between(0)]
+SPAN: Final = _span_between(0)
+Span = Annotated[int, SPAN]
 PositiveSpan = Annotated[int, _span_between(1)]
 AutoSpan = Annotated[int | None, or_auto(_span_between(1))]
 

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "replay": "Repeat a run with all that was done to it, bit for bit.",
     "sweep": "Run a scenario with every combination of some values: one table.",
     "campaign": "Weeks of a training run: failures, recovery, goodput.",
+    "schedule": "Jobs that share a cluster: who waits, who sits where.",
     "reproduce": "Print published figures beside ours.",
     "estimate": "Say what a run will cost: packet-hops, memory, time.",
     "validate": "Check scenarios without running them.",
@@ -58,10 +59,13 @@ COMMANDS: Final = {
 """Subcommand -> what it does, in the order of the help; in `emu.cli.commands.NAME` but for `ELSEWHERE`."""
 LOOKING: Final = ("report", "plot", "compare", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
+WEEKS: Final = ("campaign", "schedule")
+"""Subcommands on the clock of campaigns: in `emu.cli.commands.weeks`."""
 ELSEWHERE: Final = {
     "compile": "emu.cli.plugin_compile",
     "import": "emu.cli.commands.importing",
     **{name: f"emu.cli.commands.look.{name}" for name in LOOKING},
+    **{name: f"emu.cli.commands.weeks.{name}" for name in WEEKS},
 }
 """Subcommands whose module is not `emu.cli.commands.NAME`."""
 

@@ -14,8 +14,8 @@ import click
 from emu.errors import UsageError
 from emu.scenario.load import Loaded, load
 from emu.scenario.set_options import parse_override
-from emu.shipped import is_name, scenario_named, scenario_names
-from emu.spelling import did_you_mean
+from emu.shipped import files_of, is_name, scenario_named, scenario_names
+from emu.spelling import did_you_mean, listed
 from emu.units import parse_time
 
 Command = Callable[..., Any]
@@ -51,6 +51,17 @@ def load_scenario(
     if not Path(path).exists() and (is_name(path) or Path(path).stem in scenario_names()):
         raise no_such_scenario(given)
     return load(path, overrides, variant or named, jobless=jobless)
+
+
+def file_named(given: str, folder: str, what: str) -> Path:
+    """The file that is meant: a path, or the name of one in a folder of `scenarios`. Raises UsageError."""
+    if not is_name(given) or Path(given).exists():
+        return Path(given)
+    known = files_of(folder)
+    if given not in known:
+        reason = f"there is no {what} {given!r}{did_you_mean(given, known)}"
+        raise UsageError(f"{reason}; accepted: a file, or {listed(known)}")
+    return known[given]
 
 
 def no_such_scenario(given: str) -> UsageError:

@@ -23,7 +23,7 @@ from emu.campaign.sections import Campaign
 from emu.measure.summary.summary import Flow, Summary
 from emu.report.plot import Curve
 from emu.report.plot import Figure as Picture
-from emu.shipped import campaign_files
+from emu.shipped import CAMPAIGNS, files_of
 
 
 class Case(NamedTuple):
@@ -358,7 +358,7 @@ CAMPAIGN_SEEDS: Final = range(1, 6)
 @cache
 def _weeks() -> dict[str, Any]:
     """What `emu campaign llama3` prints of so many seeds."""
-    course = settled(checked(Campaign, *read_tree(campaign_files()["llama3"], "a campaign")))
+    course = settled(checked(Campaign, *read_tree(files_of(CAMPAIGNS)["llama3"], "a campaign")))
     return summary_of("llama3", CAMPAIGN_SEEDS.start, course, simulated(course, CAMPAIGN_SEEDS))
 
 

@@ -33,8 +33,13 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def to_yaml(scenario: Scenario) -> str:
     """The effective scenario; `load_text` reads it back as an equal one."""
+    return mapping_to_yaml(to_mapping(scenario))
+
+
+def mapping_to_yaml(mapping: dict[str, Any]) -> str:
+    """A mapping as a scenario writes it."""
     text: str = yaml.serialize(
-        _node(to_mapping(scenario), in_list=False),
+        _node(mapping, in_list=False),
         Dumper=_DUMPER,
         allow_unicode=True,
         width=_WIDTH,

@@ -21,7 +21,7 @@ them has, or that a job lists, is taken.
 Source: RDMA over Ethernet for Distributed AI Training at Meta Scale (SIGCOMM'24), section 5.1: a scheduler
 that knows where servers sit and cuts traffic across zones to a minimum.
 
-Not modelled: jobs that end and make room for others.
+Jobs that end and make room for others are `emu schedule` (`emu.campaign.job_queue`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from collections.abc import Sequence
 
 from actors.fabric.model import Topology
 from emu.errors import KnobError
-from emu.topology.blocks import Block, blocks
+from emu.topology.blocks import blocks
 from emu.units import counted
+from emu.workload.parts import Part, fewest_parts, parts_of
 
 
 class PlacementError(KnobError):
@@ -88,14 +89,6 @@ def _strided(chosen: tuple[int, ...], racks: Sequence[int]) -> tuple[int, ...]:
     return tuple(gpus[place] for place in range(deepest) for gpus in in_rack.values() if place < len(gpus))
 
 
-class _Part:
-    """A part of the fabric: its free GPUs and the parts in it."""
-
-    def __init__(self, free: list[int], below: list[_Part]) -> None:
-        self.free = free
-        self.below = below
-
-
 def allocate(
     topology: Topology, racks: Sequence[int], taken: Sequence[bool], count: int, placement: str
 ) -> tuple[int, ...]:
@@ -113,7 +106,7 @@ def allocate(
     if placement == "scattered":
         return tuple(_in_turn(free, racks)[:count])
     assert placement == "min_cut", placement
-    return tuple(_pick(_parts(topology, taken), count))
+    return tuple(fewest_parts(_parts(topology, taken), count))
 
 
 def _in_turn(free: list[int], racks: Sequence[int]) -> list[int]:
@@ -124,30 +117,9 @@ def _in_turn(free: list[int], racks: Sequence[int]) -> list[int]:
     return [gpus[place] for place in range(deepest) for gpus in in_rack.values() if place < len(gpus)]
 
 
-def _parts(topology: Topology, taken: Sequence[bool]) -> _Part:
+def _parts(topology: Topology, taken: Sequence[bool]) -> list[Part]:
     on_host: dict[int, list[int]] = {host: [] for host in topology.hosts}
     for index, gpu in enumerate(topology.gpus):
         if not taken[index]:
             on_host[topology.host_of(gpu)].append(index)
-
-    def part(block: Block) -> _Part:
-        below = [part(one) for one in block.below]
-        below += [_Part(on_host[host], []) for host in block.hosts]
-        return _Part([gpu for one in below for gpu in one.free], below)
-
-    tops = [part(block) for block in blocks(topology)]
-    return _Part([gpu for one in tops for gpu in one.free], tops)
-
-
-def _pick(part: _Part, count: int) -> list[int]:
-    """`count` of a part's free GPUs out of as few of its parts as can be."""
-    if count == 0:
-        return []
-    if not part.below:
-        return part.free[:count]
-    fitting = [one for one in part.below if len(one.free) >= count]
-    if fitting:
-        return _pick(min(fitting, key=lambda one: len(one.free)), count)
-    fullest = max(part.below, key=lambda one: len(one.free))
-    rest = _Part(part.free, [one for one in part.below if one is not fullest])
-    return _pick(fullest, len(fullest.free)) + _pick(rest, count - len(fullest.free))
+    return [parts_of(block, lambda host: Part(0, (), on_host[host])) for block in blocks(topology)]

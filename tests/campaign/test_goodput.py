@@ -11,7 +11,7 @@ from emu.campaign.goodput import goodput, simulated
 from emu.campaign.optimum import daly_ms, expected_goodput, settled, young_ms
 from emu.campaign.sections import Campaign
 from emu.campaign.weeks import Cause, Course, weeks
-from emu.shipped import campaign_files
+from emu.shipped import CAMPAIGNS, files_of
 
 S = 1000
 DAY_MS = 86_400 * S
@@ -87,7 +87,7 @@ def fitted_minimum(grid: list[int], losses: list[float]) -> float:
 
 
 def shipped(name: str) -> Campaign:
-    return checked(Campaign, *read_tree(campaign_files()[name], "a campaign"))
+    return checked(Campaign, *read_tree(files_of(CAMPAIGNS)[name], "a campaign"))
 
 
 def test_54_days_of_llama_3_have_its_interruptions_and_its_effective_time() -> None:

@@ -18,14 +18,13 @@ from emu.campaign.optimum import settled
 from emu.campaign.sections import Campaign, measurements
 from emu.campaign.timeline import timeline
 from emu.campaign.weeks import PHASES, Course, Row, weeks
-from emu.cli.scenario_options import forcing
+from emu.cli.scenario_options import file_named, forcing
 from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary.verdict import evaluate
 from emu.measure.summary_report import expectation_line
 from emu.scenario.set_options import parse_override
-from emu.shipped import campaign_files, is_name
-from emu.spelling import did_you_mean, listed
+from emu.shipped import CAMPAIGNS
 from emu.units import aligned
 
 EXAMPLES: Final = """\b
@@ -90,7 +89,7 @@ def command(
     if out is not None and out.exists() and not force:
         raise UsageError(f"--out {out} exists; accepted: another directory, or --force")
     overrides = [parse_override(text) for text in assignments]
-    tree, file = read_tree(_file(campaign), "a campaign", overrides)
+    tree, file = read_tree(file_named(campaign, CAMPAIGNS, "campaign"), "a campaign", overrides)
     measured = put_in_place(
         tree, file, measurements(tree, file), cache, lambda line: click.echo(f"emu: {line}", err=True)
     )
@@ -116,17 +115,6 @@ def command(
     for one in verdicts:
         click.echo(expectation_line(one), err=as_json)
     return int(any(not one.passed for one in verdicts))
-
-
-def _file(given: str) -> Path:
-    """The file that is meant. Raises UsageError."""
-    if not is_name(given) or Path(given).exists():
-        return Path(given)
-    known = campaign_files()
-    if given not in known:
-        reason = f"there is no campaign {given!r}{did_you_mean(given, known)}"
-        raise UsageError(f"{reason}; accepted: a file, or {listed(known)}")
-    return known[given]
 
 
 def events_csv(rows: Iterable[Row]) -> str:

@@ -1,0 +1,144 @@
+"""A job mix: the jobs that come to a cluster, and how its scheduler goes about them.
+
+Jobs are listed, or drawn as they arrive (a Poisson process; sizes by share, run times fixed or exponential),
+or both. The traffic is what a written moment of the cluster emulates (`emu.campaign.moment`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.campaign.campaign_file import PositiveSpan, Span
+from emu.campaign.server_placement import Contiguous, Drawn, MinCut, Scattered, ServerPlacement
+from emu.scenario.expect import Expectation
+from emu.scenario.faults.draws import PerHour
+from emu.scenario.knobs import PolicySection, section_of
+from emu.scenario.plugins import OneOfOrPlugin
+from emu.scenario.section import Refusal, Section
+from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
+from emu.scenario.yaml.values import Name, PositiveSizeBytes, Share
+
+MOST_JOBS: Final = 1_000_000
+JobGpus = Annotated[int, Field(ge=1, le=1 << 20)]
+
+
+class PlacementSection(PolicySection):
+    """Which servers a job gets."""
+
+    kind: str
+    """Which policy."""
+
+
+PLACEMENTS: Final = OneOfOrPlugin(
+    {
+        "contiguous": section_of(
+            PlacementSection, "contiguous", Contiguous, "Those with the lowest numbers."
+        ),
+        "scattered": section_of(PlacementSection, "scattered", Scattered, "One from each rack in turn."),
+        "random": section_of(PlacementSection, "random", Drawn, "Drawn among those that are free."),
+        "min_cut": section_of(
+            PlacementSection, "min_cut", MinCut, "Out of the fewest and smallest parts that have room."
+        ),
+    },
+    "min_cut",
+    PlacementSection,
+    ServerPlacement,
+    ("servers",),
+)
+
+
+class ListedJobSection(Section):
+    """A job at a known time."""
+
+    name: Name
+    """What the results call it."""
+    at_ms: Span = 0
+    """When it arrives."""
+    gpus: JobGpus
+    """How many it takes: fewer than a server has, or whole servers."""
+    lasts_ms: PositiveSpan
+    """How long it runs, wherever it is."""
+
+
+class SizeSection(Section):
+    """One size of drawn jobs."""
+
+    gpus: JobGpus
+    """How many: fewer than a server has, or whole servers."""
+    share: Share
+    """Of the jobs."""
+    lasts_ms: PositiveSpan
+    """Mean run time."""
+
+
+class ArrivalsSection(Section):
+    """Jobs that arrive by a Poisson process."""
+
+    per_hour: PerHour
+    """How many, in the mean."""
+    sizes: Annotated[tuple[SizeSection, ...], Field(min_length=1, max_length=64)]
+    """Their sizes."""
+    run_times: Literal["exponential", "fixed"] = "exponential"
+    """How run times of a size are spread about their mean."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Shares are of all jobs."""
+        total = sum((one.share for one in self.sizes), Fraction(0))
+        if total != 1:
+            yield Refusal(("sizes",), f"the shares add up to {float(total):g}", "shares that add up to 1")
+
+
+class TrafficSection(Section):
+    """What every job does in a written moment."""
+
+    op: Literal["all_gather", "all_reduce", "reduce_scatter", "all_to_all"] = "all_gather"
+    """The collective."""
+    size_bytes: PositiveSizeBytes = 16 << 20
+    """Its size, as nccl-tests counts it."""
+    iterations: Annotated[int, Field(ge=1, le=1000)] = 1
+    """How often."""
+
+
+class JobMix(Section):
+    """A cluster, its jobs and its scheduler."""
+
+    name: Name
+    """What the results call it."""
+    seed: Annotated[int, Field(ge=0, lt=1 << 62)] = 1
+    """Of the draws."""
+    lasts_ms: PositiveSpan
+    """How long the cluster is followed."""
+    warm_up_ms: Span = 0
+    """How long from the beginning nothing is counted: an empty cluster has no queue."""
+    topology: Annotated[TopologySection, TOPOLOGIES]
+    """The fabric, as in a scenario."""
+    placement: Annotated[PlacementSection, PLACEMENTS] = PLACEMENTS.section()
+    """Which servers a job gets."""
+    queue: Literal["first_come", "backfill", "any_that_fits"] = "backfill"
+    """Who goes first: as they came; smaller ones ahead where that keeps the first of the queue no longer
+    (EASY backfilling, by the true run times); whoever fits."""
+    jobs: Annotated[tuple[ListedJobSection, ...], Field(max_length=65536)] = ()
+    """Those with a time."""
+    arrivals: ArrivalsSection | None = None
+    """Those that are drawn."""
+    traffic: TrafficSection = TrafficSection()
+    """Of a moment that is written as a scenario."""
+    expect: Annotated[tuple[Expectation, ...], Field(max_length=256)] = ()
+    """What must come out."""
+
+    def check(self) -> Iterator[Refusal]:
+        """A mix has jobs, and time that counts."""
+        if not self.jobs and self.arrivals is None:
+            yield Refusal(("jobs",), "no job ever comes", "jobs, arrivals, or both")
+        if self.warm_up_ms >= self.lasts_ms:
+            yield Refusal(("warm_up",), "nothing is left to be counted", "less than lasts")
+        names = [job.name for job in self.jobs]
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                yield Refusal(("jobs", at, "name"), f"{name!r} is used twice", "a name of its own")
+        if self.arrivals is not None and self.arrivals.per_hour * self.lasts_ms > MOST_JOBS * 3_600_000:
+            yield Refusal(("arrivals", "per_hour"), "makes too many jobs", f"at most {MOST_JOBS:,} in all")

@@ -1,0 +1,302 @@
+"""Jobs that arrive at a cluster, wait, run and leave, in whole milliseconds.
+
+Where a job is does not change how long it runs. What it would get of the network is a matter of packets:
+`emu.campaign.moment` writes the jobs of a moment as a scenario.
+
+Not modelled: preemption, migration, jobs that grow or shrink, failures (`emu campaign` has these).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final, NamedTuple
+
+from actors.fabric.model import Topology
+from actors.kernel.mixing import Stream
+from emu.campaign.campaign_file import UNITS_MS
+from emu.campaign.job_mix import ArrivalsSection, JobMix
+from emu.campaign.server_placement import FreeServers, ServerPlacement
+from emu.errors import Problem, RuntimeFailure, ScenarioError
+from emu.scenario.faults.draws import exponential_gap
+from emu.scenario.plugins import policy_of
+
+PURPOSE: Final = 1 << 23
+"""Of the random streams: of arrivals, sizes, run times, placement."""
+
+
+@dataclass(slots=True)
+class Job:
+    """One job, from its arrival on."""
+
+    name: str
+    gpus: int
+    arrives_ms: int
+    lasts_ms: int
+    begins_ms: int | None = None
+    place: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """The servers it has, in rank order, and its GPUs on each."""
+    spans: dict[str, int] = field(default_factory=dict)
+    """In how many racks, pods and so on it is."""
+    least: dict[str, int] = field(default_factory=dict)
+    """In how many it would have to be in an empty cluster."""
+
+    @property
+    def ends_ms(self) -> int | None:
+        """When it leaves."""
+        return None if self.begins_ms is None else self.begins_ms + self.lasts_ms
+
+
+class Level(NamedTuple):
+    """What the cluster does from a time on."""
+
+    at_ms: int
+    busy_gpus: int
+    stranded_gpus: int
+    waiting_jobs: int
+    waiting_gpus: int
+
+
+class Course(NamedTuple):
+    """All jobs that came by the end, in order of arrival, and the levels between."""
+
+    jobs: tuple[Job, ...]
+    levels: tuple[Level, ...]
+
+
+def arrivals_of(mix: JobMix) -> list[Job]:
+    """Every job, in order of arrival."""
+    jobs = [Job(one.name, one.gpus, one.at_ms, one.lasts_ms) for one in mix.jobs if one.at_ms < mix.lasts_ms]
+    if mix.arrivals is not None:
+        jobs += _drawn(mix.arrivals, mix.seed, mix.lasts_ms)
+    return sorted(jobs, key=lambda job: job.arrives_ms)
+
+
+def _drawn(arrivals: ArrivalsSection, seed: int, lasts_ms: int) -> Iterator[Job]:
+    gaps, sizes, times = (Stream(seed, place, PURPOSE) for place in range(3))
+    per_ms = arrivals.per_hour / UNITS_MS["h"]
+    at_ms = count = 0
+    while True:
+        at_ms += exponential_gap(gaps.draw62(), per_ms)
+        if at_ms >= lasts_ms:
+            return
+        share = Fraction(sizes.draw62(), 1 << 62)
+        size = arrivals.sizes[-1]
+        for one in arrivals.sizes:
+            if share < one.share:
+                size = one
+                break
+            share -= one.share
+        drawn = times.draw62()
+        job_ms = size.lasts_ms
+        if arrivals.run_times == "exponential":
+            job_ms = exponential_gap(drawn, Fraction(1, job_ms))
+        yield Job(f"job-{count}", size.gpus, at_ms, job_ms)
+        count += 1
+
+
+def check_sizes(mix: JobMix, free: FreeServers, file: str) -> None:
+    """Refuse jobs that the cluster could never place. Raises ScenarioError."""
+    sizes = [(f"jobs[{at}].gpus", one.gpus) for at, one in enumerate(mix.jobs)]
+    if mix.arrivals is not None:
+        sizes += [(f"arrivals.sizes[{at}].gpus", one.gpus) for at, one in enumerate(mix.arrivals.sizes)]
+    accepted = f"1 to {free.size}, or a multiple of {free.size}, at most {free.total_gpus}"
+    problems = []
+    for key, gpus in sizes:
+        if gpus > free.total_gpus:
+            reason = f"{gpus} GPUs in a cluster of {free.total_gpus}"
+            problems.append(Problem(file, 0, key, reason, accepted))
+        elif gpus > free.size and gpus % free.size:
+            reason = f"{gpus} GPUs are no whole servers of {free.size}"
+            problems.append(Problem(file, 0, key, reason, accepted))
+    if any(len(gpus) != free.size for gpus in free.gpus):
+        problems.append(Problem(file, 0, "topology", "servers differ in their GPUs", "equal servers"))
+    if problems:
+        raise ScenarioError(problems)
+
+
+class _Cluster:
+    """The cluster and its queue at one time."""
+
+    def __init__(self, mix: JobMix, free: FreeServers, placement: ServerPlacement) -> None:
+        self.mix = mix
+        self.free = free
+        self.placement = placement
+        self.waiting: list[Job] = []
+        self.running: list[tuple[int, int, Job]] = []
+        """A heap of (end, number, job)."""
+        self._begun = 0
+
+    def begin_all(self, now_ms: int) -> None:
+        """Begin every job whose turn it is."""
+        while self.waiting and self._fits(self.waiting[0]):
+            self._begin(self.waiting.pop(0), now_ms)
+        if not self.waiting or self.mix.queue == "first_come":
+            return
+        keeps_free = self._reserved(now_ms) if self.mix.queue == "backfill" else None
+        left = [self.waiting[0]]
+        for job in self.waiting[1:]:
+            if self._fits(job) and (keeps_free is None or keeps_free.allows(job, self._servers(job), now_ms)):
+                self._begin(job, now_ms)
+            else:
+                left.append(job)
+        self.waiting = left
+
+    def leave(self, job: Job) -> None:
+        """A job gives its GPUs back."""
+        for server, gpus in job.place:
+            self.free.give_back(server, gpus)
+
+    def level(self, now_ms: int) -> Level:
+        """What the cluster does now."""
+        waiting_gpus = sum(job.gpus for job in self.waiting)
+        busy, stranded = self.free.busy_gpus, self.free.stranded_gpus
+        return Level(now_ms, busy, stranded, len(self.waiting), waiting_gpus)
+
+    def _servers(self, job: Job) -> int:
+        """Wholly free servers that a job takes."""
+        if job.gpus < self.free.size:
+            return int(self.free.roomiest_fit(job.gpus) is None)
+        return job.gpus // self.free.size
+
+    def _fits(self, job: Job) -> bool:
+        return self._servers(job) <= self.free.whole
+
+    def _begin(self, job: Job, now_ms: int) -> None:
+        count = self._servers(job)
+        shared = self.free.roomiest_fit(job.gpus) if count == 0 else None
+        servers = [shared] if shared is not None else self._chosen(count)
+        job.begins_ms = now_ms
+        job.spans = self.free.spans(servers)
+        job.least = self.free.least_spans(len(servers))
+        on_each = min(job.gpus, self.free.size)
+        job.place = tuple((server, tuple(self.free.take(server, on_each))) for server in servers)
+        self._begun += 1
+        heapq.heappush(self.running, (now_ms + job.lasts_ms, self._begun, job))
+
+    def _chosen(self, count: int) -> list[int]:
+        servers = list(self.placement.servers(self.free, count))
+        whole = all(0 <= server < len(self.free.gpus) and self.free.is_whole(server) for server in servers)
+        if len(servers) != count or len(set(servers)) != count or not whole:
+            name = type(self.placement).__qualname__
+            reason = "servers that are taken or listed twice" if len(servers) == count else f"{len(servers)}"
+            raise RuntimeFailure(f"placement {name} was asked for {count} free servers and gave {reason}")
+        return servers
+
+    def _reserved(self, now_ms: int) -> _Reservation:
+        """When the first of the queue can begin, were nothing else begun, and what is free beside it then."""
+        needs = self._servers(self.waiting[0])
+        whole = self.free.whole
+        left = {server: len(gpus) for server, gpus in enumerate(self.free.gpus)}
+        for ends_ms, _, job in sorted(self.running):
+            for server, gpus in job.place:
+                left[server] += len(gpus)
+                whole += left[server] == self.free.size
+            if whole >= needs:
+                return _Reservation(ends_ms, whole - needs)
+        return _Reservation(now_ms, 0)
+
+
+@dataclass(slots=True)
+class _Reservation:
+    """Of the first in the queue: when it begins at the latest, and the servers free beside it then."""
+
+    begins_ms: int
+    beside: int
+
+    def allows(self, job: Job, servers: int, now_ms: int) -> bool:
+        """Whether a job may go ahead; what it takes for longer is no longer free beside."""
+        if now_ms + job.lasts_ms <= self.begins_ms:
+            return True
+        if servers > self.beside:
+            return False
+        self.beside -= servers
+        return True
+
+
+def followed(mix: JobMix, topology: Topology, file: str, until_ms: int | None = None) -> Course:
+    """What happens on the cluster, until `until_ms` or the end. Raises ScenarioError, RuntimeFailure."""
+    free = FreeServers(topology)
+    check_sizes(mix, free, file)
+    placement: ServerPlacement = policy_of(mix.placement)(mix.placement, Stream(mix.seed, 3, PURPOSE))
+    cluster = _Cluster(mix, free, placement)
+    jobs = arrivals_of(mix)
+    end_ms = mix.lasts_ms if until_ms is None else until_ms + 1
+    levels = [cluster.level(0)]
+    coming = 0
+    while True:
+        times = [jobs[coming].arrives_ms] if coming < len(jobs) else []
+        times += [cluster.running[0][0]] if cluster.running else []
+        now_ms = min(times, default=end_ms)
+        if now_ms >= end_ms:
+            return Course(tuple(jobs[:coming]), tuple(levels))
+        while cluster.running and cluster.running[0][0] == now_ms:
+            cluster.leave(heapq.heappop(cluster.running)[2])
+        while coming < len(jobs) and jobs[coming].arrives_ms == now_ms:
+            cluster.waiting.append(jobs[coming])
+            coming += 1
+        cluster.begin_all(now_ms)
+        levels.append(cluster.level(now_ms))
+
+
+def _means(levels: Sequence[Level], begin_ms: int, end_ms: int) -> dict[str, float]:
+    """Means over time of what levels say."""
+    totals = dict.fromkeys(Level._fields[1:], 0)
+    following = [*(one.at_ms for one in levels[1:]), end_ms]
+    for level, until_ms in zip(levels, following, strict=True):
+        span_ms = min(until_ms, end_ms) - max(level.at_ms, begin_ms)
+        if span_ms > 0:
+            for name in totals:
+                totals[name] += span_ms * getattr(level, name)
+    return {name: total / (end_ms - begin_ms) for name, total in totals.items()}
+
+
+def _spread(values: Sequence[int]) -> dict[str, float | None]:
+    ordered = sorted(values)
+    if not ordered:
+        return dict.fromkeys(("mean_s", "p50_s", "p95_s", "max_s"))
+    at = [ordered[min(len(ordered) * share // 100, len(ordered) - 1)] for share in (50, 95)]
+    mean = sum(ordered) / len(ordered)
+    return {"mean_s": mean / 1000, "p50_s": at[0] / 1000, "p95_s": at[1] / 1000, "max_s": ordered[-1] / 1000}
+
+
+def summary_of(mix: JobMix, topology: Topology, course: Course) -> dict[str, object]:
+    """Plain values, from the end of the warm-up on. Spans are means over the GPU time of jobs."""
+    begin_ms, end_ms = mix.warm_up_ms, mix.lasts_ms
+    counted = [job for job in course.jobs if job.arrives_ms >= begin_ms]
+    begun = [job for job in counted if job.begins_ms is not None]
+    waited = [job.begins_ms - job.arrives_ms for job in begun if job.begins_ms is not None]
+    means = _means(course.levels, begin_ms, end_ms)
+    total = len(topology.gpus)
+    spans: dict[str, dict[str, float]] = {}
+    weight = sum(job.gpus * job.lasts_ms for job in begun)
+    for tier in begun[0].spans if begun else ():
+        parts = sum(job.gpus * job.lasts_ms * job.spans[tier] for job in begun)
+        least = sum(job.gpus * job.lasts_ms * job.least[tier] for job in begun)
+        wider = sum(job.gpus * job.lasts_ms for job in begun if job.spans[tier] > job.least[tier])
+        spans[tier] = {
+            "mean": round(parts / weight, 4),
+            "least": round(least / weight, 4),
+            "wider_share": round(wider / weight, 4),
+        }
+    return {
+        "name": mix.name,
+        "seed": mix.seed,
+        "gpus": total,
+        "placement": mix.placement.kind,
+        "queue": mix.queue,
+        "jobs": {
+            "arrived": len(counted),
+            "begun": len(begun),
+            "ended": sum(job.ends_ms is not None and job.ends_ms < end_ms for job in begun),
+            "most_waiting": max(level.waiting_jobs for level in course.levels),
+        },
+        "wait": _spread(waited),
+        "utilisation": round(means["busy_gpus"] / total, 6),
+        "stranded": round(means["stranded_gpus"] / total, 6),
+        "waiting_jobs": round(means["waiting_jobs"], 4),
+        "waiting_gpus": round(means["waiting_gpus"], 2),
+        "spans": spans,
+    }

@@ -1,0 +1,50 @@
+"""A moment of a cluster as a scenario: every job that runs then, where it is, doing a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emu.campaign.campaign_file import shown_span
+from emu.campaign.job_mix import JobMix
+from emu.campaign.job_queue import Job
+from emu.errors import UsageError
+from emu.scenario.dump import mapping_to_yaml
+from emu.units import counted, format_size
+
+
+def moment_of(mix: JobMix, jobs: Sequence[Job], at_ms: int) -> str:
+    """The text of the scenario. UsageError if no job of two GPUs or more runs then."""
+    running = [
+        job
+        for job in jobs
+        if job.begins_ms is not None and job.begins_ms <= at_ms < job.begins_ms + job.lasts_ms
+    ]
+    talking = [job for job in running if job.gpus > 1]
+    when = shown_span(at_ms)
+    if not talking:
+        raise UsageError(f"no job of two GPUs or more runs at {when}; accepted: a time at which one does")
+    traffic = mix.traffic
+    workload: dict[str, object] = {
+        "kind": "collective",
+        "op": traffic.op,
+        "sizes": [format_size(traffic.size_bytes)],
+    }
+    scenario: dict[str, object] = {
+        "name": mix.name,
+        "description": f"The cluster of {mix.name} at {when}, placement {mix.placement.kind}.",
+        "seed": mix.seed,
+        "topology": mix.topology.model_dump(by_alias=True),
+        "jobs": [
+            {
+                "name": job.name,
+                "ranks": [gpu for _, gpus in job.place for gpu in gpus],
+                "workload": workload,
+            }
+            for job in talking
+        ],
+    }
+    alone = len(running) - len(talking)
+    question = f"# What does {traffic.op} get on this cluster at {when}, with all jobs at once?\n"
+    if alone:
+        question += f"# {counted(alone, 'job')} of a single GPU left out: nothing to send.\n"
+    return question + mapping_to_yaml(scenario)

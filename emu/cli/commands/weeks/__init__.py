@@ -1,0 +1,1 @@
+"""Subcommands on the clock of campaigns: weeks in milliseconds, without packets."""

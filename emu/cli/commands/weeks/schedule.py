@@ -1,0 +1,151 @@
+"""`emu schedule`: jobs that share a cluster, from day to day."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from emu.campaign.campaign_file import SPAN, checked, read_tree, shown_span
+from emu.campaign.job_mix import JobMix
+from emu.campaign.job_queue import Course, Level, followed, summary_of
+from emu.campaign.moment import moment_of
+from emu.cli.scenario_options import file_named, forcing
+from emu.errors import UsageError
+from emu.measure.run_directory.run_directory import write_whole
+from emu.measure.summary.verdict import evaluate
+from emu.measure.summary_report import expectation_line
+from emu.scenario.load import load_mapping
+from emu.scenario.resolve import build_topology
+from emu.scenario.section import RefusedError
+from emu.scenario.set_options import parse_override
+from emu.shipped import JOB_MIXES
+from emu.units import aligned
+
+EXAMPLES: Final = """\b
+Examples:
+  emu schedule pods
+  emu schedule pods --set placement.kind=random --set queue=first_come
+  emu schedule pods --moment 30h --write moment.yaml
+  emu run moment.yaml
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("mix")
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Change one value. Can be repeated."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with plain numbers.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write OUT/summary.json, OUT/jobs.csv and OUT/levels.csv."
+)
+@click.option("--moment", metavar="TIME", help="A time in the mix, like 30h: what runs then goes to --write.")
+@click.option(
+    "--write",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A scenario file: the jobs of --moment where they are, each with the mix's `traffic`.",
+)
+@forcing
+def command(
+    mix: str,
+    assignments: tuple[str, ...],
+    as_json: bool,
+    out: Path | None,
+    moment: str | None,
+    write: Path | None,
+    force: bool,
+) -> int:
+    """Follow the jobs of a cluster: who waits how long, and which racks and pods each job is spread over.
+
+    MIX is a file, or one that comes with emu: pods. Exit status: 0; 1 if an expectation failed; 2 for bad
+    input.
+    """
+    if (moment is None) != (write is None):
+        raise UsageError("--moment and --write go together; accepted: both, or neither")
+    for path in (out, write):
+        if path is not None and path.exists() and not force:
+            raise UsageError(f"{path} exists; accepted: another path, or --force")
+    overrides = [parse_override(text) for text in assignments]
+    tree, file = read_tree(file_named(mix, JOB_MIXES, "job mix"), "a job mix", overrides)
+    found = checked(JobMix, tree, file)
+    bare = {"name": found.name, "topology": found.topology.model_dump(by_alias=True), "jobs": [_BARRIER]}
+    topology = build_topology(load_mapping(bare).scenario)
+    course = followed(found, topology, file)
+    summary = summary_of(found, topology, course)
+    verdicts = evaluate(found.expect, summary)
+    if moment is not None and write is not None:
+        write_whole(write, moment_of(found, course.jobs, _time(moment, found)))
+    if out is not None:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_whole(out / "jobs.csv", _jobs_csv(course))
+        write_whole(out / "levels.csv", _csv([Level._fields, *course.levels]))
+    click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_text(summary, found)))
+    for one in verdicts:
+        click.echo(expectation_line(one), err=as_json)
+    return int(any(not one.passed for one in verdicts))
+
+
+def _time(text: str, mix: JobMix) -> int:
+    """The time that --moment means. Raises UsageError."""
+    try:
+        at_ms = int(str(SPAN.read(text)))
+    except RefusedError as error:
+        raise UsageError(f"--moment: {error.reason}; accepted: {error.accepted}") from error
+    if at_ms >= mix.lasts_ms:
+        raise UsageError(f"--moment {text} is past the end; accepted: 0s to {shown_span(mix.lasts_ms - 1)}")
+    return at_ms
+
+
+_BARRIER: Final = {"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}
+
+
+def _csv(rows: list[Any]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue()
+
+
+def _jobs_csv(course: Course) -> str:
+    tiers = next((list(job.spans) for job in course.jobs if job.spans), [])
+    head = ["name", "gpus", "arrives_ms", "begins_ms", "ends_ms", *tiers, *(f"least_{one}" for one in tiers)]
+    rows: list[Any] = [head]
+    for job in course.jobs:
+        spans = [job.spans.get(one) for one in tiers] + [job.least.get(one) for one in tiers]
+        rows.append([job.name, job.gpus, job.arrives_ms, job.begins_ms, job.ends_ms, *spans])
+    return _csv(rows)
+
+
+def _text(summary: dict[str, Any], mix: JobMix) -> Iterator[str]:
+    """Lines for reading."""
+    jobs, wait = summary["jobs"], summary["wait"]
+    warm_up = f", counted from {shown_span(mix.warm_up_ms)} on" if mix.warm_up_ms else ""
+    yield f"{mix.name}: {summary['gpus']:,} GPUs for {shown_span(mix.lasts_ms)}{warm_up}"
+    yield f"placement {summary['placement']}, queue {summary['queue']}, seed {summary['seed']}"
+    yield ""
+    rows = [
+        ("jobs", f"{jobs['arrived']:,} came, {jobs['begun']:,} began, {jobs['ended']:,} ended"),
+        ("GPUs in use", f"{summary['utilisation']:.1%}"),
+        ("stranded beside others", f"{summary['stranded']:.1%}"),
+        ("waiting", f"{summary['waiting_jobs']:.2f} jobs in the mean, {jobs['most_waiting']} at most"),
+    ]
+    if jobs["begun"]:
+        waits = (f"{name} {_shown(wait[f'{name}_s'])}" for name in ("mean", "p50", "p95", "max"))
+        rows.append(("a job waits", ", ".join(waits)))
+    for tier, spans in summary["spans"].items():
+        words = f"{spans['mean']:.1f} a job, {spans['least']:.1f} were it alone"
+        rows.append((f"{tier}s", f"{words}; more for {spans['wider_share']:.0%} of GPU time"))
+    yield from aligned(rows, left=2)
+
+
+def _shown(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,192 @@
+"""Do jobs wait as queueing theory says, and sit where the scheduler's policy means?"""
+
+from itertools import pairwise
+from math import factorial
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.campaign.job_mix import JobMix
+from emu.campaign.job_queue import Course, Job, followed, summary_of
+from emu.campaign.moment import moment_of
+from emu.campaign.server_placement import FreeServers, ServerPlacement
+from emu.errors import RuntimeFailure, ScenarioError
+from emu.scenario.load import load_mapping, load_text
+from emu.scenario.resolve import build_topology
+
+H = 3_600_000
+PODS = {
+    "kind": "llama3",
+    "pods": 2,
+    "racks_per_pod": 2,
+    "hosts_per_rack": 2,
+    "gpus_per_host": 2,
+    "ctsws_per_pod": 2,
+    "atsws": 2,
+}
+JOB = {"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}
+
+
+def course_of(**keys: Any) -> tuple[JobMix, Course, dict[str, Any]]:
+    mix = JobMix.model_validate({"name": "mix", "topology": PODS, **keys})
+    bare = {"name": "bare", "topology": mix.topology.model_dump(by_alias=True), "jobs": [JOB]}
+    topology = build_topology(load_mapping(bare).scenario)
+    course = followed(mix, topology, "mix.yaml")
+    return mix, course, dict(summary_of(mix, topology, course))
+
+
+def listed(*jobs: tuple[int, int, int]) -> tuple[dict[str, Any], ...]:
+    """Jobs of (arrival in hours, GPUs, run time in hours)."""
+    return tuple(
+        {"name": f"job-{at}", "at": f"{begin}h", "gpus": gpus, "lasts": f"{hours}h"}
+        for at, (begin, gpus, hours) in enumerate(jobs)
+    )
+
+
+def begins_h(course: Course) -> list[float | None]:
+    return [None if job.begins_ms is None else job.begins_ms / H for job in course.jobs]
+
+
+def test_jobs_of_one_size_wait_as_erlang_c_says() -> None:
+    servers, offered = 4, 2  # Erlangs: two an hour, of an hour each
+    held = offered**servers / factorial(servers) * servers / (servers - offered)
+    waits = held / (sum(offered**k / factorial(k) for k in range(servers)) + held)
+    _, course, summary = course_of(
+        topology={"kind": "star", "hosts": servers},
+        lasts="300d",
+        queue="first_come",
+        arrivals={"per_hour": 2, "sizes": ({"gpus": 1, "share": 1, "lasts": "1h"},)},
+    )
+    assert len(course.jobs) > 14_000
+    assert summary["utilisation"] == pytest.approx(offered / servers, rel=0.02)
+    waited_s = [(job.begins_ms - job.arrives_ms) / 1000 for job in course.jobs if job.begins_ms is not None]
+    spans = [fmean(waited_s[at * 700 : at * 700 + 700]) for at in range(20)]
+    error_s = stdev(spans) / 20**0.5
+    expected_s = 3600 * waits / (servers - offered)
+    assert error_s < expected_s / 10
+    assert abs(summary["wait"]["mean_s"] - expected_s) < 3 * error_s
+    assert sum(one > 0 for one in waited_s) / len(waited_s) == pytest.approx(waits, rel=0.05)
+    assert summary["waiting_jobs"] == pytest.approx(2 / 3600 * summary["wait"]["mean_s"], rel=0.02)  # Little
+
+
+@pytest.mark.parametrize(
+    ("queue", "begins"),
+    [("first_come", [0, 10, 15, 15]), ("backfill", [0, 10, 2, 15]), ("any_that_fits", [0, 27, 2, 7])],
+)
+def test_a_smaller_job_goes_ahead_where_the_queue_lets_it(queue: str, begins: list[float]) -> None:
+    # of four servers: three for 10 h, all from 1 h on for 5 h, one at 2 h for 5 h, one at 3 h for 20 h
+    jobs = listed((0, 3, 10), (1, 4, 5), (2, 1, 5), (3, 1, 20))
+    _, course, _ = course_of(topology={"kind": "star", "hosts": 4}, lasts="3d", queue=queue, jobs=jobs)
+    assert begins_h(course) == begins
+
+
+@given(
+    kind=st.sampled_from(["contiguous", "scattered", "random", "min_cut"]),
+    queue=st.sampled_from(["first_come", "backfill", "any_that_fits"]),
+    jobs=st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from([1, 2, 4, 6, 10, 16]), st.integers(1, 9)), min_size=1
+    ),
+)
+def test_no_gpu_has_two_jobs_and_every_job_its_number(
+    kind: str, queue: str, jobs: list[tuple[int, int, int]]
+) -> None:
+    _, course, summary = course_of(lasts="300d", placement={"kind": kind}, queue=queue, jobs=listed(*jobs))
+    held: dict[int, list[tuple[int, int]]] = {}
+    for job in course.jobs:
+        gpus = [gpu for _, some in job.place for gpu in some]
+        assert len(gpus) == len(set(gpus)) == job.gpus
+        assert job.begins_ms is not None
+        assert job.ends_ms is not None
+        assert all(job.spans[tier] >= job.least[tier] for tier in job.spans)
+        for gpu in gpus:
+            held.setdefault(gpu, []).append((job.begins_ms, job.ends_ms))
+    for spans in held.values():
+        assert all(left[1] <= right[0] for left, right in pairwise(sorted(spans)))
+    assert course.levels[-1][1:] == (0, 0, 0, 0)
+    assert summary["jobs"]["ended"] == len(jobs)
+
+
+@pytest.mark.parametrize(
+    ("kind", "racks", "pods"),
+    [
+        ("contiguous", [1, 3, 2], [1, 2, 1]),
+        ("scattered", [1, 4, 2], [1, 2, 2]),
+        ("min_cut", [1, 2, 1], [1, 1, 1]),
+    ],
+)
+def test_a_policy_spreads_jobs_as_it_means_to(kind: str, racks: list[int], pods: list[int]) -> None:
+    # two pods of two racks of two servers of two GPUs: jobs of one server, of four, of two
+    jobs = listed((0, 2, 9), (1, 8, 9), (2, 4, 9))
+    _, course, summary = course_of(lasts="8h", placement={"kind": kind}, jobs=jobs)
+    spans = [job.spans for job in course.jobs]
+    assert ([one["rack"] for one in spans], [one["pod"] for one in spans]) == (racks, pods)
+    assert [job.least for job in course.jobs] == [{"rack": n, "pod": 1} for n in (1, 2, 1)]
+    assert summary["spans"]["pod"]["mean"] == pytest.approx(
+        (2 * pods[0] + 8 * pods[1] + 4 * pods[2]) / 14, abs=1e-4
+    )
+
+
+def test_small_jobs_share_the_fullest_server_with_room() -> None:
+    star = {"kind": "star", "hosts": 3, "gpus_per_host": 4}
+    jobs = listed((0, 3, 9), (1, 2, 9), (2, 1, 9), (3, 2, 9))
+    _, course, summary = course_of(topology=star, lasts="4h", warm_up="3h", jobs=jobs)
+    assert [job.place[0][0] for job in course.jobs] == [0, 1, 0, 1]
+    assert summary["stranded"] == 0
+
+
+def placed(kind: str) -> list[Job]:
+    mix, course, _ = course_of(
+        lasts="8h",
+        placement={"kind": kind},
+        traffic={"size": "1MiB"},
+        jobs=listed((0, 8, 8), (0, 8, 8)),
+    )
+    text = moment_of(mix, course.jobs, H)
+    loaded = load_text(text, "moment.yaml").scenario
+    assert [job.name for job in loaded.jobs] == ["job-0", "job-1"]
+    listed_ranks = [job.ranks for job in loaded.jobs if isinstance(job.ranks, tuple)]
+    assert sorted(gpu for ranks in listed_ranks for gpu in ranks) == list(range(16))
+    return list(course.jobs)
+
+
+@pytest.mark.parametrize("kind", ["min_cut", "scattered"])
+def test_a_moment_is_a_scenario_with_every_job_where_it_is(kind: str) -> None:
+    assert [job.spans["pod"] for job in placed(kind)] == [1 if kind == "min_cut" else 2] * 2
+
+
+class LastOnes(ServerPlacement):
+    """The highest numbers."""
+
+    def servers(self, free: FreeServers, count: int) -> list[int]:
+        """From the end."""
+        return [server for server in reversed(range(len(free.gpus))) if free.is_whole(server)][:count]
+
+
+class AlwaysTheFirst(ServerPlacement):
+    """Server 0, whoever has it."""
+
+    def servers(self, free: FreeServers, count: int) -> list[int]:
+        """What is wrong from the second job on."""
+        return [0] * count
+
+
+def test_a_policy_of_ones_own_is_a_class_in_a_file() -> None:
+    _, course, _ = course_of(lasts="8h", placement={"kind": f"{__name__}:LastOnes"}, jobs=listed((0, 4, 1)))
+    assert [server for server, _ in course.jobs[0].place] == [7, 6]
+    with pytest.raises(RuntimeFailure, match="AlwaysTheFirst was asked for 1 free servers and gave servers"):
+        course_of(
+            lasts="8h",
+            placement={"kind": f"{__name__}:AlwaysTheFirst"},
+            jobs=listed((0, 2, 5), (1, 2, 5)),
+        )
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reason"), [(18, "18 GPUs in a cluster of 16"), (3, "are no whole servers of 2")]
+)
+def test_a_job_that_never_fits_is_refused(gpus: int, reason: str) -> None:
+    with pytest.raises(ScenarioError, match=reason):
+        course_of(lasts="8h", jobs=listed((0, gpus, 1)))
