@@ -328,7 +328,7 @@ class Environment(Section):
         """
         if self.run.stall_after_ps is not None:
             return self.run.stall_after_ps
-        if any(one.timeout_ps == 0 for one in self.transports):
+        silences_ps = [one.longest_silence_ps for one in self.transports]
+        if 0 in silences_ps:
             return LONGEST_AUTO_STALL_PS
-        retries_ps = max(one.timeout_ps * (one.retry_count + 2) for one in self.transports)
-        return min(max(retries_ps, LEAST_AUTO_STALL_PS), LONGEST_AUTO_STALL_PS)
+        return min(max(*silences_ps, LEAST_AUTO_STALL_PS), LONGEST_AUTO_STALL_PS)

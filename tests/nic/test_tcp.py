@@ -268,6 +268,15 @@ def test_half_a_tcp_is_refused(transport: dict[str, Any], said: str) -> None:
         scenario(star(2), transport=transport)
 
 
+def test_a_run_is_not_taken_for_stalled_while_a_connection_may_try_again() -> None:
+    timeouts = {"least_timeout": "1ms", "first_timeout": "8ms", "most_timeout": "20ms", "retries": 3}
+    recovery = {"kind": "tcp", **timeouts}
+    transport = {"recovery": recovery, "congestion_control": {"kind": "reno"}, "timeout": 1}
+    # 8 and 16, then 20 ms twice, and the 20 ms after which it gives up.
+    assert scenario(star(2), transport=transport).stall_after_ps == (8 + 16 + 3 * 20) * MS
+    assert scenario(star(2), transport={"timeout": 1}).stall_after_ps == 10 * MS
+
+
 def refused(verb: str = "write", **sections: Any) -> None:
     """Load a flow from one NIC to another, and wire it."""
     flows = {"kind": "flows", "verb": verb, "flows": [{"src": 0, "dst": 1, "size": "1KiB"}]}

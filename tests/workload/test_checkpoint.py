@@ -111,6 +111,26 @@ def test_the_front_end_shares_no_switch_and_no_link_with_the_back_end() -> None:
         assert all(topology.nodes[nic].network == "backend" for nic in topology.nics_of_gpu(gpu))
 
 
+@pytest.mark.parametrize(
+    ("fabric", "nics"),
+    [
+        ({"kind": "hpn", "pods": 1, "segments_per_pod": 1, "hosts_per_segment": 2}, 9),
+        ({"kind": "megascale", "pods": 1, "blocks_per_pod": 1, "hosts_per_block": 2}, 9),
+        ({"kind": "ai_zone", "racks": 2, "hosts_per_rack": 1, "gpus_per_host": 2, "spines": 1}, 3),
+        ({"kind": "star", "hosts": 2}, 2),
+    ],
+    ids=["hpn", "megascale", "ai_zone", "star"],
+)
+def test_every_fabric_can_have_a_front_end_that_reaches_storage(fabric: dict[str, Any], nics: int) -> None:
+    job = {"name": "save", "ranks": 2, "workload": {"kind": "checkpoint", "size": "1MB"}}
+    topology = placed(checkpointing({"storage": FAST}) | {"topology": fabric, "jobs": [job]})
+    servers = [topology.server(host) for host in range(2)]
+    for server in servers:  # the ninth NIC of a server of HPN
+        found = [topology.nodes[one] for one in server if topology.nodes[one].role is Role.NIC]
+        assert len(found) == nics
+        assert found[-1].network == "frontend"
+
+
 def test_chunks_are_dealt_over_the_servers_and_none_is_lost() -> None:
     flows = checkpoint(3, 4, 1_000, 300, 7, load=False)
     assert [(one.src, one.dst, one.size_bytes) for one in flows[:4]] == [

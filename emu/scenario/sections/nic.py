@@ -371,6 +371,15 @@ class TransportSection(Section):
         return self.recovery.out_of_order
 
     @property
+    def longest_silence_ps(self) -> int:
+        """How long a queue pair tries on without an answer, and one timeout more; 0 for ever."""
+        if not self.is_tcp:
+            return self.timeout_ps * (self.retry_count + 2)
+        first, most = (int(getattr(self.recovery, f"{name}_timeout_ps")) for name in ("first", "most"))
+        doubled = range(int(getattr(self.recovery, "retries")) + 2)  # noqa: B009  a knob, by its name
+        return sum(min(first << times, most) for times in doubled)
+
+    @property
     def timeout_ps(self) -> int:
         """The local ACK timeout; 0 if the queue pair waits for ever."""
         return 4_096_000 << self.timeout if self.timeout else 0
