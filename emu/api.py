@@ -39,6 +39,7 @@ from emu.measure.run_directory.sample_rows import (
     tidy_rows,
 )
 from emu.measure.run_directory.samples import Counted, SampleSpool, sample_before
+from emu.measure.summary.fabric import SPAN_METRICS
 from emu.measure.summary.results import summarise
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.summary import json_schema as summary_schema
@@ -331,6 +332,8 @@ class _Record(Observer):
             steering.listener = self.changed
         self._directory = directory
         self._before: dict[int, Sample | None] = {fault.at_ps: None for fault in prepared.scenario.faults}
+        if (span := prepared.scenario.run.span).for_ps:
+            self._before |= {span.at_ps: None, span.until_ps: None}
         self._last: Sample | None = None
         self._scenario, self._topology = prepared.scenario, prepared.topology
         self._captured: dict[int, dict[tuple[int, int], CapturedRows]] = {}
@@ -382,6 +385,7 @@ class _Record(Observer):
         self.counts = True
         if self._directory is not None:
             expected = [one.counted_as for one in self._scenario.expect if isinstance(one, SeriesExpectation)]
+            expected += SPAN_METRICS if self._scenario.run.span.for_ps else ()  # for a resumed run
             self._directory.counted(Counted.of(layouts, self._scenario.run.sample_series, expected))
         self._observer.counted(layouts)
 

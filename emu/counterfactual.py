@@ -50,6 +50,7 @@ from emu.measure.summary.summary import Counterfactual
 from emu.runtime.blueprint import blueprint_of
 from emu.runtime.outcome import Observer, Outcome, RunOptions
 from emu.runtime.run import run_blueprint
+from emu.scenario.environment import SpanSection
 from emu.scenario.fault_schedule import Aims, scripted
 from emu.scenario.faults.events import Change, Fault
 from emu.scenario.resolve import build_topology
@@ -421,7 +422,7 @@ def emulated(
 
 def as_intended(scenario: Scenario) -> Scenario:
     """The scenario without what is scripted to go wrong, and what is expected of that."""
-    limits = scenario.run.model_copy(update={"capture": ()})
+    limits = scenario.run.model_copy(update={"capture": (), "span": SpanSection()})
     return scenario.model_copy(update={"faults": (), "expect": (), "run": limits})
 
 

@@ -29,7 +29,7 @@ from emu.scenario.sections.overrides import OverrideSection, with_part
 from emu.scenario.sections.routing import POLICIES, RoutingSection
 from emu.scenario.sections.switch import SwitchSection
 from emu.scenario.sections.topology import TOPOLOGIES, TopologySection
-from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs
+from emu.scenario.yaml.values import AutoPositiveTimePs, DelayPs, Name, PositiveTimePs, TimePs
 from emu.spelling import listed
 from emu.units import format_time, parse_time
 
@@ -43,6 +43,20 @@ class ControlSection(Section):
 
     management_delay_ps: DelayPs = parse_time("100us")
     """One way between a host and the controller."""
+
+
+class SpanSection(Section):
+    """A part of the run of which the summary has rates by tier (`fabric.span`)."""
+
+    at_ps: TimePs = 0
+    """When it begins."""
+    for_ps: TimePs = 0
+    """How long it is; the end of the run cuts it. 0: there is none."""
+
+    @property
+    def until_ps(self) -> int:
+        """Its end."""
+        return self.at_ps + self.for_ps
 
 
 class RunSection(Section):
@@ -67,13 +81,19 @@ class RunSection(Section):
     They are slices, waits for clear-to-sends, computing, packets sent again and pauses."""
     trace: FlowTraceSection = FlowTraceSection()
     """Queue pairs that write what they may send, have in flight and sent again, over time."""
+    span: SpanSection = SpanSection()
+    """A part of the run whose rates stand beside those of the whole, such as the time in which a load is
+    steady."""
 
     def check(self) -> Iterator[Refusal]:
-        """Refuse captures of a time that no run reaches."""
+        """Refuse captures and a span of a time that no run reaches."""
         for place, one in enumerate(self.capture):
             if one.at_ps >= self.max_time_ps:
                 reason = f"the run ends at {format_time(self.max_time_ps)} (run.max_time)"
                 yield Refusal(("capture", place, "at"), reason, "an earlier time")
+        if self.span.for_ps and self.span.at_ps >= self.max_time_ps:
+            reason = f"the run ends at {format_time(self.max_time_ps)} (run.max_time)"
+            yield Refusal(("span", "at"), reason, "an earlier time")
 
 
 class Environment(Section):

@@ -64,12 +64,14 @@ def span_of(one: SeriesExpectation, faults: Mapping[int, FaultTimes]) -> Span | 
 
 
 def bounds_ps(scenario: Scenario, faults: Sequence[Fault]) -> tuple[int, ...]:
-    """Both ends of every span that is judged and known beforehand, each once, in order."""
+    """Both ends of each span that is judged and known beforehand, and of `run.span`, once, in order."""
     series = [one for one in scenario.expect if isinstance(one, SeriesExpectation)]
-    if not series:
+    asked = scenario.run.span
+    if not series and not asked.for_ps:
         return ()
     times = fault_times(scenario, faults)
     spans = [span for one in series if isinstance(span := span_of(one, times), Span)]
+    spans += [Span(asked.at_ps, asked.until_ps)] if asked.for_ps else []
     ends = {time_ps: None for span in spans for time_ps in span if 0 < time_ps < NEVER_PS}
     return tuple(sorted(ends))
 

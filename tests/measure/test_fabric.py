@@ -1,18 +1,22 @@
 """Do counters add up to links, drops, imbalance, and what each fault did?"""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.kernel.device import Series
 from emu import api
+from emu.errors import ScenarioError
 from emu.measure.collected import Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, losses_by_fault, ran_ps
 from emu.measure.summary.jobs import flow_times
 from emu.measure.summary.summary import Flow, Job
 from emu.scenario.resolve import build_topology
+from emu.units import parse_time
 from tests.fabric.sections import graph, scenario
 from tests.measure.handmade import Counter, fabric, record
+from tests.scenario.plain import plain
 
 MS_PS = 10**9
 UP = (2, 3)
@@ -226,3 +230,49 @@ def test_percentiles_of_flows_are_those_of_the_rank_that_covers_them() -> None:
     assert found is not None
     assert list(found.model_dump().values()) == [1000, 500, 900, 990, 999, 1000]
     assert flow_times([]) is None
+
+
+STEADY: dict[str, Any] = {
+    "name": "steady",
+    "topology": {"kind": "star", "hosts": 2, "link": "400G"},
+    "jobs": [{"name": "job", "workload": {"kind": "flows", "flows": [{"src": 0, "dst": 1, "size": "4MiB"}]}}],
+}
+
+
+@pytest.mark.parametrize("span", [{"at": "20us", "for": "40us"}, {"at": "33333ns", "for": "33333ns"}])
+def test_a_span_has_the_rates_of_its_time_alone(span: dict[str, str], tmp_path: Path) -> None:
+    mapping = plain(STEADY | {"run": {"span": span}})
+    result = api.run(mapping, local=True, diagnose=False, out=tmp_path / "run")
+    # A run that is resumed behind the span takes its begin from there.
+    assert b"port_transmit_payload_bytes" in (tmp_path / "run/samples.jsonl").read_bytes()
+    found = result.summary.fabric.span
+    assert found is not None
+    at_ps, for_ps = parse_time(span["at"]), parse_time(span["for"])
+    assert (found.from_ps, found.until_ps) == (at_ps, at_ps + for_ps)
+    # A flow at line rate: packets of 4,096 B, 4,178 B on the wire. One may be counted at either end.
+    packet = 4178 * 20 / for_ps
+    (tier,) = found.tiers
+    for rate_bps in (tier.up_bps or 0, tier.down_bps or 0, found.delivered_bps):
+        assert rate_bps / 400e9 == pytest.approx(4096 / 4178, abs=packet)
+    # Both hosts have a link, and ACKs of 86 B take the other way.
+    assert tier.up_utilisation == pytest.approx((1 + 86 / 4178) / 2, abs=packet)
+    whole = result.summary.fabric.tiers[0]
+    assert (whole.up_utilisation or 0) < (tier.up_utilisation or 0)
+    assert api.run(plain(STEADY), local=True, diagnose=False).outcome.digest == result.outcome.digest
+
+
+def test_a_span_ends_with_the_run_and_one_behind_it_never_fired() -> None:
+    late, never = (
+        api.run(
+            plain(STEADY | {"run": {"span": {"at": at, "for": "1s"}}}), local=True, diagnose=False
+        ).summary
+        for at in ("60us", "1s")
+    )
+    assert late.fabric.span is not None
+    assert late.fabric.span.until_ps == late.virtual_ps
+    assert never.fabric.span is None
+    assert "run.span" in [one.feature for one in never.never_fired]
+    with pytest.raises(
+        ScenarioError, match=r"run.span.at: .*the run ends at 1ms .*accepted: an earlier time"
+    ):
+        api.load(plain(STEADY | {"run": {"span": {"at": "2ms", "for": "1us"}, "max_time": "1ms"}}))

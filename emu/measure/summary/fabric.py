@@ -18,6 +18,7 @@ operation and the delay of the last report are no time in which a link could hav
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from actors.fabric.model import Role, Topology
@@ -26,7 +27,17 @@ from actors.kernel.units import BIT_PS_PER_BYTE
 from emu.measure.collected import DROPPED, LINK_DOWN, Counts, DeviceRecord, FaultPlan, Sample
 from emu.measure.metric_names import CONGESTION_REASONS
 from emu.measure.summary.jobs import DISABLED, SUCCESS
-from emu.measure.summary.summary import Drops, Engineering, Fabric, FaultEffect, GroupLoad, Job, Link, Tier
+from emu.measure.summary.summary import (
+    Drops,
+    Engineering,
+    Fabric,
+    FaultEffect,
+    GroupLoad,
+    Job,
+    Link,
+    SpanRates,
+    Tier,
+)
 
 
 def share(part: int, whole: int) -> float:
@@ -161,7 +172,45 @@ def tier_rows(topology: Topology, counts: Counts, ran: int) -> list[Tier]:
     ]
 
 
+def span_rates(
+    topology: Topology,
+    records: Sequence[DeviceRecord],
+    samples: Sequence[Sample],
+    span_ps: tuple[int, int],
+    virtual_ps: int,
+) -> SpanRates | None:
+    """Rates from one time to another, or to the end of the run; None if that was before. `samples` are of
+    both times, by time; before the first nothing was counted.
+    """
+    from_ps, until_ps = span_ps[0], min(span_ps[1], virtual_ps)
+    if until_ps <= from_ps:
+        return None
+    begin: Mapping[int, Sequence[int]] = {}
+    end = {record.number: record.counters for record in records}
+    for sample in samples:
+        if sample.virtual_ps <= from_ps:
+            begin = sample.counters
+        if until_ps == span_ps[1] and sample.virtual_ps <= until_ps:
+            end |= sample.counters
+    grown = [
+        replace(
+            record, counters=[late - early for late, early in zip(end[record.number], before, strict=True)]
+        )
+        for record in records
+        for before in (begin.get(record.number) or [0] * len(record.counters),)
+    ]
+    counts = Counts(grown)
+    return SpanRates(
+        from_ps=from_ps,
+        until_ps=until_ps,
+        delivered_bps=_rate_bps(counts.total("nic_delivered_bytes"), until_ps - from_ps),
+        tiers=tier_rows(topology, counts, until_ps - from_ps),
+    )
+
+
 _OF_TIER: Final = ("port_transmit_payload_bytes", "port_transmit_bytes", "pfc_transmit_xoff_frames")
+SPAN_METRICS: Final = (*_OF_TIER, "nic_delivered_bytes")
+"""What a span takes of the samples at both its ends."""
 
 
 def _rate_bps(size_bytes: int, time_ps: int) -> int:

@@ -15,12 +15,12 @@ from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.summary.blame import told
 from emu.measure.summary.expectations import History, judge_series
-from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, idle_nics, ran_ps
+from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, idle_nics, ran_ps, span_rates
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
 from emu.measure.summary.summary import Expectation as Verdict
-from emu.measure.summary.unfired import idle_captures, idle_faults, never_fired
+from emu.measure.summary.unfired import idle_captures, idle_faults, idle_span, never_fired
 from emu.measure.summary.verdict import evaluate
 from emu.scenario.expect import Expectation, SeriesExpectation
 from emu.scenario.fault_schedule import Aims, scripted
@@ -108,17 +108,21 @@ def summarise(
 ) -> Summary:
     """The summary of one run. `records` may be of some devices only, if the run failed.
 
-    `samples` are those of sync points; only the ones at the beginning of faults matter here. `history` are
+    `samples` are those of sync points; only the ones at the beginning of faults and at both ends of
+    `run.span` matter here. `history` are
     all of them; it is asked for only if an expectation is about a series. `aims` are what faults that hit the
     busiest were found to hit. `diagnose` says what the run suffered from and what it was compared with, given
     the summary without that.
     """
-    counts = Counts(records)
+    counts, kept = Counts(records), list(samples)
     effects = fault_rows(
-        fault_plans(scenario, topology, aims, virtual_ps), LinkLosses(topology, records, samples), virtual_ps
+        fault_plans(scenario, topology, aims, virtual_ps), LinkLosses(topology, records, kept), virtual_ps
     )
     rows = told(topology, jobs, job_rows(jobs, records), records)
     fabric = fabric_of(topology, counts, ran_ps(rows.values(), virtual_ps, repeat=scenario.run.repeat))
+    if (span := scenario.run.span).for_ps:
+        rates = span_rates(topology, records, kept, (span.at_ps, span.until_ps), virtual_ps)
+        fabric = fabric.model_copy(update={"span": rates})
     for plan in jobs:
         if plan.enabled and records:
             idle = idle_nics(topology, plan.gpus, fabric.links)
@@ -141,6 +145,7 @@ def summarise(
         never_fired=[
             *never_fired(scenario, fabric, counts, virtual_ps, timed_out=timed_out),
             *idle_captures(scenario, records),
+            *idle_span(scenario, fabric, virtual_ps),
             *idle_faults(effects, fabric, counts, records, names, virtual_ps, flipped=flipped),
         ],
         expectations=[],

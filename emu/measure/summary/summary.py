@@ -430,6 +430,18 @@ class Tier(Part):
     """Those sent from it."""
 
 
+class SpanRates(Part):
+    """Rates in a part of the run (`run.span`)."""
+
+    from_ps: int
+    until_ps: int
+    """The end of the span or of the run."""
+    delivered_bps: int
+    """Payload that NICs delivered, all together; bit/s."""
+    tiers: list[Tier]
+    """As `fabric.tiers`, of that time alone."""
+
+
 class Engineering(Part):
     """What traffic engineering did."""
 
@@ -489,6 +501,8 @@ class Fabric(Part):
     down or across. Of a fabric with all its links; a port that is in several groups counts in each."""
     tiers: list[Tier]
     """Of every tier of switches from the lowest on."""
+    span: SpanRates | None = None
+    """Rates in `run.span`; null where there is none, or the run ended before."""
     worst_max_over_mean: float | None
     """The largest `max_over_mean` of `uplinks`; null if none carried payload."""
     idle_uplinks: int

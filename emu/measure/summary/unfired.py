@@ -297,6 +297,13 @@ def idle_captures(scenario: Scenario, records: Sequence[DeviceRecord]) -> Iterat
             )
 
 
+def idle_span(scenario: Scenario, fabric: Fabric, virtual_ps: int) -> Iterator[Unfired]:
+    """A span that begins after the run."""
+    if scenario.run.span.for_ps and fabric.span is None:
+        reason = f"the run ended at {format_time(virtual_ps)}, before it began"
+        yield Unfired(feature="run.span", reason=reason)
+
+
 def idle_faults(
     effects: Sequence[FaultEffect],
     fabric: Fabric,
