@@ -118,6 +118,15 @@ class WorkerRecord:
     """Whether its packet path is compiled; that may differ from node to node, and the answer may not."""
 
 
+class Awaited(NamedTuple):
+    """What a run goes on with while it moves no payload, and when."""
+
+    at_ps: int
+    kind: str
+    """As `actors.kernel.event.KIND_NAMES` has it."""
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run is: `delivered_bytes` of payload before about `virtual_ps`."""
@@ -130,6 +139,8 @@ class Progress:
     """Connections to workers that were refused since the last progress: which worker, from where, and why."""
     aims: tuple[Made, ...] = ()
     """What faults that hit the busiest were found to hit, so far."""
+    awaits: Awaited | None = None
+    """Where no payload was delivered since the last progress: what comes next. Not known of a run on Ray."""
 
 
 class Observer:

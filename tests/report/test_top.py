@@ -15,6 +15,7 @@ from emu.cli.commands.up import LiveTerminal
 from emu.cli.main import main
 from emu.measure.run_directory.run_directory import RunDirectory
 from emu.runtime.outcome import Progress
+from emu.runtime.pages.scrape import awaited
 from emu.runtime.steering import Steering
 from tests.report.test_recording import PAIR, recorded
 
@@ -91,3 +92,23 @@ def test_a_step_that_takes_a_fifth_longer_than_the_median_has_a_line_of_its_own(
         terminal.progressed(Progress(at_ps, 0, tuple(rows)))
     lines = stream.getvalue().splitlines()
     assert lines == ["749us: bench: all_reduce 1MiB 7 took 130us, 30% beyond the median 100us"]
+
+
+def test_a_run_that_stands_still_says_what_it_waits_for_and_until_when() -> None:
+    down = {"kind": "link_down", "at": "20us", "target": "rtsw-1:ctsw-0"}
+    flow = {"kind": "flows", "flows": [{"src": 0, "dst": 2, "size": "4MiB"}]}
+    transport = {"congestion_control": {"kind": "none"}, "timeout": 14}
+    scenario = {**PAIR, "transport": transport, "faults": [down], "jobs": [{"name": "one", "workload": flow}]}
+    prepared = api.prepare(api.load(scenario))
+    stepped = api.stepped(scenario)
+    stepped.advance(5_000_000_000)
+    partitions = [one.partition for one in stepped._logical_processes]
+    awaits = awaited(partitions, prepared.topology)
+    assert awaits is not None
+    assert (awaits.kind, awaits.device) == ("retransmit", "nic-0-0")
+    # 4.096 us x 2^14 after the timer was begun, with the first packet.
+    assert 67_108_864_000 < awaits.at_ps < 67_108_864_000 + 1_000_000
+    terminal = LiveTerminal(prepared.jobs, Steering(prepared.scenario, prepared.topology), stream=StringIO())
+    status = terminal._status(Progress(5_000_000_000, 0, awaits=awaits))
+    assert "until 67.1" in status
+    assert "for a retransmission timer of nic-0-0" in status

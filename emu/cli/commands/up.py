@@ -46,6 +46,15 @@ from emu.units import about_rate, about_size, about_time, format_time, parse_tim
 FEWEST: Final = 5
 """From so many times on there is a median to compare with."""
 MEMORY: Final = 1000
+LONG_PS: Final = parse_time("100us")
+"""A run that goes on later than that says what it waits for."""
+_AWAITED: Final = {
+    "retransmit": "a retransmission timer",
+    "copy_done": "a copy",
+    "proxy": "computing or a proxy",
+    "job": "the next job or operation",
+}
+"""Kinds of events in words."""
 OUTLIER_PERCENT: Final = 20
 
 
@@ -154,6 +163,10 @@ class LiveTerminal(Terminal):
         if passed_ps > 0:
             bits = (progress.delivered_bytes - delivered_bytes) * BIT_PS_PER_BYTE
             parts.append(f"delivering {about_rate(max(bits, 0) // passed_ps)}")
+        awaits = progress.awaits
+        if awaits is not None and awaits.at_ps > progress.virtual_ps + LONG_PS:
+            what = _AWAITED.get(awaits.kind, awaits.kind.replace("_", " "))
+            parts.append(f"until {about_time(awaits.at_ps)} for {what} of {awaits.device}")
         parts += self._job_states(progress)
         faults = self._steering.scenario.faults
         if faults:

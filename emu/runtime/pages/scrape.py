@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 import emu
 from actors.fabric.model import Role, Topology
 from actors.kernel.device import Device, Tally, counts_of
-from emu.runtime.outcome import Made, Progress
+from actors.kernel.event import FIRST_UPKEEP, KIND_NAMES, key_device, key_kind
+from emu.runtime.outcome import Awaited, Made, Progress
 from emu.runtime.pages.metrics_page import Exporter
 from emu.runtime.pages.state_series import Rows, StateReading
 from emu.runtime.sync.partition import Partition
@@ -39,6 +40,23 @@ def classes_in_use(scenario: Scenario) -> tuple[int, ...]:
     return tuple(sorted({one for one in given if one is not None}))
 
 
+def awaited(partitions: Sequence[Partition], topology: Topology) -> Awaited | None:
+    """The first pending event that is work and no upkeep; None if there is none."""
+    first = min(
+        (
+            (int(event.time_ps), int(event.key))
+            for partition in partitions
+            for event in partition.kernel.pending()
+            if key_kind(event.key) < FIRST_UPKEEP
+        ),
+        default=None,
+    )
+    if first is None:
+        return None
+    at_ps, key = first
+    return Awaited(at_ps, KIND_NAMES[key_kind(key)], topology.nodes[key_device(key)].name)
+
+
 class Scrape:
     """The readable side of one process: one worker, or all parts of a local run."""
 
@@ -60,6 +78,8 @@ class Scrape:
         self.refused: Callable[[], int] = int
         """How many connections this process refused, since it hosts these partitions."""
         self._refused_before = 0
+        self._delivered_bytes = -1
+        """At the last progress."""
         self.aims: Sequence[Made] = ()
         """What faults were found to hit so far; grows."""
         self._rows: Rows = {}
@@ -141,11 +161,15 @@ class Scrape:
     def progress(self) -> Progress:
         """Virtual time, payload delivered, and the operations that have ended, if the controller is here."""
         rows = [row for one in self._controller for row in one.results().get("operations", [])]
+        delivered_bytes = sum(one.progress for one in self._carriers)
+        still = delivered_bytes == self._delivered_bytes
+        self._delivered_bytes = delivered_bytes
         return Progress(
             self.virtual_ps(),
-            sum(one.progress for one in self._carriers),
+            delivered_bytes,
             tuple(tuple(row) for row in rows),
             aims=tuple(self.aims),
+            awaits=awaited(self._partitions, self._topology) if still else None,
         )
 
     def close(self) -> None:
