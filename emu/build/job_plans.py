@@ -28,6 +28,8 @@ def job_plans(plan: Plan, topology: Topology) -> tuple[JobPlan, ...]:
             enabled=work.enabled,
             hosts=work.hosts(),
             training=work.facts,
+            serving=work.serving,
+            start_ps=work.start_ps,
             calls=_calls(work),
             groups=_groups(work),
             gpus=() if work.wired is None else work.wired.gpus,

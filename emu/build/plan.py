@@ -54,7 +54,7 @@ from actors.wire.message import POST_READ, POST_SEND, POST_WITH_IMMEDIATE
 from emu.build.buffer_sizes import is_deep
 from emu.build.disjoint_paths import DisjointPaths
 from emu.errors import Problem, ScenarioError
-from emu.measure.collected import TrainingFacts
+from emu.measure.collected import ServingFacts, TrainingFacts
 from emu.measure.summary.steps import facts_of, trace_facts
 from emu.scenario.readers.simai import SimaiPlan
 from emu.scenario.resolve import Resolved, ResolvedJob
@@ -63,6 +63,7 @@ from emu.scenario.section import Section
 from emu.scenario.sections.flows import Checkpoint, FlowsWorkload
 from emu.scenario.sections.ncclx import OutstandingSection
 from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
 from emu.topology.front_end import front_end_nic, storage_hosts
@@ -212,6 +213,8 @@ class JobWork:
     """Its ranks' scripts as the library has wired them; None for flows."""
     facts: TrainingFacts | None = None
     """Of what is told of its steps; a benchmark has none."""
+    serving: ServingFacts | None = None
+    """Of a serving job."""
 
     def hosts(self) -> tuple[int, ...]:
         """The hosts that run a part of it, ascending."""
@@ -417,7 +420,7 @@ def _flows(
             book.connect(source, destination, priority, number, log_deliveries=True)
             for _ in range(workload.qps)
         )
-        write_bytes = workload.message_bytes or -(-flow.size_bytes // workload.qps)
+        write_bytes = workload.write_bytes_of(flow.size_bytes)
         works.append(
             FlowWork(
                 flow=index,
@@ -433,4 +436,15 @@ def _flows(
                 ideal_ps=ideal.of(source, destination, flow.size_bytes, write_bytes),
             )
         )
-    return JobWork(number, job.name, job.start_ps, len(job.gpus), flows=tuple(works), enabled=job.enabled)
+    serving = None
+    if isinstance(workload, ServingWorkload):
+        serving = ServingFacts(workload.serving(), tuple(workload.asked(scenario.seed, number)))
+    return JobWork(
+        job=number,
+        name=job.name,
+        start_ps=job.start_ps,
+        ranks=len(job.gpus),
+        flows=tuple(works),
+        enabled=job.enabled,
+        serving=serving,
+    )

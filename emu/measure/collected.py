@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from actors.kernel.device import Series
 from actors.ncclx.script import REASONS
 from emu.measure.metric_names import DROP_REASONS, METRIC_OF
+from emu.workload.serving import Request, Serving
 
 LINK_DOWN: Final = "link_down"
 """The reason of a drop on a link that was down."""
@@ -164,6 +165,13 @@ class TrainingFacts(NamedTuple):
     tensor and expert parallelism."""
 
 
+class ServingFacts(NamedTuple):
+    """What the results need to know of a serving job."""
+
+    serving: Serving
+    requests: tuple[Request, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class JobPlan:
     """One job of the scenario, by its number."""
@@ -177,6 +185,10 @@ class JobPlan:
     """Whether it runs."""
     training: TrainingFacts | None = None
     """Of a training job, whose steps are the operations that are not listed in `collectives`."""
+    serving: ServingFacts | None = None
+    """Of a serving job, whose flows carry keys and values."""
+    start_ps: int = 0
+    """When it begins."""
     calls: tuple[CallPlan, ...] = ()
     """Of a program, step by step, in the order of its list."""
     groups: tuple[GroupPlan, ...] = ()

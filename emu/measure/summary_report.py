@@ -29,6 +29,7 @@ from emu.measure.summary.summary import (
     Init,
     Job,
     Link,
+    ServingResult,
     Summary,
     TrainingResult,
 )
@@ -205,6 +206,7 @@ def closing_lines(summary: Summary) -> list[str]:
         [line for name, job in summary.jobs.items() for line in flow_lines(name, job.flows)],
         [line for name, job in summary.jobs.items() for line in init_lines(name, job.ranks, job.init)],
         [line for name, job in summary.jobs.items() for line in training_lines(name, job.training)],
+        [line for name, job in summary.jobs.items() for line in serving_lines(name, job.serving)],
         unfinished_lines(summary.jobs),
         _link_lines("busiest links", busiest_links(summary.fabric.links)),
         _link_lines("most paused links", most_paused_links(summary.fabric.links)),
@@ -264,6 +266,24 @@ def training_lines(name: str, result: TrainingResult | None) -> list[str]:
             else []
         ),
     ]
+
+
+def serving_lines(name: str, result: ServingResult | None) -> list[str]:
+    """What became of a serving job's requests."""
+    if result is None:
+        return []
+    rows: list[Sequence[str]] = [("", "P50", "P90", "P99", "longest")]
+    for what, times in (
+        ("prefill wait", result.prefill_wait),
+        ("keys and values", result.transfer),
+        ("first token", result.first_token),
+        ("each token", result.each_token),
+    ):
+        if times is not None:
+            shown = (times.p50_ps, times.p90_ps, times.p99_ps, times.max_ps)
+            rows.append((what, *map(about_time, shown)))
+    given = f", {result.tokens_per_s:,.0f} tokens a second" if result.tokens_per_s else ""
+    return [f"# {name}: {result.answered} of {result.requests} requests answered{given}", *aligned(rows)]
 
 
 def unfinished_lines(jobs: dict[str, Job]) -> list[str]:

@@ -18,7 +18,7 @@ from emu.measure.run_directory.comparison import load_summary
 from emu.measure.run_directory.recorded import csv_text
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.run_directory.sample_rows import recorded, tidy_rows
-from emu.measure.summary.jobs import nearest_rank
+from emu.measure.summary.percentiles import nearest_rank
 from emu.measure.summary.summary import Flow, Summary
 from emu.spelling import did_you_mean, listed
 from emu.units import about_size

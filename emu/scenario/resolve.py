@@ -48,6 +48,7 @@ from emu.scenario.sections.graph import AUTO, own_algorithm
 from emu.scenario.sections.jobs import ALONE, TWO, CollectiveWorkload, JobSection, MismatchSection
 from emu.scenario.sections.overrides import is_pattern
 from emu.scenario.sections.program import Picks, ProgramWorkload
+from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.switch import StaticRoute
 from emu.scenario.sections.trace import TraceWorkload
 from emu.scenario.sections.training import TrainingWorkload
@@ -690,6 +691,14 @@ def _flows(
     rates_bps: Sequence[int],
 ) -> list[Flow]:
     try:
+        if isinstance(workload, ServingWorkload):
+            ranks = workload.serving().ranks
+            if ranks != len(racks):
+                cut = (
+                    f"({workload.prefills} + {workload.decodes}) instances of {workload.tp} GPUs are {ranks}"
+                )
+                raise PatternError("prefills", f"{cut} ranks, the job has {len(racks)}", "as many")
+            return workload.drawn_flows(scenario.seed, index)
         if isinstance(workload, Poisson):
             scale, load = workload.size_scale, workload.load
             return poisson(rates_bps, workload.sizes, scale, load, workload.flows, scenario.seed, index)

@@ -34,7 +34,7 @@ from emu.cli.scenario_options import NO_EXPECT, choosing, forcing, unjudged
 from emu.cli.terminal import time_left
 from emu.errors import EmuError, ScenarioError, UsageError
 from emu.measure.run_directory.run_directory import RunDirectory, write_whole
-from emu.measure.summary.jobs import nearest_rank
+from emu.measure.summary.percentiles import nearest_rank
 from emu.measure.summary.summary import Summary
 from emu.measure.summary.verdict import NOTHING, place_flaw, shown_quantity, value_at
 from emu.runtime.outcome import RunOptions

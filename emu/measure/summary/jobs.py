@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from actors.gpu.memory import GROUP_MEMORIES
 from actors.wire.message import (
@@ -27,6 +27,8 @@ from actors.wire.message import (
 )
 from emu.measure.collected import CallPlan, CollectivePlan, DeviceRecord, FlowPlan, JobPlan
 from emu.measure.summary.busbw import bandwidth_bps, bus_factor
+from emu.measure.summary.percentiles import percentiles
+from emu.measure.summary.request_times import serving_result
 from emu.measure.summary.steps import training_result
 from emu.measure.summary.summary import (
     ClearToSends,
@@ -41,7 +43,6 @@ from emu.measure.summary.summary import (
 MOST_NAMED: Final = 16
 """Ranks that a row names."""
 SUCCESS: Final = "success"
-T = TypeVar("T")
 UNFINISHED: Final = "unfinished"
 DISABLED: Final = "disabled"
 STATUS_NAMES: Final = {
@@ -275,28 +276,14 @@ def flow_row(plan: FlowPlan, reported: Reported, outcome: Outcome | None) -> Flo
     )
 
 
-def nearest_rank(ascending: Sequence[T], permille: int) -> T:
-    """A quantile: of n values the one of rank ceil(n x permille / 1000), at least the first."""
-    return ascending[max(-(-len(ascending) * permille // 1000), 1) - 1]
-
-
 def flow_times(flows: Sequence[Flow]) -> FlowTimes | None:
-    """Percentiles of the times of flows that were delivered: of n the one of rank ceil(n x share)."""
-    times = sorted(
-        one.delivered_ps - one.start_ps
-        for one in flows
-        if one.delivered_ps is not None and one.start_ps is not None
-    )
-    if not times:
-        return None
-
-    return FlowTimes(
-        count=len(times),
-        p50_ps=nearest_rank(times, 500),
-        p90_ps=nearest_rank(times, 900),
-        p99_ps=nearest_rank(times, 990),
-        p999_ps=nearest_rank(times, 999),
-        max_ps=times[-1],
+    """Percentiles of the times of flows that were delivered."""
+    return percentiles(
+        [
+            one.delivered_ps - one.start_ps
+            for one in flows
+            if one.delivered_ps is not None and one.start_ps is not None
+        ]
     )
 
 
@@ -343,6 +330,7 @@ def job_row(plan: JobPlan, reported: Reported) -> Job:
         ],
         flows=flows,
         flow_times=flow_times(flows),
+        serving=serving_result(plan.serving, plan.start_ps, flows) if plan.serving is not None else None,
         init=reported.inits.get(plan.job),
         training=training_result(training, plan.ranks, reported.steps.get(plan.job, []))
         if training is not None

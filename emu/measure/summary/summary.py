@@ -288,7 +288,7 @@ class Flow(Part):
 
 
 class FlowTimes(Part):
-    """Times of the flows of a job that were delivered, from the host's post to the last byte."""
+    """Percentiles of times; of flows those that were delivered, from the host's post to the last byte."""
 
     count: int
     """How many there are."""
@@ -302,6 +302,25 @@ class FlowTimes(Part):
     """All but one in a thousand took no longer."""
     max_ps: int
     """The longest."""
+
+
+class ServingResult(Part):
+    """What became of the requests of a serving job. Times are percentiles over requests."""
+
+    requests: int
+    """How many arrived."""
+    answered: int
+    """How many were given all their tokens."""
+    prefill_wait: FlowTimes | None
+    """From arrival to the beginning of prefill."""
+    transfer: FlowTimes | None
+    """From the end of prefill to the last page of keys and values at the decode instance."""
+    first_token: FlowTimes | None
+    """TTFT: from arrival to the first token; null where no request was answered."""
+    each_token: FlowTimes | None
+    """TPOT: from the first token to the last, by the tokens after the first; null where none has two."""
+    tokens_per_s: float | None
+    """Tokens of answered requests, from the job's start to the last of them."""
 
 
 class RankFailure(Part):
@@ -344,6 +363,8 @@ class Job(Part):
     """By number."""
     flow_times: FlowTimes | None = None
     """Null where no flow was delivered."""
+    serving: ServingResult | None = None
+    """Null unless its workload is serving."""
     init: Init | None = None
     """Null where ranks know each other when time begins."""
     training: TrainingResult | None

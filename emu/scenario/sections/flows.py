@@ -45,6 +45,10 @@ class FlowsWorkload(Section):
     """Bytes of one message (perftest's -s), at most 2GiB. `auto`: the flow's bytes in equal shares, one for
     each queue pair."""
 
+    def write_bytes_of(self, size_bytes: int) -> int:
+        """Bytes of a message of a flow of so many bytes."""
+        return self.message_bytes or -(-size_bytes // self.qps)
+
     def message_of(self, size_bytes: int) -> int:
         """How long the longest message of a flow of so many bytes is."""
         return min(size_bytes, self.message_bytes or -(-size_bytes // self.qps))

@@ -34,6 +34,7 @@ from emu.scenario.sections.graph import (
     by_default,
 )
 from emu.scenario.sections.program import ProgramWorkload
+from emu.scenario.sections.serving import ServingWorkload
 from emu.scenario.sections.trace import ChakraTrace, SimaiTrace
 from emu.scenario.sections.training import TrainingWorkload
 from emu.scenario.yaml.values import AutoPriority, Name, PositiveSizeBytes, Reading, TimePs
@@ -191,6 +192,7 @@ WORKLOADS: Final = OneOf(
         "flows": FlowList,
         "flow_table": FlowTable,
         "checkpoint": Checkpoint,
+        "serving": ServingWorkload,
         "training": TrainingWorkload,
         "simai_trace": SimaiTrace,
         "chakra_trace": ChakraTrace,

@@ -1,0 +1,134 @@
+"""Workload `serving`: requests to prefill and decode instances, and the keys and values between them.
+
+What it means, and its sources, are in `emu.workload.serving`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from emu.scenario.section import Refusal, Section
+from emu.scenario.sections.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload
+from emu.scenario.sections.training import OwnModel
+from emu.scenario.yaml.values import FractionToOne, RateBps, TimePs
+from emu.units import parse_rate
+from emu.workload.flows import Flow
+from emu.workload.serving import Asked, Request, Serving, drawn, prefilled, transfers
+from emu.workload.training import PRESETS, Model
+
+Tokens = Annotated[int, Field(ge=1, le=2**20)]
+Instances = Annotated[int, Field(ge=1, le=4096)]
+MOST_TOKENS: Final = 2**22
+"""Tokens that a job gives in all."""
+
+
+class AskedRequest(Section):
+    """One request of a trace."""
+
+    at_ps: TimePs
+    """When it arrives, after the job's start."""
+    prompt: Tokens
+    """Tokens of the prompt."""
+    output: Tokens
+    """Tokens that it is given."""
+
+
+class ServingWorkload(FlowsWorkload):
+    """Requests to a model whose prefill and decode are on GPUs of their own."""
+
+    kind: Literal["serving"] = "serving"
+    """Requests, with prefill and decode apart."""
+    model: Literal["llama3-8b", "llama3-70b", "llama3-405b", "gpt3-175b", "mixtral-8x7b", "own"]
+    """The model: a preset, or `own`."""
+    own: OwnModel | None = None
+    """The shape, with `model: own`."""
+    prefills: Instances = 1
+    """Prefill instances: the first ranks of the job."""
+    decodes: Instances = 1
+    """Decode instances: the ranks after them."""
+    tp: Annotated[int, Field(ge=1, le=64)] = 1
+    """GPUs of an instance."""
+    requests: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    """How many arrive, with `rate`."""
+    rate: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Requests a second in the mean; the times between them are exponential, drawn from the seed."""
+    prompt: Tokens = 512
+    """Tokens of each prompt, with `rate`."""
+    output: Tokens = 32
+    """Tokens that each is given, with `rate`."""
+    trace: Annotated[tuple[AskedRequest, ...], Field(max_length=2**16)] = ()
+    """The requests, in place of `rate` and `requests`."""
+    page: Annotated[int, Field(ge=1, le=4096)] = 16
+    """Tokens of a page of keys and values; a page of one layer is one message. 16 (vLLM)."""
+    most: Annotated[int, Field(ge=1, le=4096)] = 256
+    """Requests of a decode iteration. 256 (vLLM)."""
+    peak_tflops: Annotated[int, Field(ge=1, le=10**6)] = 989
+    """Of one GPU (H100, BF16, dense)."""
+    efficiency: FractionToOne = Fraction(6, 10)
+    """Share of it that prefill reaches."""
+    memory_bps: RateBps = parse_rate("2700GB/s")
+    """What decode reads a second, of one GPU: four fifths of an H100's 3.35 TB/s, a choice."""
+
+    def check(self) -> Iterator[Refusal]:
+        """Refuse what cannot be served."""
+        if (self.model == "own") != (self.own is not None):
+            yield Refusal(("own",), "goes with `model: own`, and only with that", "both or neither")
+            return
+        by_rate = self.rate is not None or self.requests is not None
+        if by_rate == bool(self.trace) or (self.rate is None) != (self.requests is None):
+            accepted = "`rate` and `requests`, or `trace`"
+            yield Refusal(("trace",), "does not say once when requests arrive", accepted)
+            return
+        tokens = sum(one.output for one in self.trace) or (self.requests or 0) * self.output
+        if tokens > MOST_TOKENS:
+            yield Refusal(("output",), f"{tokens} tokens in all", f"at most {MOST_TOKENS}")
+        if self.message_bytes is not None:
+            yield Refusal(("message",), "a page of keys and values is a message", "none; `page` in tokens")
+        if self.verb not in ("write", "read"):
+            yield Refusal(("verb",), f"{self.verb} moves no pages", "write or read")
+        shape = self.shape()
+        if shape.kv_heads % self.tp:
+            yield Refusal(("tp",), f"does not divide {shape.kv_heads} key/value heads", "a divisor")
+        if self.serving().page_bytes() > LONGEST_MESSAGE_BYTES:
+            yield Refusal(("page",), "a message would be longer than 2 GiB", "a smaller page")
+
+    def shape(self) -> Model:
+        """The model."""
+        return PRESETS[self.model] if self.own is None else Model(**self.own.model_dump())
+
+    def serving(self) -> Serving:
+        """Instances and their speed."""
+        return Serving(
+            model=self.shape(),
+            prefills=self.prefills,
+            decodes=self.decodes,
+            tp=self.tp,
+            page=self.page,
+            most=self.most,
+            flops_per_s=self.efficiency * self.peak_tflops * 10**12,
+            memory_bytes_per_s=self.memory_bps // 8,
+        )
+
+    def asked(self, seed: int, job: int) -> list[Request]:
+        """The requests, prefilled."""
+        if self.rate is None or self.requests is None:
+            asked = [Asked(one.at_ps, one.prompt, one.output) for one in self.trace]
+        else:
+            asked = drawn(self.requests, Fraction(10**12, self.rate), self.prompt, self.output, seed, job)
+        return prefilled(self.serving(), asked)
+
+    def drawn_flows(self, seed: int, job: int) -> list[Flow]:
+        """The transfers of keys and values."""
+        return transfers(self.serving(), self.asked(seed, job))
+
+    def write_bytes_of(self, size_bytes: int) -> int:
+        """A page of one layer."""
+        return min(self.serving().page_bytes(), size_bytes)
+
+    def message_of(self, size_bytes: int) -> int:
+        """The same."""
+        return self.write_bytes_of(size_bytes)
