@@ -12,7 +12,7 @@ Source: "RDMA over Ethernet for Distributed AI Training at Meta Scale" (SIGCOMM'
 provisioned there at 1:1, later above it (16 -> 18 uplinks; twice the uplink capacity), which is what
 `spines`, `uplinks_per_leaf_spine` and the two rates express.
 
-Not modelled here: the aggregation layer above zones (`llama3` has it), front-end networks, racks that differ.
+Not modelled here: the aggregation layer above zones (`llama3` has it), racks that differ.
 """
 
 from __future__ import annotations

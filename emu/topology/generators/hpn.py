@@ -19,7 +19,7 @@ Source: Alibaba HPN: A Data Center Network for Large Language Model Training (SI
 It does not say how many core switches there are: 60 to a plane, with room for 16 pods of 8 links each on 128
 ports, are ours, and so is that the planes do not meet there.
 
-Not modelled: the front-end network and its NIC, the ToRs' 8 spare ports.
+Not modelled: the ToRs' 8 spare ports, the second port of the front-end NIC.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ CTSW and ATSW there are: 16 CTSW of 192 ports towards the racks follow from full
 each; 192 / 7 = 27.4 links upwards make 28 ATSW (derived). So that the ratio is exactly 7, those links
 run at 391.8G and not 400G. With a single pod there is no ATSW.
 
-Not modelled: front-end network, striping of CTSW over ATSW, the modular inside of a CTSW.
+Not modelled: striping of CTSW over ATSW, the modular inside of a CTSW.
 """
 
 from __future__ import annotations
