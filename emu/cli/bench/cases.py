@@ -133,6 +133,8 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "xon": "auto",
         },
         "dscp": {},
+        "queue_pairs": 131_072,
+        "context_cache": {"entries": 0, "miss_penalty": "42ns"},
     },
     "transport": {
         "mtu": 4096,
@@ -158,6 +160,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "proxy_cost": "0s",
         "pcie": {"enabled": False, "rate": "504Gbps"},
         "nvlink": {"enabled": True, "rate": "3.6Tbps", "delay": "250ns"},
+        "memory": "2048GiB",
     },
     "gpu": {"copy_rate": "24Tbps", "copy_latency": "0s", "sms": 132},
     "ncclx": {
@@ -200,11 +203,13 @@ _EVERY_KEY: Final[dict[str, Any]] = {
     "run": {
         "stall_after": "auto",
         "sample_every": "100us",
+        "sample_series": "plotted",
         "max_time": "60s",
         "repeat": False,
         "capture": [],
         "event_log": 0,
         "trace": {"every": "1us", "most_rows": 100_000},
+        "span": {"at": 0, "for": 0},
     },
     "overrides": [],
     "jobs": [
@@ -218,8 +223,19 @@ _EVERY_KEY: Final[dict[str, Any]] = {
             "data_priority": "auto",
             "submitted": False,
             "absent": [],
+            "shrink": [],
         }
     ],
+    "frontend": {
+        "enabled": False,
+        "hosts_per_rsw": 16,
+        "fsws": 4,
+        "oversubscription": 1,
+        "link": "100Gbps",
+        "nic_delay": "500ns",
+        "fsw_delay": "500ns",
+        "storage": {"servers": 0, "link": "100Gbps", "disk": "2133333.333Kbps", "cache": "64MiB"},
+    },
     "faults": [],
     "expect": [],
 }
