@@ -23,6 +23,7 @@ Not modelled: connections made on demand, several ranks on one NIC that talk to 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -245,13 +246,12 @@ def connect_groups(
         data_class = settings.data_priority if group.data_priority is None else group.data_priority
         control_class = data_class if settings.control_priority is None else settings.control_priority
         members = group.members
+        on_host = Counter(topology.host_of(gpus[one]) for one in members)
         for channel, source, destination, lane in _joined(group, schedule):
             ranks = source, destination
             both = gpus[source], gpus[destination]
             if share_domain(topology, *both):
-                neighbours = (
-                    sum(topology.host_of(gpus[one]) == topology.host_of(both[0]) for one in members) - 1
-                )
+                neighbours = on_host[topology.host_of(both[0])] - 1
                 data, flags = connect_inside(book, *both, settings.admitted, lane, neighbours)
                 for place in (0, 1):
                     peer, other, mine = ranks[1 - place], both[1 - place], both[place]
