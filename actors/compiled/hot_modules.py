@@ -81,6 +81,7 @@ HOT_MODULES: Final[tuple[str, ...]] = (
     "actors.ncclx.transport.channel",
     "actors.ncclx.sm_share",
     "actors.ncclx.rank_program",
+    "actors.flow.filling",
     "actors.control.store",
     "actors.control.controller",
     "emu.runtime.sync.partition",

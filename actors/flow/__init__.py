@@ -1,0 +1,1 @@
+"""Flow level: at which rates transfers share links, without their packets."""
