@@ -24,8 +24,10 @@ from typing import Any, Final, Literal
 import emu
 from actors.fabric.model import Topology
 from actors.kernel.event import NEVER_PS
+from emu.build.devices import Blueprint
 from emu.diagnosis.view import Moves
 from emu.errors import EmuError, Problem, ScenarioError, UsageError
+from emu.flow.level import run_flow
 from emu.measure.collected import CapturedRows, Changed, Layouts, Sample, layouts_of
 from emu.measure.digest import KIND
 from emu.measure.run_directory.flight_recorder import flight_files
@@ -266,8 +268,12 @@ def _run_recorded(
             _begin(directory, prepared)
         directory.name_devices(topology)
         options = replace(options, directory=directory.path)
+    flows = scenario.fidelity == "flow"
     try:
-        outcome = run_scenario(scenario, topology, options, record)
+        if flows:
+            outcome = run_flow(Blueprint(scenario, topology, prepared.resolved, prepared.plan))
+        else:
+            outcome = run_scenario(scenario, topology, options, record)
     except ScenarioError as error:
         raise prepared.source.located(error) from error
     finally:
@@ -299,7 +305,7 @@ def _run_recorded(
                 live,
                 record.aims,
             )
-            if diagnose
+            if diagnose and not flows
             else None,
         )
     if directory is not None:

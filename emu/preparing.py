@@ -15,6 +15,7 @@ from emu.build.checks import check_made
 from emu.build.job_plans import disagreements, job_plans
 from emu.build.plan import Plan
 from emu.errors import ScenarioError
+from emu.flow.refusals import check_flow_level
 from emu.measure.collected import JobPlan
 from emu.runtime.blueprint import blueprint_of
 from emu.scenario.load import Loaded, Source, load_mapping
@@ -78,6 +79,8 @@ def prepare(source: ScenarioSource, overrides: Mapping[str, object] | None = Non
         blueprint = blueprint_of(scenario, topology)
         check_devices(scenario, topology)
         check_made(scenario, topology)
+        if scenario.fidelity == "flow":
+            check_flow_level(scenario, topology, blueprint.plan)
     except ScenarioError as error:
         raise loaded.source.located(error) from error
     jobs = job_plans(blueprint.plan, topology)

@@ -262,6 +262,8 @@ def about_rate(rate_bps: int) -> str:
     return f"{rate_bps}bps"
 
 
-def percent(part: float) -> str:
-    """A share in per cent."""
+def percent(part: float | None) -> str:
+    """A share in per cent; "unknown" where nobody knows it."""
+    if part is None:
+        return "unknown"
     return f"{part * 100:.1f}%"

@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "new": "Copy a scenario that comes with emu, to edit it.",
     "docs": "Show a page of the documentation.",
     "topo": "Show the fabric of a scenario.",
+    "cross": "Run a scenario at packet and at flow level: where they differ.",
     "slowdown": "Run the jobs of a scenario together and each alone: one table.",
     "diagnose": "Say what a run suffered from, with evidence.",
     "report": "Write a run, two compared, or a sweep as one HTML page.",
@@ -57,7 +58,7 @@ COMMANDS: Final = {
     "doctor": "Check what a run needs on this machine.",
 }
 """Subcommand -> what it does, in the order of the help; in `emu.cli.commands.NAME` but for `ELSEWHERE`."""
-LOOKING: Final = ("report", "plot", "compare", "export", "top")
+LOOKING: Final = ("report", "plot", "compare", "cross", "export", "top")
 """Subcommands that show a run: in `emu.cli.commands.look`."""
 WEEKS: Final = ("campaign", "schedule")
 """Subcommands on the clock of campaigns: in `emu.cli.commands.weeks`."""

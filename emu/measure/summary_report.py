@@ -89,7 +89,7 @@ def busiest_links(links: Sequence[Link]) -> list[Link]:
 
 def most_paused_links(links: Sequence[Link]) -> list[Link]:
     """The five that were paused for longest; links that never were are none."""
-    ranked = sorted(range(len(links)), key=lambda at: (-links[at].paused_ps, at))
+    ranked = sorted(range(len(links)), key=lambda at: (-(links[at].paused_ps or 0), at))
     return [links[at] for at in ranked[:WORST] if links[at].paused_ps]
 
 
@@ -123,6 +123,8 @@ def balance_lines(title: str, groups: Sequence[GroupLoad]) -> list[str]:
 def fabric_line(fabric: Fabric) -> str:
     """One line of what went wrong or waited in the fabric."""
     drops = fabric.drops
+    if drops is None or fabric.pfc_paused_ps is None or fabric.buffer_peak_bytes is None:
+        return "flow level: drops, pauses, queues and packets sent again are not known"
     reasons = "".join(f"; {reason} {number}" for reason, number in drops.by_reason.items() if number)
     where = f" on {fabric.buffer_peak_switch}" if fabric.buffer_peak_switch else ""
     return (
@@ -191,6 +193,11 @@ def engine_line(summary: Summary) -> str:
     engine = summary.engine
     rate = f", {engine.packet_hops / engine.cpu_s / 1e6:.2f} M per CPU second" if engine.cpu_s > 0 else ""
     how = "compiled" if summary.compiled else "interpreted"
+    if summary.fidelity == "flow":
+        return (
+            f"{about_time(summary.virtual_ps)} of virtual time in {engine.wall_s:.1f}s at flow level; {how}; "
+            f"rates worked out {engine.windows} times; {about_size(engine.peak_rss_bytes)} of memory"
+        )
     workers = "1 worker" if engine.workers == 1 else f"{engine.workers} workers"
     return (
         f"{about_time(summary.virtual_ps)} of virtual time in {engine.wall_s:.1f}s; {how}, {workers} "

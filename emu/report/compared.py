@@ -226,4 +226,4 @@ def _links(one: Summary, other: Summary) -> Iterator[str]:
 
 
 def _distance(a: Link, b: Link) -> float:
-    return abs(a.utilisation - b.utilisation) + abs(a.paused - b.paused)
+    return abs(a.utilisation - b.utilisation) + abs((a.paused or 0) - (b.paused or 0))

@@ -284,7 +284,7 @@ def _fabric(recording: Recording) -> Iterator[str]:
         yield "<p>No samples were recorded: <code>run.sample_every</code> says how often they are.</p>"
         return
     yield from fabric_pictures(recording.topology, len(recording.edges_ps) - 1)
-    links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -link.paused))
+    links = sorted(recording.summary.fabric.links, key=lambda link: (-link.utilisation, -(link.paused or 0)))
     head = ("from", "to", "data", "utilisation", "paused")
     busiest = table(head, [_link_cells(link) for link in links])
     yield folded(f"The {min(len(links), MOST_ROWS)} busiest links as a table", busiest)

@@ -105,6 +105,9 @@ class Environment(Section):
     """Which question it answers."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     """Seed of every random stream: same scenario and seed, same result, bit for bit."""
+    fidelity: Literal["packet", "flow"] = "packet"
+    """Whether packets are emulated, or flows, whose rates follow from the links that they share: see
+    `docs/flow_level.md` for what that knows and what not."""
     topology: Annotated[TopologySection, TOPOLOGIES]
     """The fabric."""
     frontend: FrontendSection = FrontendSection()

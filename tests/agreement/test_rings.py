@@ -22,6 +22,7 @@ import pytest
 import emu
 from emu.measure.summary.summary import Flow
 from tests.agreement.leaf_spine import run
+from tests.measure.known import known
 
 US = 1_000_000
 BYTE_PS = 20
@@ -89,4 +90,4 @@ def test_ring_of_the_library_takes_what_its_packets_and_links_add_up_to(ranks: i
     assert row.start_ps is not None
     assert row.end_ps is not None
     assert row.end_ps - row.start_ps == pytest.approx(float(ring_ps(ranks)), rel=0.002)
-    assert result.summary.drops.total == 0
+    assert known(result.summary.drops).total == 0

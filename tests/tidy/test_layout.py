@@ -35,6 +35,7 @@ ROOMS = {
             "cli",
             "diagnosis",
             "examples",
+            "flow",
             "measure",
             "report",
             "reproduce",
@@ -46,7 +47,20 @@ ROOMS = {
         ),
     },
     "actors": {
-        *("compiled", "control", "fabric", "gpu", "host", "kernel", "ncclx", "nic", "port", "switch", "wire"),
+        *(
+            "compiled",
+            "control",
+            "fabric",
+            "flow",
+            "gpu",
+            "host",
+            "kernel",
+            "ncclx",
+            "nic",
+            "port",
+            "switch",
+            "wire",
+        ),
     },
 }
 MOST_MODULES = 24
@@ -54,8 +68,8 @@ MOST_MODULES = 24
 ONE_IDEA_ON_TWO_STOREYS = {"errors", "knobs", "units"}
 """Names of modules that `emu` and `actors` share: what the tool has of it, on top of what the world has."""
 MAY_KNOW_THE_MACHINE = {
-    *("actors.compiled", "emu.api", "emu.campaign", "emu.cli", "emu.measure", "emu.report", "emu.reproduce"),
-    "emu.runtime",
+    *("actors.compiled", "emu.api", "emu.campaign", "emu.cli", "emu.flow", "emu.measure", "emu.report"),
+    *("emu.reproduce", "emu.runtime"),
 }
 """Rooms that may import a clock, a socket or Ray; no other may."""
 LOOSE_WORDS = {"manager", "handler", "helper", "helpers", "info", "util", "utils", "misc", "common"}

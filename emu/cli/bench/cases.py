@@ -198,6 +198,7 @@ _EVERY_KEY: Final[dict[str, Any]] = {
         "flight_recorder": 16,
         "env": {},
     },
+    "fidelity": "packet",
     "payload": "sizes",
     "control": {"management_delay": "100us"},
     "run": {

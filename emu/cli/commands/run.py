@@ -196,7 +196,9 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
     topology = prepared.topology
     sizes = {"GPU": topology.gpus, "NIC": topology.nics, "switch": topology.switches}
     counts = ", ".join(counted(len(numbers), noun) for noun, numbers in sizes.items())
-    if options.local:
+    if prepared.scenario.fidelity == "flow":
+        where = "at flow level, in this process"
+    elif options.local:
         where = f"here, in {options.parts} parts" if options.parts > 1 else "here, without Ray"
     else:
         workers = f", {options.workers} workers" if options.workers is not None else ""
@@ -206,11 +208,16 @@ def _facts(prepared: Prepared, options: RunOptions) -> Sequence[str]:
         f"run {where}; packet path {emu.compiled_state()}{'' if emu.is_compiled() else f', {SLOWER}'}",
         *accelerations(prepared.scenario.faults),
         *(f"note: {line}" for line in prepared.notes),
-        *(f"warning: {line}" for line in estimated(prepared).warnings()),
+        *(f"warning: {line}" for line in _costs(prepared)),
         *(f"warning: {line}" for line in headroom_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in receive_warnings(prepared.scenario, topology)),
         *(f"warning: {line}" for line in control_warnings(prepared.scenario, topology)),
     )
+
+
+def _costs(prepared: Prepared) -> Sequence[str]:
+    """What is worth knowing of a run at packet level before it begins."""
+    return [] if prepared.scenario.fidelity == "flow" else estimated(prepared).warnings()
 
 
 def _replaced(directory: RunDirectory) -> Sequence[str]:

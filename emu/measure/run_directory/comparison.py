@@ -188,8 +188,9 @@ def _of_run(summary: Summary) -> Iterator[tuple[str, float | None, Callable[[Any
         yield from _of_job(name, job)
     fabric, engine = summary.fabric, summary.engine
     yield "virtual time", summary.virtual_ps, about_time
-    yield "drops", fabric.drops.total, _plain
-    yield "congestion drops", fabric.drops.congestion, _plain
+    drops = fabric.drops
+    yield "drops", None if drops is None else drops.total, _plain
+    yield "congestion drops", None if drops is None else drops.congestion, _plain
     yield "pause frames", fabric.pfc_transmit_xoff_frames, _plain
     yield "time paused", fabric.pfc_paused_ps, about_time
     yield "retransmitted frames", fabric.nic_retransmitted_frames, _plain

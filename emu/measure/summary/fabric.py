@@ -232,6 +232,30 @@ def engineering_of(counts: Counts) -> Engineering | None:
     )
 
 
+UNKNOWN: Final = (
+    "drops",
+    "pfc_transmit_xoff_frames",
+    "pfc_transmit_xon_frames",
+    "pfc_paused_ps",
+    "queue_marked_frames",
+    "nic_retransmitted_frames",
+    "nic_out_of_sequence",
+    "nic_local_ack_timeout_err",
+    "nic_rnr_nak_retry_err",
+    "buffer_peak_bytes",
+)
+"""What flow level does not know of the fabric; of a link how long it was paused, of a tier its pauses."""
+
+
+def known_to_flows(fabric: Fabric) -> Fabric:
+    """The section as flow level has it: what it does not know is null, and not 0."""
+    links = [link.model_copy(update={"paused": None, "paused_ps": None}) for link in fabric.links]
+    tiers = [
+        tier.model_copy(update={"up_xoff_frames": None, "down_xoff_frames": None}) for tier in fabric.tiers
+    ]
+    return fabric.model_copy(update=dict.fromkeys(UNKNOWN) | {"links": links, "tiers": tiers})
+
+
 def fabric_of(topology: Topology, counts: Counts, ran: int) -> Fabric:
     """The whole section `fabric` of the summary; `ran` is how long some job did, in ps."""
     peak_bytes, peak_switch = counts.peak("buffer_peak_bytes")

@@ -15,7 +15,15 @@ from actors.fabric.model import Topology
 from emu.measure.collected import Counts, DeviceRecord, EngineFacts, FaultPlan, JobPlan, Sample
 from emu.measure.summary.blame import told
 from emu.measure.summary.expectations import History, judge_series
-from emu.measure.summary.fabric import LinkLosses, fabric_of, fault_rows, idle_nics, ran_ps, span_rates
+from emu.measure.summary.fabric import (
+    LinkLosses,
+    fabric_of,
+    fault_rows,
+    idle_nics,
+    known_to_flows,
+    ran_ps,
+    span_rates,
+)
 from emu.measure.summary.jobs import job_rows
 from emu.measure.summary.series import State
 from emu.measure.summary.summary import Ending, Engine, Judged, ScenarioName, Summary
@@ -127,12 +135,16 @@ def summarise(
         if plan.enabled and records:
             idle = idle_nics(topology, plan.gpus, fabric.links)
             rows[plan.name] = rows[plan.name].model_copy(update={"idle_nics": idle})
+    flows = scenario.fidelity == "flow"
+    if flows:
+        fabric = known_to_flows(fabric)
     names = [node.name for node in topology.nodes]
     flipped = any(record.results.get("flips") for record in records)
     timed_out = any(one.status == "timed_out" for job in rows.values() for one in job.failures)
     summary = Summary(
         version=version,
         compiled=compiled,
+        fidelity=scenario.fidelity,
         scenario=ScenarioName(name=scenario.name, seed=scenario.seed),
         digest=digest,
         ending=ending,
@@ -142,7 +154,9 @@ def summarise(
         drops=fabric.drops,
         fabric=fabric,
         faults=effects,
-        never_fired=[
+        never_fired=[]
+        if flows
+        else [
             *never_fired(scenario, fabric, counts, virtual_ps, timed_out=timed_out),
             *idle_captures(scenario, records),
             *idle_span(scenario, fabric, virtual_ps),

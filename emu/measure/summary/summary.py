@@ -403,10 +403,10 @@ class Link(Part):
     """All bytes sent, preamble and gap included."""
     utilisation: float
     """Share of the time in which jobs ran (`ran_ps`) that the wire was busy."""
-    paused: float
+    paused: float | None
     """Share of `ran_ps` that the receiver had stopped the sender, or left it without credits, for the most
     paused priority."""
-    paused_ps: int
+    paused_ps: int | None
     """The same as a time."""
 
 
@@ -483,27 +483,27 @@ class Engineering(Part):
 
 
 class Fabric(Part):
-    """What the network did."""
+    """What the network did. What flow level does not know (`fidelity`) is null."""
 
-    drops: Drops
+    drops: Drops | None
     """Frames dropped; also at the top level."""
-    pfc_transmit_xoff_frames: int
+    pfc_transmit_xoff_frames: int | None
     """PFC frames sent that stop a priority, counted for each priority."""
-    pfc_transmit_xon_frames: int
+    pfc_transmit_xon_frames: int | None
     """PFC frames sent that resume a priority, counted for each priority."""
-    pfc_paused_ps: int
+    pfc_paused_ps: int | None
     """Time that ports were stopped, summed over ports and priorities."""
-    queue_marked_frames: int
+    queue_marked_frames: int | None
     """Frames marked by a switch."""
-    nic_retransmitted_frames: int
+    nic_retransmitted_frames: int | None
     """Data frames that NICs sent again."""
-    nic_out_of_sequence: int
+    nic_out_of_sequence: int | None
     """Packets that arrived with another sequence number than the expected one."""
-    nic_local_ack_timeout_err: int
+    nic_local_ack_timeout_err: int | None
     """Times that an acknowledgement timer expired."""
-    nic_rnr_nak_retry_err: int
+    nic_rnr_nak_retry_err: int | None
     """Times that a requester waited because its responder had no receive posted."""
-    buffer_peak_bytes: int
+    buffer_peak_bytes: int | None
     """Largest use of a switch's shared buffer."""
     buffer_peak_switch: str | None
     """Where."""
@@ -578,6 +578,8 @@ class Summary(Part):
     """Version of the emulator."""
     compiled: bool
     """Whether the packet path ran compiled."""
+    fidelity: Literal["packet", "flow"] = "packet"
+    """Whether packets were emulated, or flows."""
     scenario: ScenarioName
     """Which scenario was run."""
     digest: str
@@ -590,7 +592,7 @@ class Summary(Part):
     """How it was carried out."""
     jobs: dict[str, Job]
     """By name, in the order of the scenario."""
-    drops: Drops
+    drops: Drops | None
     """The same as `fabric.drops`, for short paths in `expect`."""
     fabric: Fabric
     """What the network did."""

@@ -23,7 +23,7 @@ from actors.ncclx.operations import POINT_TO_POINT
 from actors.wire.frame import LARGEST_HEADERS_BYTES
 from emu.measure.collected import Counts, DeviceRecord
 from emu.measure.device_state import PAIR_ERROR
-from emu.measure.summary.summary import Fabric, FaultEffect, Unfired
+from emu.measure.summary.summary import Drops, Fabric, FaultEffect, Unfired
 from emu.scenario.faults.link_faults import Degrade
 from emu.scenario.schema import Scenario
 from emu.scenario.sections.flows import FlowsWorkload
@@ -44,7 +44,7 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
         yield Unfired(feature="switch.forwarding", reason="every frame waited for its tail")
     if scenario.classified and counts.total("qos_moved_frames") == 0:
         yield Unfired(feature="switch.qos", reason="every packet had the class selector of its DSCP")
-    if scenario.nic.ttl != type(scenario.nic)().ttl and fabric.drops.by_reason.get("ttl", 0) == 0:
+    if scenario.nic.ttl != type(scenario.nic)().ttl and _drops(fabric).by_reason.get("ttl", 0) == 0:
         yield Unfired(feature="nic.ttl", reason="no packet outlived its TTL")
     used = {(row.source, row.destination) for row in fabric.links if row.data_bytes}
     for at, route in enumerate(scenario.switch.static_routes):
@@ -52,14 +52,14 @@ def _packets(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unf
             reason = f"{route.switch} sent no data to {route.via}"
             yield Unfired(feature=f"switch.static_routes[{at}]", reason=reason)
     yield from _routes(scenario, fabric, counts)
-    if scenario.link.bit_error_rate and fabric.drops.by_reason.get("corrupt", 0) == 0:
+    if scenario.link.bit_error_rate and _drops(fabric).by_reason.get("corrupt", 0) == 0:
         yield Unfired(feature="link.bit_error_rate", reason="no frame was spoilt")
 
 
 def _routes(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfired]:
     """What switches were told about links that fail."""
     link, routing = scenario.link, scenario.routing
-    if counts.total("port_link_downed") == 0 and fabric.drops.by_reason.get("link_down", 0) == 0:
+    if counts.total("port_link_downed") == 0 and _drops(fabric).by_reason.get("link_down", 0) == 0:
         for key in ("down_debounce", "up_debounce"):
             if getattr(link, f"{key}_ps"):
                 yield Unfired(feature=f"link.{key}", reason="no link lost its signal")
@@ -87,7 +87,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
     if (
         pfc.enabled
         and not scenario.credited
-        and fabric.pfc_transmit_xoff_frames == fabric.drops.congestion == 0
+        and fabric.pfc_transmit_xoff_frames == _drops(fabric).congestion == 0
     ):
         reason = "nothing was paused, and nothing dropped for want of room"
         for at, one in enumerate(scenario.overrides):
@@ -97,7 +97,7 @@ def _fabric(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Unfi
         reason = "no queue was stopped for its detection time"
         yield Unfired(feature="switch.pfc.watchdog", reason=reason)
     ecn = scenario.switch.ecn
-    if ecn.enabled and fabric.queue_marked_frames == fabric.drops.by_reason.get("aqm", 0) == 0:
+    if ecn.enabled and fabric.queue_marked_frames == _drops(fabric).by_reason.get("aqm", 0) == 0:
         reason = "no frame was marked, and none dropped"
         if isinstance(ecn, EcnSection):
             reason = "no ECN-capable frame left a queue above Kmin"
@@ -129,9 +129,9 @@ def _profiles(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[Un
         if counts.priorities("ingress_peak_bytes", profile.priorities) == 0:
             reason = "nothing of its priority groups had to wait"
             yield Unfired(feature=f"switch.buffer.profiles[{at}]", reason=reason)
-    if buffer.xoff_bytes is not None and fabric.pfc_transmit_xoff_frames == fabric.drops.congestion == 0:
+    if buffer.xoff_bytes is not None and fabric.pfc_transmit_xoff_frames == _drops(fabric).congestion == 0:
         yield Unfired(feature="switch.buffer.xoff", reason="no group held so much")
-    if buffer.limited and fabric.drops.by_reason.get("egress_limit", 0) == 0:
+    if buffer.limited and _drops(fabric).by_reason.get("egress_limit", 0) == 0:
         key = "egress_limit" if buffer.egress_limit_bytes else "egress_alpha"
         yield Unfired(feature=f"switch.buffer.{key}", reason="no lossy queue came to its limit")
     ecn = scenario.switch.ecn
@@ -230,6 +230,12 @@ def _overridden(scenario: Scenario, fabric: Fabric, counts: Counts) -> Iterator[
         for rule in rules:
             if one.has(rule.feature.partition("[")[0]):
                 yield Unfired(feature=f"overrides[{at}].{rule.feature}", reason=rule.reason)
+
+
+def _drops(fabric: Fabric) -> Drops:
+    """What was dropped; packet level always knows."""
+    assert fabric.drops is not None, "flow level has no features that could have fired in vain"
+    return fabric.drops
 
 
 def never_fired(
@@ -334,7 +340,7 @@ def idle_faults(
             reason = "no packet had a choice between equal paths"
         elif effect.kind in _UNMOVED:
             seen, told = _UNMOVED[effect.kind]
-            if not any(counts.total(one) or fabric.drops.by_reason.get(one) for one in seen):
+            if not any(counts.total(one) or _drops(fabric).by_reason.get(one) for one in seen):
                 reason = told
         if reason:
             yield Unfired(feature=f"faults[{at}]", reason=reason)

@@ -228,7 +228,8 @@ def finished_lines(summary: Summary) -> list[str]:
         ("paused ports", most_paused_links(links)),
     ):
         lines += _port_lines(
-            title, [(f"{one.source} -> {one.destination}", one.utilisation, one.paused) for one in chosen]
+            title,
+            [(f"{one.source} -> {one.destination}", one.utilisation, one.paused or 0) for one in chosen],
         )
     lines += [fabric_line(summary.fabric), *fault_lines(summary.faults)]
     lines += diagnosis_lines(summary.diagnosis)[:1]

@@ -1,0 +1,74 @@
+"""`emu cross`: run a scenario at packet level and at flow level, and print where they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import click
+
+from emu.api import prepare, run_prepared
+from emu.cli.run_options import placed_here, session_of
+from emu.cli.scenario_options import NO_EXPECT, load_scenario, overriding
+from emu.flow.cross import Difference, differences
+from emu.measure.summary.summary import Summary
+from emu.runtime.outcome import RunOptions
+from emu.units import about_time, aligned
+
+BEYOND_STATUS = 1
+
+
+@click.command()
+@click.argument("scenario")
+@overriding
+@placed_here
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    scenario: str,
+    assignments: tuple[str, ...],
+    seed: str | None,
+    variant: str,
+    where: RunOptions,
+    as_json: bool,
+) -> int:
+    """Run SCENARIO at packet level and at flow level, and print every difference.
+
+    `expect` is not judged. Exit status 0 if all are within the bounds of docs/flow_level.md, 1 if one is
+    not, 2 if flow level cannot answer the scenario; else that of a run that failed.
+    """
+    options = replace(where, metrics=False)
+    summaries: list[Summary] = []
+    with session_of(where):
+        for level in ("flow", "packet"):
+            changes = [*assignments, NO_EXPECT, f"fidelity={level}"]
+            result = run_prepared(
+                prepare(load_scenario(scenario, changes, seed, variant)), options, diagnose=False
+            )
+            if result.exit_status:
+                click.echo(f"emu: {level} level: {result.verdict}", err=True)
+                return result.exit_status
+            summaries.append(result.summary)
+    flow, packet = summaries
+    found = differences(packet, flow)
+    if as_json:
+        rows = [{**one._asdict(), "difference": one.part, "holds": one.holds} for one in found]
+        told = {"differences": rows, "cpu_s": {"packet": packet.engine.cpu_s, "flow": flow.engine.cpu_s}}
+        click.echo(json.dumps(told, indent=2))
+    else:
+        click.echo("\n".join(_lines(found, packet, flow)))
+    return 0 if all(one.holds for one in found) else BEYOND_STATUS
+
+
+def _lines(found: Sequence[Difference], packet: Summary, flow: Summary) -> list[str]:
+    rows = [("", "packet", "flow", "difference", "bound", "")]
+    for one in found:
+        in_bytes = one.what.startswith(("payload", "bytes"))
+        a, b = (f"{value:,} B" if in_bytes else about_time(value) for value in (one.packet, one.flow))
+        verdict = "" if one.holds else "beyond"
+        rows.append((one.what, a, b, f"{one.part:+.2%}", f"{one.bound:.0%}", verdict))
+    payload = "payload of every link is the same"
+    if any(one.what.startswith("payload") for one in found):
+        payload = "payload of links differs"
+    times = [f"{summary.engine.cpu_s:.2f} s of CPU" for summary in (packet, flow)]
+    return [*aligned(rows), "", payload, f"packet level {times[0]}, flow level {times[1]}"]

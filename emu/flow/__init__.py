@@ -1,0 +1,1 @@
+"""Flow level: a scenario answered by rates of flows instead of packets."""

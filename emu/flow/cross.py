@@ -1,0 +1,79 @@
+"""Flow level beside packet level: where two summaries of one scenario differ, and whether by too much.
+
+Bounds. A collective and a training step: 3 %. A flow from its post to its last byte: 5 % where no port was
+paused, 10 % where some were. Payload of every link: none, since hashes alone choose. All bytes on links: 1 %.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from emu.measure.summary.summary import Flow, Job, Link, Summary
+
+OF_COLLECTIVES: Final = 0.03
+OF_FLOWS: Final = 0.05
+OF_PAUSED_FLOWS: Final = 0.10
+OF_WIRE: Final = 0.01
+
+
+class Difference(NamedTuple):
+    """One thing at both levels. Times in ps, payload and wire in bytes."""
+
+    what: str
+    packet: int
+    flow: int
+    bound: float
+    """What their ratio may differ from 1."""
+
+    @property
+    def part(self) -> float:
+        """By how much flow level is above packet level, as a share; of nothing, infinite."""
+        if self.packet == self.flow:
+            return 0.0
+        return self.flow / self.packet - 1 if self.packet else float("inf")
+
+    @property
+    def holds(self) -> bool:
+        """Whether that is within the bound."""
+        return abs(self.part) <= self.bound
+
+
+def differences(packet: Summary, flow: Summary) -> list[Difference]:
+    """Of everything that both know: jobs in their order, then links."""
+    paused = bool(packet.fabric.pfc_transmit_xoff_frames)
+    found: list[Difference] = []
+    for name, job in packet.jobs.items():
+        found += _of_job(name, job, flow.jobs[name], OF_PAUSED_FLOWS if paused else OF_FLOWS)
+    found += _of_links(packet.fabric.links, flow.fabric.links)
+    return found
+
+
+def _of_job(name: str, packet: Job, flow: Job, flow_bound: float) -> Iterator[Difference]:
+    for one, other in zip(packet.collectives, flow.collectives, strict=True):
+        took_ps, other_ps = _took(one.start_ps, one.end_ps), _took(other.start_ps, other.end_ps)
+        what = f"{name}: {one.op} {one.bytes} B #{one.iteration}"
+        yield Difference(what, took_ps, other_ps, OF_COLLECTIVES)
+    for a, b in zip(packet.flows, flow.flows, strict=True):
+        yield Difference(f"{name}: flow {a.flow}", _delivery(a), _delivery(b), flow_bound)
+    if packet.training is not None and flow.training is not None:
+        step_ps, other_ps = packet.training.step_ps or 0, flow.training.step_ps or 0
+        yield Difference(f"{name}: step", step_ps, other_ps, OF_COLLECTIVES)
+
+
+def _took(start_ps: int | None, end_ps: int | None) -> int:
+    return 0 if start_ps is None or end_ps is None else end_ps - start_ps
+
+
+def _delivery(flow: Flow) -> int:
+    return _took(flow.start_ps, flow.delivered_ps)
+
+
+def _of_links(packet: Sequence[Link], flow: Sequence[Link]) -> Iterator[Difference]:
+    """Every link whose payload differs, and the wire bytes of all together."""
+    for one, other in zip(packet, flow, strict=True):
+        if one.data_bytes != other.data_bytes:
+            what = f"payload {one.source} -> {one.destination}"
+            yield Difference(what, one.data_bytes, other.data_bytes, 0.0)
+    total, other_total = (sum(link.wire_bytes for link in links) for links in (packet, flow))
+    yield Difference("bytes on all links", total, other_total, OF_WIRE)

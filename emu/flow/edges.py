@@ -1,0 +1,229 @@
+"""Connections of the library as flow level sees them: what slices put on links, and their latencies.
+
+An *edge* is a connection that carries slices from one rank to another. Slices go to its queue pairs as the
+policy of the library says, so bytes are counted exactly. Latencies are those of the closed forms:
+
+    copy    ask the GPU, its latency, the bytes of a slice at its copy rate, answer
+    fixed   post, every link and device on the way but the slice's own time on the slowest link, completion
+    clear   a clear-to-send from the receiver's host to the sender's
+    turn    from one use of a buffer slot to the next: a slice there, out of its slot, and a clear-to-send
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from actors.fabric.paths import Delays, unloaded_ps
+from actors.flow.filling import LIGHT, PAUSING, QUIET, UNIT
+from actors.flow.progress import Strand
+from actors.kernel.units import serialisation_ps
+from actors.ncclx.protocols import LL, LL128
+from actors.ncclx.transport.clear_to_send import CTS_BYTES
+from actors.ncclx.transport.posting import SPLIT_ALIGN_BYTES
+from actors.ncclx.transport.wiring import Side
+from actors.wire.frame import WRITE_MIDDLE, wire_size
+from actors.wire.message import MESSAGE_BYTES
+from emu.flow.messages import Load, crossing_ps, directed, host_ps, message_load
+from emu.flow.wires import Way, Wires
+from emu.scenario.schema import Scenario
+
+PS_OF_BIT_AT_KBPS: Final = 10**9
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices that a rank sends on a connection in one operation, as bytes of the buffer slots."""
+
+    sizes: tuple[int, ...]
+    parts: int = 1
+    """Chunks that they are."""
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """All of them."""
+        return sum(self.sizes)
+
+    @cached_property
+    def inside_bits(self) -> int:
+        """What they are on an NVLink, where an empty one takes as much as a message."""
+        return sum(max(size, int(MESSAGE_BYTES)) for size in self.sizes) * 8
+
+    @cached_property
+    def largest_bytes(self) -> int:
+        """The largest."""
+        return max(self.sizes)
+
+    @cached_property
+    def _loads(self) -> dict[tuple[int, int, str, int, int], list[Load]]:
+        return {}
+
+    def loads(self, first: int, pairs: int, policy: str, mtu_bytes: int, ack_every: int) -> list[Load]:
+        """By queue pair, where the first slice is number `first` of its connection. Worked out once."""
+        key = (first % pairs, pairs, policy, mtu_bytes, ack_every)
+        found = self._loads.get(key)
+        if found is None:
+            counts: list[dict[int, int]] = [{} for _ in range(pairs)]
+            for at, size in enumerate(self.sizes):
+                for place, piece in _pieces(first + at, size, pairs, policy):
+                    counts[place][piece] = counts[place].get(piece, 0) + 1
+            found = self._loads[key] = [_load_of(each, mtu_bytes, ack_every) for each in counts]
+        return found
+
+
+def _pieces(number: int, size: int, pairs: int, policy: str) -> list[tuple[int, int]]:
+    """Queue pair and bytes of each WRITE of a slice."""
+    if policy == "round_robin":
+        return [(number % pairs, size)]
+    align = int(SPLIT_ALIGN_BYTES)
+    each = (size + pairs - 1) // pairs
+    piece = (each + align - 1) // align * align
+    return [(place, max(min(piece, size - place * piece), 0)) for place in range(pairs)]
+
+
+def _load_of(counts: dict[int, int], mtu_bytes: int, ack_every: int) -> Load:
+    total = Load()
+    for size, many in counts.items():
+        total = total.plus(message_load(size, mtu_bytes, ack_every, immediate=True, send=False), many)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One connection in one operation. Times in ps, `bits` on the wire."""
+
+    bits: int
+    loads: tuple[tuple[int, tuple[int, ...], int], ...]
+    """Bits on paths of links, and of which kind they are for `actors.flow.filling`."""
+    pairs: int
+    line_kbps: int
+    """Of the slowest link."""
+    slice_bits: int
+    fixed_ps: int
+    copy_ps: int
+    clear_ps: int
+    slots: int
+    nic: int = -1
+    """By which it leaves; -1 over NVLink."""
+
+    @property
+    def slice_ps(self) -> int:
+        """A slice on the slowest link, alone."""
+        return self.slice_bits * PS_OF_BIT_AT_KBPS // self.line_kbps
+
+    @property
+    def step_ps(self) -> int:
+        """A slice from one rank's buffers to the next one's, alone."""
+        return self.fixed_ps + self.slice_ps + self.copy_ps
+
+    @property
+    def turn_ps(self) -> int:
+        """How long a slot is in use for a slice, alone."""
+        return self.step_ps + self.clear_ps
+
+    def strands(self, whole_bits: int) -> list[Strand]:
+        """Its shares of a rate of which `whole_bits` is what is to be sent."""
+        return [
+            Strand(max(bits * UNIT // whole_bits, 1), links, kind) for bits, links, kind in self.loads if bits
+        ]
+
+
+class Edges:
+    """Makes the edges of one job's connections."""
+
+    def __init__(self, scenario: Scenario, wires: Wires, delays: Delays) -> None:
+        self._scenario = scenario
+        self._wires = wires
+        self._delays = delays
+        self._posted: dict[tuple[int, int, int, int, int], int] = {}
+        """Slices that a connection carried before: group, channel, ranks, lane."""
+        self._fixed: dict[tuple[tuple[int, ...], int], int] = {}
+        self._clear: dict[tuple[int, int], int] = {}
+
+    def edge(self, send: Side, receive: Side, rank: int, slices: Slices, slots: int, protocol: int) -> Edge:
+        """The edge of a connection with these two sides, of which a rank sends slices; they are counted."""
+        largest = slices.largest_bytes
+        copy_ps = self._copy_ps(send, largest, protocol)
+        if send.inside:
+            return self._inside(send, slices, slots, copy_ps)
+        wires, settings = self._wires, self._scenario.ncclx
+        key = (send.group, send.channel, rank, send.peer, send.lane)
+        first = self._posted.get(key, 0)
+        self._posted[key] = first + len(slices.sizes)
+        mtu_bytes = wires.mtu_bytes(send.nic, send.peer_nic)
+        loads = slices.loads(first, len(send.pairs), settings.qp_policy, mtu_bytes, wires.ack_every)
+        found: list[tuple[int, tuple[int, ...], int]] = []
+        ways = [wires.way(send.nic, index) for index in send.pairs]
+        for way, load in zip(ways, loads, strict=True):
+            wires.count(way, load)
+            found.append((load.wire_bytes * 8, way.links, PAUSING))
+            found.append((load.ack_bytes * 8, way.back, LIGHT))
+        clear_ps = 0
+        if receive.control >= 0:
+            clear_ps = self._clear_ps(receive)
+            one = message_load(int(CTS_BYTES), mtu_bytes, wires.ack_every, immediate=True, send=False)
+            wires.count(wires.way(receive.nic, receive.control), Load().plus(one, len(slices.sizes)))
+        bits = sum(load.wire_bytes for load in loads) * 8
+        line = min(end.rate_bps for _, end in ways[0].ends) // 1000
+        share = largest * bits // max(slices.total_bytes, 1) if slices.total_bytes else bits
+        fixed_ps = self._fixed_ps(send, ways[0], min(largest, mtu_bytes))
+        return Edge(bits, tuple(found), len(ways), line, share, fixed_ps, copy_ps, clear_ps, slots, send.nic)
+
+    def _inside(self, send: Side, slices: Slices, slots: int, copy_ps: int) -> Edge:
+        """An edge over NVLink."""
+        topology = self._wires.topology
+        leaving, arriving = topology.nvlink_end(send.nic), topology.nvlink_end(send.peer_nic)
+        assert leaving is not None and arriving is not None, send
+        back = topology.ports(arriving.peer)[arriving.peer_port]
+        links = directed(topology, [(send.nic, leaving), (arriving.peer, back)])
+        bits = slices.inside_bits
+        for link in links:
+            self._wires.payload_bytes[link] += slices.total_bytes
+        way_ps = host_ps(topology, send.nic, Delays(0, 0, 0, cuts_through=False))
+        way_ps += host_ps(topology, send.peer_nic, Delays(0, 0, 0, cuts_through=False))
+        way_ps += leaving.delay_ps + arriving.delay_ps
+        line = min(leaving.rate_bps, arriving.rate_bps) // 1000
+        flag_ps = serialisation_ps(int(MESSAGE_BYTES), leaving.rate_bps)
+        return Edge(
+            bits,
+            ((bits, links, QUIET),),
+            1,
+            line,
+            slices.largest_bytes * 8,
+            way_ps,
+            copy_ps,
+            way_ps + flag_ps if send.control >= 0 else 0,
+            slots,
+        )
+
+    def _copy_ps(self, side: Side, size_bytes: int, protocol: int) -> int:
+        if protocol == LL:
+            return 0
+        gpu = self._scenario.gpu
+        topology = self._wires.topology
+        end = topology.host_end(topology.gpus[0])
+        message_ps = serialisation_ps(int(MESSAGE_BYTES), end.rate_bps) + end.delay_ps
+        latency_ps = 0 if protocol == LL128 else gpu.copy_latency_ps
+        return 2 * message_ps + latency_ps + serialisation_ps(size_bytes, gpu.copy_rate_bps)
+
+    def _fixed_ps(self, side: Side, way: Way, payload_bytes: int) -> int:
+        key = (way.links, payload_bytes)
+        found = self._fixed.get(key)
+        if found is None:
+            topology = self._wires.topology
+            packet = int(wire_size(int(WRITE_MIDDLE), payload_bytes))
+            found = crossing_ps(topology, way.ends, self._delays, packet)
+            found += host_ps(topology, side.nic, self._delays) + host_ps(
+                topology, side.peer_nic, self._delays
+            )
+            self._fixed[key] = found
+        return found
+
+    def _clear_ps(self, side: Side) -> int:
+        key = (side.nic, side.peer_nic)
+        found = self._clear.get(key)
+        if found is None:
+            found = unloaded_ps(self._delays, self._wires.topology, side.nic, side.peer_nic, int(CTS_BYTES))
+            self._clear[key] = found
+        return found

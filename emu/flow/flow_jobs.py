@@ -1,0 +1,102 @@
+"""Jobs of flows: every queue pair of a flow is a transfer of its own.
+
+A flow begins when it is posted: the doorbell, then its bytes at the rate that links leave it, then what the
+last packet takes to the receiver; its completion comes back with the last acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from actors.fabric.paths import Delays
+from actors.flow.filling import LIGHT, UNIT
+from actors.flow.progress import Progress, Shape, Strand
+from actors.kernel.units import serialisation_ps
+from actors.nic.queue_pair.packets import ACK_WIRE_BYTES
+from actors.wire.frame import WRITE_MIDDLE, wire_size
+from actors.wire.message import POST_SEND, POST_WITH_IMMEDIATE
+from emu.build.plan import FlowWork, JobWork
+from emu.flow.messages import Load, crossing_ps, host_ps, message_load
+from emu.flow.wires import Way, Wires
+
+
+class FlowRun:
+    """The flows of one job. `over` is called when all have ended."""
+
+    def __init__(
+        self, work: JobWork, wires: Wires, delays: Delays, progress: Progress, over: Callable[[int], None]
+    ) -> None:
+        self.rows: dict[int, list[list[int]]] = {}
+        """By host: job, flow, begun, completed, status."""
+        self.deliveries: dict[int, list[list[int]]] = {}
+        """By receiving NIC: queue pair, message, when, bytes."""
+        self._work = work
+        self._wires = wires
+        self._delays = delays
+        self._progress = progress
+        self._over = over
+        self._open = len(work.flows)
+
+    def begin(self) -> None:
+        """Let every flow begin at its time."""
+        for flow in self._work.flows:
+            self._progress.at(self._work.start_ps + flow.start_ps, partial(self._post, flow))
+
+    def _post(self, flow: FlowWork) -> None:
+        now_ps = self._progress.now_ps
+        busy = [place for place in range(len(flow.pairs)) if place < -(-flow.size_bytes // flow.write_bytes)]
+        ended: list[int] = []
+        doorbell_ps = host_ps(self._wires.topology, flow.source, self._delays)
+        for place in busy:
+            self._progress.at(
+                now_ps + doorbell_ps, partial(self._send, flow, place, ended, len(busy), now_ps)
+            )
+
+    def _send(self, flow: FlowWork, place: int, ended: list[int], many: int, begun_ps: int) -> None:
+        wires = self._wires
+        way = wires.way(flow.source, flow.pairs[place][0])
+        load = self._load(flow, place)
+        wires.count(way, load)
+        acks = load.ack_bytes * UNIT // load.wire_bytes
+        strands = (Strand(UNIT, way.links), Strand(acks, way.back, LIGHT))
+        done = partial(self._sent, flow, place, way, ended, many, begun_ps)
+        self._progress.begin(Shape(strands), load.wire_bytes * 8, done)
+
+    def _load(self, flow: FlowWork, place: int) -> Load:
+        """What one queue pair of a flow sends."""
+        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
+        count = len(flow.pairs)
+        writes = -(-flow.size_bytes // flow.write_bytes)
+        mine = (writes - place + count - 1) // count
+        immediate, send = flow.flags & POST_WITH_IMMEDIATE != 0, flow.flags & POST_SEND != 0
+        every = self._wires.ack_every
+        whole = message_load(flow.write_bytes, mtu_bytes, every, immediate=immediate, send=send)
+        if (writes - 1) % count != place:
+            return Load().plus(whole, mine)
+        last_bytes = flow.size_bytes - (writes - 1) * flow.write_bytes
+        last = message_load(last_bytes, mtu_bytes, every, immediate=immediate, send=send)
+        return Load().plus(whole, mine - 1).plus(last)
+
+    def _sent(self, flow: FlowWork, place: int, way: Way, ended: list[int], many: int, begun_ps: int) -> None:
+        """The last bit of a queue pair has left the slowest link."""
+        topology, delays = self._wires.topology, self._delays
+        mtu_bytes = self._wires.mtu_bytes(flow.source, flow.destination)
+        packet = int(wire_size(int(WRITE_MIDDLE), min(mtu_bytes, flow.size_bytes, flow.write_bytes)))
+        at_ps = self._progress.now_ps + crossing_ps(topology, way.ends, delays, packet)
+        index = flow.pairs[place][1]
+        number = dict(flow.last_messages())[index]
+        self.deliveries.setdefault(flow.destination, []).append([index, number, at_ps, flow.write_bytes])
+        ack = int(ACK_WIRE_BYTES)
+        slowest_ps = serialisation_ps(ack, min(end.rate_bps for _, end in way.ends))
+        back_ps = crossing_ps(topology, way.ends, delays, ack) + slowest_ps
+        ended.append(at_ps + back_ps + host_ps(topology, flow.source, delays))
+        if len(ended) == many:
+            end_ps = max(ended)
+            self._progress.at(end_ps, partial(self._ended, flow, begun_ps, end_ps))
+
+    def _ended(self, flow: FlowWork, begun_ps: int, end_ps: int) -> None:
+        self.rows.setdefault(flow.host, []).append([self._work.job, flow.flow, begun_ps, end_ps, 0])
+        self._open -= 1
+        if self._open == 0:
+            self._over(end_ps)

@@ -1,0 +1,172 @@
+"""A run at flow level: from a blueprint to the records that summaries, metrics and reports are made from.
+
+Records have what flow level knows: rows of operations, flows, steps, calls and deliveries, and the bytes that
+every port sent. What it does not know is in no series: frames, queues, pauses, drops, sequence numbers.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+from actors.fabric.model import FABRIC, NVLINK, Role, Topology
+from actors.flow.progress import Progress
+from actors.flow.queues import Buffers
+from actors.kernel.device import Series, series_of
+from actors.kernel.event import NEVER_PS
+from emu.build.buffer_sizes import shared_pool_bytes
+from emu.build.devices import Blueprint
+from emu.build.plan import settings_of
+from emu.flow.calls import Calls
+from emu.flow.edges import Edges
+from emu.flow.flow_jobs import FlowRun
+from emu.flow.messages import capacities_kbps
+from emu.flow.script_jobs import ScriptRun
+from emu.flow.wires import Wires
+from emu.measure.collected import DeviceRecord, EngineFacts
+from emu.measure.digest import run_digest
+from emu.runtime.outcome import Ending, Outcome
+from emu.runtime.result import ending_message
+from emu.scenario.schema import Scenario
+
+_SCALE_BITS: Final = 20
+PLACEMENT: Final = "flow"
+"""What engine facts call it."""
+
+
+def buffers_of(scenario: Scenario, topology: Topology) -> Buffers | None:
+    """Of the fabric's switches; None where no port pauses another."""
+    if not scenario.switch.pfc.enabled:
+        return None
+    switch_of = [
+        end if topology.nodes[end].role is Role.SWITCH else -1
+        for link in topology.links
+        for end in (link.b, link.a)
+    ]
+    pools = [0] * len(topology.nodes)
+    for switch in topology.switches:
+        pools[switch] = shared_pool_bytes(scenario, topology, switch) * 8
+    buffer = scenario.switch.buffer
+    return Buffers(switch_of, pools, int(buffer.alpha * (1 << _SCALE_BITS)), buffer.reserve_bytes * 8)
+
+
+class FlowLevel:
+    """One run of a blueprint."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        scenario, topology, _, plan = blueprint
+        self.topology = topology
+        self.wires = Wires(scenario, topology, plan)
+        self.progress = Progress(capacities_kbps(topology), buffers_of(scenario, topology))
+        self._management_ps = scenario.control.management_delay_ps
+        self._max_ps = scenario.run.max_time_ps
+        self.end_ps = 0
+        self.flows: list[FlowRun] = []
+        self.scripts: list[ScriptRun] = []
+        self._open = 0
+        for work in plan.jobs:
+            if not work.enabled or work.start_ps == NEVER_PS:
+                continue
+            self._open += 1
+            delays = settings_of(scenario, topology, work.job).delays
+            over = partial(self._over)
+            if work.wired is None:
+                self.flows.append(FlowRun(work, self.wires, delays, self.progress, over))
+            else:
+                calls = Calls(work.wired, Edges(scenario, self.wires, delays))
+                self.scripts.append(ScriptRun(work, calls, self.progress, self._management_ps, over))
+
+    def run(self) -> Ending:
+        """Run to the end of every job."""
+        for flows in self.flows:
+            flows.begin()
+        for scripts in self.scripts:
+            scripts.begin()
+        if not self.progress.run(self._max_ps):
+            self.end_ps = self._max_ps
+            return Ending.TIME_LIMIT
+        if self._open:
+            self.end_ps = self.progress.now_ps
+            return Ending.STALLED
+        return Ending.FINISHED
+
+    def _over(self, end_ps: int) -> None:
+        """A job has ended; the run ends when the controller has heard of the last one, and all of that."""
+        self._open -= 1
+        self.end_ps = max(self.end_ps, end_ps + 2 * self._management_ps)
+
+    def records(self) -> tuple[DeviceRecord, ...]:
+        """Of every device."""
+        topology = self.topology
+        flows: dict[int, list[list[int]]] = {}
+        deliveries: dict[int, list[list[int]]] = {}
+        for one in self.flows:
+            for into, found in ((flows, one.rows), (deliveries, one.deliveries)):
+                for device, rows in found.items():
+                    into.setdefault(device, []).extend(rows)
+        results: dict[int, dict[str, list[list[int]]]] = {}
+        for device, rows in flows.items():
+            results.setdefault(device, {})["flows"] = sorted(rows)
+        for device, rows in deliveries.items():
+            results.setdefault(device, {})["deliveries"] = sorted(rows, key=lambda row: row[2])
+        centre = results.setdefault(topology.controller, {})
+        centre["operations"] = [row for job in self.scripts for row in job.operations]
+        first = topology.hosts[0]
+        for name, tables in (
+            ("steps", [job.steps for job in self.scripts]),
+            ("calls", [job.called for job in self.scripts]),
+        ):
+            rows = [row for table in tables for row in table]
+            if rows:
+                results.setdefault(first, {})[name] = rows
+        return tuple(self._record(node.number, results.get(node.number, {})) for node in topology.nodes)
+
+    def _record(self, number: int, results: dict[str, list[list[int]]]) -> DeviceRecord:
+        series: list[Series] = []
+        counters: list[int] = []
+        topology = self.topology
+        role = topology.nodes[number].role
+        if role in (Role.NIC, Role.SWITCH):
+            for port, end in enumerate(topology.ports(number)):
+                if end.kind == FABRIC:
+                    link = 2 * end.link + (topology.links[end.link].a != number)
+                    series.append(series_of("port_transmit_payload_bytes", port))
+                    counters.append(self.wires.payload_bytes[link])
+                    series.append(series_of("port_transmit_bytes", port))
+                    counters.append(self.wires.wire_bytes[link])
+        elif role is Role.GPU:
+            for end in topology.ports(number):
+                if end.kind == NVLINK:
+                    link = 2 * end.link + (topology.links[end.link].a != number)
+                    series.append(series_of("nvlink_transmit_bytes"))
+                    counters.append(self.wires.payload_bytes[link])
+        return DeviceRecord(number, (), 0, 0, 0, series, counters, results=results)
+
+
+def run_flow(blueprint: Blueprint) -> Outcome:
+    """Run a blueprint at flow level, in this process."""
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+    level = FlowLevel(blueprint)
+    built_s = time.perf_counter()
+    ending = level.run()
+    records: Sequence[DeviceRecord] = level.records()
+    facts = EngineFacts(
+        workers=1,
+        placement=PLACEMENT,
+        windows=level.progress.solves,
+        wall_s=time.perf_counter() - built_s,
+        cpu_s=time.process_time() - begin_cpu_s,
+        peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+    return Outcome(
+        ending=ending,
+        message=ending_message(blueprint.scenario, ending, level.end_ps),
+        virtual_ps=level.end_ps,
+        digest=run_digest(records),
+        devices=tuple(records),
+        engine=facts,
+        build_s=built_s - begin_s,
+    )

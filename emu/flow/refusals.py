@@ -1,0 +1,185 @@
+"""What flow level cannot answer, refused before a run: a line for each key, and what would be answered.
+
+What it does not model at all is refused, and so is an expectation about what it does not know: an answer that
+is silent about losses is not an answer that there were none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from actors.fabric.model import Topology
+from actors.kernel.event import NEVER_PS
+from actors.ncclx.algorithms.ring import OPERATION_CODES
+from actors.ncclx.operations import Operation
+from actors.ncclx.script import LINE
+from actors.ncclx.transport.wiring import QpPlan
+from emu.build.buffer_sizes import is_deep
+from emu.build.plan import Plan
+from emu.errors import Problem, ScenarioError
+from emu.measure.summary.fabric import UNKNOWN
+from emu.scenario.expect import SeriesExpectation, path_steps
+from emu.scenario.schema import Scenario
+from emu.scenario.sections.flows import FlowsWorkload
+
+PACKETS: Final = "fidelity: packet"
+DIRECT: Final = (
+    "all_to_all",
+    "all_to_allv",
+    "gather",
+    "scatter",
+    "sendrecv",
+    "all_gather",
+    "reduce_scatter",
+    "broadcast",
+    "reduce",
+)
+"""What `direct` does in one round."""
+
+Line = tuple[str, str, str]
+"""Key, reason, what is accepted."""
+
+
+def check_flow_level(scenario: Scenario, topology: Topology, plan: Plan) -> None:
+    """Refuse a scenario that flow level cannot answer. Raises ScenarioError with every reason."""
+    lines = [*_devices(scenario, topology), *_library(scenario), *_jobs(scenario, plan), *_asked(scenario)]
+    if lines:
+        raise ScenarioError([Problem(scenario.name, 0, *line) for line in lines])
+
+
+def _devices(scenario: Scenario, topology: Topology) -> Iterator[Line]:
+    """What of fabric and NICs."""
+    control, routing = scenario.transport.congestion_control.kind, scenario.routing
+    if control != "none":
+        reason = f"flow level has no congestion control ({control})"
+        yield "transport.congestion_control.kind", reason, f"none, or {PACKETS}"
+    if routing.kind not in ("ecmp", "e_ecmp") or routing.by_packet:
+        reason = (
+            "flow level takes the way that hashes give a queue pair, and none that load or packets choose"
+        )
+        yield "routing.kind", reason, f"ecmp or e_ecmp over fields that a flow keeps, or {PACKETS}"
+    if getattr(routing, "resilient_buckets", 0):
+        yield "routing.resilient_buckets", "flow level has no resilient hashing", f"0, or {PACKETS}"
+    if scenario.credited:
+        yield "link.flow_control", "flow level has no credits", f"pfc, or {PACKETS}"
+    elif not scenario.switch.pfc.enabled:
+        yield "switch.pfc.enabled", "flow level loses nothing", f"true, or {PACKETS}"
+    if any(is_deep(scenario, topology, switch) for switch in topology.switches):
+        reason = "flow level has no virtual output queues"
+        yield "switch.deep_buffer.where", reason, f"none, or {PACKETS}"
+    buffer = scenario.switch.buffer
+    if buffer.profiles or buffer.xoff_bytes is not None:
+        key = "switch.buffer.profiles" if buffer.profiles else "switch.buffer.xoff"
+        yield key, "flow level has one dynamic threshold for all ports", f"none, or {PACKETS}"
+    for key, given in (
+        ("switch.buffer.admission.kind", buffer.admission.kind != type(buffer)().admission.kind),
+        ("link.bit_error_rate", bool(scenario.link.bit_error_rate)),
+        ("nic.corrupt_every", bool(scenario.nic.corrupt_every)),
+        ("nic.context_cache.entries", bool(scenario.nic.context_cache.entries)),
+        ("nic.jitter", bool(scenario.nic.jitter_ps)),
+        ("nic.arbiter.kind", scenario.nic.arbiter.kind != "round_robin"),
+        ("nic.receive.enabled", scenario.nic.receive.enabled),
+        ("host.pcie.enabled", scenario.host.pcie.enabled),
+        ("transport.receive_queue.depth", bool(scenario.transport.receive_queue.depth)),
+        ("transport.recovery.kind", scenario.transport.recovery.kind == "tcp"),
+        ("frontend.enabled", scenario.frontend.enabled),
+        ("overrides", bool(scenario.overrides)),
+        ("faults", bool(scenario.faults)),
+        ("payload", scenario.payload == "real"),
+        ("run.repeat", scenario.run.repeat),
+        ("run.span", bool(scenario.run.span.for_ps)),
+        ("run.capture", bool(scenario.run.capture)),
+        ("run.event_log", bool(scenario.run.event_log)),
+        ("run.trace.flows", scenario.run.trace.flows is not None),
+    ):
+        if given:
+            yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _library(scenario: Scenario) -> Iterator[Line]:
+    """What of the collective library."""
+    ncclx = scenario.ncclx
+    if ncclx.qp_policy not in ("round_robin", "split"):
+        reason = "flow level shares slices out by turns, and not by what is outstanding"
+        yield "ncclx.qp_policy", reason, f"round_robin or split, or {PACKETS}"
+    limits = ncclx.outstanding
+    limited = any((limits.connection_bytes, limits.rack_bytes, limits.zone_bytes, limits.pod_bytes))
+    for key, given in (
+        ("ncclx.zero_copy", ncclx.zero_copy),
+        ("ncclx.sms_per_channel", bool(ncclx.sms_per_channel)),
+        ("ncclx.outstanding", limited),
+        ("ncclx.watchdog", ncclx.watchdog_ps is not None),
+        ("ncclx.init.store", ncclx.init.store != "none"),
+    ):
+        if given:
+            yield key, "flow level does not have this", f"its default, or {PACKETS}"
+
+
+def _jobs(scenario: Scenario, plan: Plan) -> Iterator[Line]:
+    """What of the jobs."""
+    classes: set[int] = set()
+    for number, (job, work) in enumerate(zip(scenario.jobs, plan.jobs, strict=True)):
+        if not work.enabled:
+            continue
+        key = f"jobs[{number}]"
+        for name, given in (
+            ("submitted", work.start_ps == NEVER_PS),
+            ("absent", bool(job.absent)),
+            ("mismatch", job.mismatch is not None),
+            ("shrink", bool(job.shrink)),
+        ):
+            if given:
+                yield f"{key}.{name}", "flow level does not have this", f"its default, or {PACKETS}"
+        if isinstance(job.workload, FlowsWorkload) and job.workload.verb == "read":
+            yield f"{key}.workload.verb", "flow level has no READs", f"write or send, or {PACKETS}"
+        named = [pair.priority for flow in work.flows for pair in _pairs_of(plan, flow.source, flow.pairs)]
+        classes.update(named)
+        if work.wired is not None:
+            classes.add(work.wired.settings.data_priority)
+            groups = work.wired.script.groups
+            classes.update(one.data_priority for one in groups if one.data_priority is not None)
+            schedules = zip(groups, work.wired.schedules, strict=True)
+            unknown = {
+                f"{one.op} by {one.algorithm}" if one.own is None else "an algorithm of your own"
+                for group, schedule in schedules
+                for one in schedule.operations
+                if group.kind != LINE and not _answers(one)
+            }
+            for name in sorted(unknown):
+                accepted = f"a ring, direct in one round, or {PACKETS}"
+                yield f"{key}.workload", f"flow level has no {name}", accepted
+    if len(classes) > 1:
+        reason = f"flow level has one class of data, and jobs use {', '.join(map(str, sorted(classes)))}"
+        yield "jobs", reason, f"one data_priority, or {PACKETS}"
+
+
+def _pairs_of(plan: Plan, nic: int, pairs: tuple[tuple[int, int], ...]) -> Iterator[QpPlan]:
+    for index, _ in pairs[:1]:
+        yield plan.pairs[nic][index]
+
+
+def _answers(operation: Operation) -> bool:
+    """Whether flow level knows a collective by this algorithm."""
+    if operation.own is not None:
+        return False
+    known = {"ring": tuple(OPERATION_CODES), "direct": DIRECT}
+    return operation.op in known.get(operation.algorithm, ())
+
+
+def _asked(scenario: Scenario) -> Iterator[Line]:
+    """What of the expectations."""
+    for number, one in enumerate(scenario.expect):
+        if isinstance(one, SeriesExpectation):
+            yield f"expect[{number}]", "flow level has no series over time", f"value, or {PACKETS}"
+            continue
+        steps = path_steps(one.value)
+        root = steps[1] if steps[0] == "fabric" and len(steps) > 1 else steps[0]
+        words = [str(step) for step in steps]
+        if root in UNKNOWN or root in ("faults", "never_fired", "diagnosis") or _about_pauses(words):
+            reason = f"flow level does not know {one.value}"
+            yield f"expect[{number}].value", reason, f"what it knows (docs/flow_level.md), or {PACKETS}"
+
+
+def _about_pauses(words: list[str]) -> bool:
+    return words[-1].startswith(("paused", "up_xoff", "down_xoff")) or "cts_wait" in words

@@ -1,0 +1,257 @@
+"""Jobs of scripts: every rank goes through its streams, and calls begin when all who call them are there.
+
+Instructions are those of `actors.ncclx.script`. A call of a group begins when its last member has come to it,
+and ends for all of them at once; a transfer that fits the buffer of its connection is over for its sender as
+soon as it was copied there. The first operation begins at the job's start, each following one when the
+controller has heard of all ranks and all have heard of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from actors.flow.progress import Progress
+from actors.host.host import MANAGEMENT_RATE_BPS
+from actors.kernel.units import serialisation_ps
+from actors.ncclx.operations import Operation
+from actors.ncclx.schedule import operations_of
+from actors.ncclx.script import CALL, COMPUTE, LINE, WAIT, Script
+from actors.wire.message import MESSAGE_BYTES
+from emu.build.plan import JobWork
+from emu.flow.calls import Calls, Leg
+
+SUCCESS: Final = 0
+
+
+class _Rank:
+    """One rank: where its streams are, and what stream 0 did in this operation."""
+
+    __slots__ = (
+        "asked_ps",
+        "busy",
+        "called",
+        "computed_ps",
+        "end_ps",
+        "number",
+        "places",
+        "recorded",
+        "script",
+        "waited_ps",
+        "waiting_since_ps",
+    )
+
+    def __init__(self, number: int, script: Script, reasons: int) -> None:
+        self.number = number
+        self.script = script
+        self.places = [0] * len(script.streams)
+        self.busy = [False] * len(script.streams)
+        self.recorded = [False] * script.events
+        self.asked_ps = [0] * len(script.groups)
+        self.called = [0] * len(script.groups)
+        """By group, calls begun since the job began."""
+        self.computed_ps = 0
+        self.waited_ps = [0] * reasons
+        self.waiting_since_ps = -1
+        self.end_ps = -1
+
+
+class _Meeting:
+    """The members of a group that have come to a call, and when."""
+
+    __slots__ = ("came",)
+
+    def __init__(self) -> None:
+        self.came: list[tuple[_Rank, int, int, int]] = []
+        """Rank, stream, place of the group there, when."""
+
+
+class ScriptRun:
+    """The ranks of one job. `over` is called when the job has ended."""
+
+    def __init__(
+        self,
+        work: JobWork,
+        calls: Calls,
+        progress: Progress,
+        management_delay_ps: int,
+        over: Callable[[int], None],
+    ) -> None:
+        assert work.wired is not None, work
+        self.operations: list[list[int]] = []
+        self.steps: list[list[int]] = []
+        self.called: list[list[int]] = []
+        self._work = work
+        self._job = work.wired
+        self._plan = work.wired.script
+        self._calls = calls
+        self._progress = progress
+        self._over = over
+        message_ps = serialisation_ps(int(MESSAGE_BYTES), MANAGEMENT_RATE_BPS)
+        self._barrier_ps = 2 * (management_delay_ps + message_ps)
+        reasons = len(self._plan.reasons)
+        self._ranks = [_Rank(number, script, reasons) for number, script in enumerate(self._plan.scripts)]
+        self._meetings: dict[tuple[int, int], _Meeting] = {}
+        self._known: dict[object, Operation] = {}
+        self._open = 0
+        self._operation = 0
+        self._begun_ps = 0
+
+    def begin(self) -> None:
+        """Let the first operation begin at its time."""
+        self._progress.at(self._work.start_ps, partial(self._begin, 0))
+
+    def _begin(self, operation: int) -> None:
+        self._operation = operation
+        self._begun_ps = self._progress.now_ps
+        self._open = len(self._ranks)
+        first = operation if self._plan.single else 0
+        for rank in self._ranks:
+            rank.places = [first] * len(rank.script.streams)
+            rank.recorded = [False] * rank.script.events
+            rank.computed_ps, rank.end_ps = 0, -1
+            rank.waited_ps = [0] * len(rank.waited_ps)
+        for rank in self._ranks:
+            self._look(rank)
+
+    def _look(self, rank: _Rank) -> None:
+        """Let every stream of a rank go on as far as it can."""
+        moved = True
+        while moved:
+            moved = False
+            for stream in range(len(rank.places)):
+                if self._go_on(rank, stream):
+                    moved = True
+        if rank.end_ps < 0 and all(
+            place >= self._last(rank, stream) for stream, place in enumerate(rank.places)
+        ):
+            self._ended(rank)
+
+    def _last(self, rank: _Rank, stream: int) -> int:
+        return self._operation + 1 if self._plan.single else len(rank.script.streams[stream])
+
+    def _go_on(self, rank: _Rank, stream: int) -> bool:
+        """Carry out what can be; whether an event was recorded, for which others may wait."""
+        now_ps = self._progress.now_ps
+        line = rank.script.streams[stream]
+        last = self._last(rank, stream)
+        moved = False
+        while rank.places[stream] < last and not rank.busy[stream]:
+            kind, a, b = line[rank.places[stream]]
+            if kind == COMPUTE:
+                rank.busy[stream] = True
+                self._progress.at(now_ps + a, partial(self._computed, rank, stream, a))
+                return moved
+            if kind == CALL:
+                if self._call(rank, stream, a, b):
+                    return moved
+            elif kind == WAIT:
+                if not rank.recorded[a]:
+                    if stream == 0 and rank.waiting_since_ps < 0:
+                        rank.waiting_since_ps = now_ps
+                    return moved
+                if stream == 0 and rank.waiting_since_ps >= 0:
+                    rank.waited_ps[b] += now_ps - rank.waiting_since_ps
+                    rank.waiting_since_ps = -1
+            else:
+                rank.recorded[a] = True
+                moved = True
+            rank.places[stream] += 1
+        return moved
+
+    def _computed(self, rank: _Rank, stream: int, duration_ps: int) -> None:
+        if stream == 0:
+            rank.computed_ps += duration_ps
+        self._next(rank, stream)
+
+    def _next(self, rank: _Rank, stream: int) -> None:
+        """A stream is through with its instruction."""
+        rank.busy[stream] = False
+        rank.places[stream] += 1
+        self._look(rank)
+
+    def _ended(self, rank: _Rank) -> None:
+        """A rank is at the end of its streams."""
+        now_ps = self._progress.now_ps
+        rank.end_ps = now_ps
+        if not self._plan.single:
+            row = [self._job.job, rank.number, self._operation, self._begun_ps, now_ps, rank.computed_ps]
+            self.steps.append(row + rank.waited_ps)
+        self._open -= 1
+        if self._open:
+            return
+        self.operations.append([self._job.job, self._operation, self._begun_ps, now_ps, SUCCESS])
+        if self._operation + 1 < len(self._work.operations):
+            self._progress.at(now_ps + self._barrier_ps, partial(self._begin, self._operation + 1))
+        else:
+            self._over(now_ps)
+
+    # ---- calls
+
+    def _call(self, rank: _Rank, stream: int, place: int, call: int) -> bool:
+        """A stream has come to a call; whether it waits for the end of it."""
+        number = rank.script.groups[place]
+        group = self._plan.groups[number]
+        one = rank.script.calls[place][call]
+        if len(group.members) < 2 or one.size_bytes == 0:
+            return False
+        now_ps = self._progress.now_ps
+        rank.busy[stream] = True
+        key = (number, rank.called[place])
+        rank.called[place] += 1
+        meeting = self._meetings.setdefault(key, _Meeting())
+        meeting.came.append((rank, stream, place, now_ps))
+        if len(meeting.came) < len(group.members):
+            return True
+        del self._meetings[key]
+        operation = self._known.get(one)
+        if operation is None:
+            (operation,) = operations_of([one])
+            self._known[one] = operation
+        label = one.label
+        self._launch(number, operation, meeting, label)
+        return True
+
+    def _launch(self, number: int, operation: Operation, meeting: _Meeting, label: int) -> None:
+        """Everybody is there: let the legs of the call begin."""
+        progress = self._progress
+        now_ps = progress.now_ps
+        legs = self._calls.legs(number, operation)
+        ends: list[int] = []
+        early = self._plan.groups[number].kind == LINE and self._calls.fits(number, operation)
+        if early:
+            sender = self._plan.groups[number].members[0]
+            mine = [one for one in meeting.came if one[0].number == sender]
+            meeting.came = [one for one in meeting.came if one[0].number != sender]
+            for one in mine:
+                copied_ps = max(one[3] + max((leg.copy_ps for leg in legs), default=0), now_ps)
+                progress.at(copied_ps, partial(self._left, one, label))
+        if not legs:
+            progress.at(now_ps, partial(self._over_for, meeting, label))
+        for leg in legs:
+            progress.at(now_ps + leg.first_ps, partial(self._send, leg, ends, len(legs), meeting, label))
+
+    def _send(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
+        self._progress.begin(leg.shape, leg.bits, partial(self._sent, leg, ends, many, meeting, label))
+
+    def _sent(self, leg: Leg, ends: list[int], many: int, meeting: _Meeting, label: int) -> None:
+        ends.append(self._progress.now_ps + leg.tail_ps)
+        if len(ends) == many:
+            self._progress.at(max(ends), partial(self._over_for, meeting, label))
+
+    def _over_for(self, meeting: _Meeting, label: int) -> None:
+        """The call is over for all who are still in it."""
+        for one in meeting.came:
+            self._left(one, label)
+
+    def _left(self, one: tuple[_Rank, int, int, int], label: int) -> None:
+        rank, stream, place, since_ps = one
+        now_ps = self._progress.now_ps
+        if stream == 0:
+            reason = self._plan.groups[rank.script.groups[place]].reason
+            rank.waited_ps[reason] += now_ps - since_ps
+        if label >= 0:
+            row = [self._job.job, rank.number, self._operation, label, since_ps, now_ps]
+            self.called.append(row)
+        self._next(rank, stream)

@@ -1,0 +1,74 @@
+"""The ways of queue pairs, and what was sent on every link.
+
+A queue pair has the number, the UDP source port and so the hashes that it has at packet level, so its packets
+take the same links there; its acknowledgements go back by hashes of their own.
+"""
+
+from __future__ import annotations
+
+from actors.fabric.model import Topology
+from actors.wire.frame import ACKNOWLEDGE
+from emu.build.hashed_paths import HashedPaths
+from emu.build.nics import path_mtu_bytes
+from emu.build.plan import Plan
+from emu.flow.messages import Ends, Load, directed
+from emu.scenario.schema import Scenario
+
+
+class Way:
+    """Where the packets of one queue pair go, and their acknowledgements."""
+
+    __slots__ = ("back", "ends", "links")
+
+    def __init__(self, ends: Ends, links: tuple[int, ...], back: tuple[int, ...]) -> None:
+        self.ends = ends
+        self.links = links
+        self.back = back
+
+
+class Wires:
+    """The queue pairs of a plan on its fabric, and the links' counters."""
+
+    def __init__(self, scenario: Scenario, topology: Topology, plan: Plan) -> None:
+        self.topology = topology
+        self.payload_bytes = [0] * (2 * len(topology.links))
+        """By directed link."""
+        self.wire_bytes = [0] * (2 * len(topology.links))
+        self._scenario = scenario
+        self._pairs = plan.pairs
+        self._paths = HashedPaths(scenario, topology)
+        self._ways: dict[tuple[int, int], Way] = {}
+        self._mtus: dict[tuple[int, int], int] = {}
+        transport = scenario.transport
+        self.ack_every = transport.ack_every
+        self._ack_priority = transport.ack_priority
+
+    def way(self, nic: int, index: int) -> Way:
+        """Of a queue pair of a NIC."""
+        found = self._ways.get((nic, index))
+        if found is None:
+            pair = self._pairs[nic][index]
+            ends = self._paths.ends(
+                nic, index, pair.remote_nic, pair.udp_source, pair.remote_qpn, pair.priority
+            )
+            other = self._pairs[pair.remote_nic][pair.remote_index]
+            priority = other.priority if self._ack_priority is None else self._ack_priority
+            back = self._paths.ends(
+                other.nic, other.index, nic, other.udp_source, other.remote_qpn, priority, int(ACKNOWLEDGE)
+            )
+            topology = self.topology
+            found = Way(ends, directed(topology, ends), directed(topology, back))
+            self._ways[nic, index] = found
+        return found
+
+    def mtu_bytes(self, nic: int, peer: int) -> int:
+        """Of the queue pairs between two NICs."""
+        return path_mtu_bytes(self._scenario, self.topology, nic, peer)
+
+    def count(self, way: Way, load: Load) -> None:
+        """Messages were sent."""
+        for link in way.links:
+            self.payload_bytes[link] += load.payload_bytes
+            self.wire_bytes[link] += load.wire_bytes
+        for link in way.back:
+            self.wire_bytes[link] += load.ack_bytes

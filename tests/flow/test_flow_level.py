@@ -1,0 +1,122 @@
+"""Does flow level answer a scenario as packet level does, and refuse what it cannot?
+
+Cross-checks run both levels on small fabrics; `tests.flow.test_cross_checks` has those of 64 GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+
+from emu.api import prepare, run
+from emu.errors import ScenarioError
+from emu.flow.cross import differences
+from emu.measure.summary.summary import Summary
+
+LOT: Final = [{"src": source, "dst": 0, "size": "2MiB"} for source in (1, 4, 5, 6)]
+"""Three behind an uplink and one beside the receiver."""
+TWO_RACKS: Final = {"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 1}
+
+
+def of(workload: Mapping[str, Any], **sections: Any) -> dict[str, Any]:
+    """A scenario of one job on two racks."""
+    jobs = [{"name": "job", "workload": dict(workload)}]
+    return {"name": "cross", "topology": TWO_RACKS, "jobs": jobs} | sections
+
+
+def answer(scenario: Mapping[str, Any], fidelity: str) -> Summary:
+    """The summary at one level."""
+    return run(dict(scenario) | {"fidelity": fidelity}, local=True).summary
+
+
+FLOWS: Final = {"kind": "flows", "flows": LOT}
+CASES: Final[dict[str, dict[str, Any]]] = {
+    "a parking lot with pauses": of(FLOWS, switch={"buffer": {"pool": "4MB"}}),
+    "flows that buffers take up": of(
+        {"kind": "permutation", "size": "512KiB", "racks": "distinct"},
+        topology={"kind": "ai_zone", "racks": 2, "hosts_per_rack": 4, "gpus_per_host": 1, "spines": 4},
+    ),
+    "a flow over four queue pairs": of(
+        {"kind": "flows", "qps": 4, "message": "64KiB", "flows": [{"src": 0, "dst": 5, "size": "1MiB"}]}
+    ),
+    "a ring between servers": of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["2MiB"]},
+        ncclx={"protocol": "simple"},
+    ),
+    "a ring that waits for steps, with proxies that cost nothing": of(
+        {"kind": "collective", "op": "all_reduce", "algorithm": "ring", "sizes": ["64KiB"]},
+        ncclx={"protocol": "simple"},
+        host={"proxy_cost": "0ns"},
+    ),
+    "a ring of which no two ranks send the same": of(
+        {"kind": "collective", "op": "all_gather", "algorithm": "ring", "sizes": ["1000001B"]},
+        ncclx={"protocol": "simple", "channels": 2, "qps_per_connection": 3},
+        host={"proxy_cost": "0ns"},
+    ),
+    "an exchange": of({"kind": "collective", "op": "all_to_all", "algorithm": "direct", "sizes": ["256KiB"]}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_flow_level_answers_within_the_bounds_of_packet_level(name: str) -> None:
+    packet, flow = answer(CASES[name], "packet"), answer(CASES[name], "flow")
+    found = differences(packet, flow)
+    assert len(found) > 1
+    assert [one for one in found if not one.holds] == []
+
+
+def test_what_flow_level_does_not_know_is_null_and_not_zero() -> None:
+    summary = answer(CASES["a parking lot with pauses"], "flow")
+    assert summary.fidelity == "flow"
+    assert summary.drops is None
+    assert summary.fabric.pfc_transmit_xoff_frames is None
+    assert {link.paused_ps for link in summary.fabric.links} == {None}
+    assert summary.never_fired == []
+
+
+def test_a_run_at_flow_level_repeats_to_the_bit() -> None:
+    scenario = CASES["a parking lot with pauses"]
+    assert answer(scenario, "flow").digest == answer(scenario, "flow").digest
+
+
+REFUSED: Final[dict[str, dict[str, Any]]] = {
+    "transport.congestion_control.kind": {"transport": {"congestion_control": {"kind": "dcqcn"}}},
+    "routing.kind": {"routing": {"kind": "flowlet"}},
+    "switch.pfc.enabled": {"switch": {"pfc": {"enabled": False}}},
+    "switch.deep_buffer.where": {"switch": {"deep_buffer": {"where": "spines"}}},
+    "faults": {"faults": [{"at": "10us", "kind": "link_down", "target": "rtsw-0:ctsw-0"}]},
+    "payload": {"payload": "real"},
+    "ncclx.qp_policy": {"ncclx": {"qp_policy": "dqplb"}},
+    "expect[0].value": {"expect": [{"value": "drops.total", "equals": 0}]},
+    "run.event_log": {"run": {"event_log": 100}},
+}
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_what_flow_level_cannot_answer_is_refused_by_its_key(key: str) -> None:
+    with pytest.raises(ScenarioError) as refusal:
+        prepare(of(FLOWS, fidelity="flow", **REFUSED[key]))
+    (line,) = str(refusal.value).splitlines()
+    assert f" {key}: flow level " in line
+    assert "fidelity: packet" in line
+
+
+def test_a_collective_that_flow_level_has_not_is_refused() -> None:
+    workload = {
+        "kind": "collective",
+        "op": "all_reduce",
+        "algorithm": "double_binary_tree",
+        "sizes": ["1MiB"],
+    }
+    with pytest.raises(ScenarioError, match="flow level has no all_reduce by double_binary_tree"):
+        prepare(of(workload, fidelity="flow"))
+
+
+def test_classes_of_data_are_refused() -> None:
+    flows = [{"src": 0, "dst": 1, "size": "1MiB"}, {"src": 2, "dst": 1, "size": "1MiB", "priority": 4}]
+    with pytest.raises(ScenarioError, match="flow level has one class of data, and jobs use 3, 4"):
+        prepare(
+            of({"kind": "flows", "flows": flows}, fidelity="flow", switch={"pfc": {"priorities": [3, 4]}})
+        )
