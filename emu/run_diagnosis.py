@@ -168,6 +168,8 @@ def diagnose_directory(
     run.
     """
     view, summary = _view_of(path)
+    if summary.fidelity == "flow":
+        raise UsageError(f"{path}: a run at flow level has no causes; accepted: one with fidelity: packet")
     reference = summary.reference if baseline is None else reference_in(baseline)
     known: Emulate | None = _told_by(summary.counterfactuals) if summary.counterfactuals else None
     if emulate:

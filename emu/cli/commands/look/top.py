@@ -40,7 +40,7 @@ from emu.measure.summary_report import (
 )
 from emu.scenario.load import load_recorded
 from emu.scenario.resolve import build_topology
-from emu.units import about_rate, about_time, aligned, counted
+from emu.units import about_rate, about_time, aligned, counted, percent
 
 MOST_PORTS: Final = 6
 MOST_JOBS: Final = 12
@@ -167,7 +167,9 @@ def live_lines(name: str, topology: Topology, before: Look, now: Look, passed_s:
     lines += [*aligned(rows, indent=""), *_more(len(now.operations) - MOST_JOBS, "jobs"), ""]
     ports = _ports(topology, before, now, passed_ps)
     lines += _port_lines("busiest ports", sorted(ports, key=lambda row: -row[1]))
-    lines += _port_lines("paused ports", sorted((row for row in ports if row[2]), key=lambda row: -row[2]))
+    lines += _port_lines(
+        "paused ports", sorted((row for row in ports if row[2]), key=lambda row: -(row[2] or 0))
+    )
     lines += [f"faults: {now.active} active of {now.faults}"] if now.faults else []
     return [*lines, f"so far: {', '.join(_verdict(now))}"]
 
@@ -190,12 +192,12 @@ def _ports(topology: Topology, before: Look, now: Look, passed_ps: int) -> list[
     return rows
 
 
-def _port_lines(title: str, ports: Sequence[tuple[str, float, float]]) -> list[str]:
+def _port_lines(title: str, ports: Sequence[tuple[str, float, float | None]]) -> list[str]:
     shown = [row for row in ports[:MOST_PORTS] if row[1] or row[2]]
     if not shown:
         return []
     rows = [(title, "sends", "is paused")]
-    rows += [(f"  {name}", f"{busy:.1%}", f"{paused:.1%}") for name, busy, paused in shown]
+    rows += [(f"  {name}", percent(busy), percent(paused)) for name, busy, paused in shown]
     return [*aligned(rows, indent=""), ""]
 
 
@@ -229,7 +231,7 @@ def finished_lines(summary: Summary) -> list[str]:
     ):
         lines += _port_lines(
             title,
-            [(f"{one.source} -> {one.destination}", one.utilisation, one.paused or 0) for one in chosen],
+            [(f"{one.source} -> {one.destination}", one.utilisation, one.paused) for one in chosen],
         )
     lines += [fabric_line(summary.fabric), *fault_lines(summary.faults)]
     lines += diagnosis_lines(summary.diagnosis)[:1]
