@@ -561,7 +561,7 @@ ROWS: Final = (
                 1.35,
             ),
         ),
-        "kernels as published of single layers (docs/training.md), none fitted to this table",
+        "kernels as published of single layers; nothing is lost to launches, stragglers and small operators",
         long=True,
     ),
     Row(
@@ -584,7 +584,7 @@ ROWS: Final = (
                 None,
             ),
         ),
-        "as P7; batches of the rows before LAMB are a third of the last one's, as the paper says of LAMB",
+        "as P7, and most so in the baseline; rows before LAMB have a third of the last one's batch",
         long=True,
     ),
     Row(
