@@ -1,6 +1,6 @@
 """Does flow level answer a scenario as packet level does, and refuse what it cannot?
 
-Cross-checks run both levels on small fabrics; `tests.flow.test_cross_checks` has those of 64 GPUs.
+Cross-checks run both levels, on fabrics of eight GPUs: larger ones are in the table of `docs/flow_level.md`.
 """
 
 from __future__ import annotations
