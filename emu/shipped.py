@@ -23,6 +23,7 @@ SCENARIO_DIRECTORY: Final = Path("scenarios")
 SCENARIO_SUFFIX: Final = ".yaml"
 CAMPAIGNS: Final = "campaigns"
 JOB_MIXES: Final = "job_mixes"
+OTHERS: Final = (CAMPAIGNS, JOB_MIXES)
 """Folders of `scenarios` with what `emu campaign` and `emu schedule` read: no scenarios."""
 
 
@@ -45,7 +46,7 @@ def scenarios_in(directory: Path) -> list[Path]:
     """The scenarios of a directory and of the folders in it, by name."""
     found = (path for depth in ("", "*/") for path in directory.glob(f"{depth}*{SCENARIO_SUFFIX}"))
     return sorted(
-        (path for path in found if path.parent.name not in (CAMPAIGNS, JOB_MIXES)),
+        (path for path in found if path.parent.name not in OTHERS),
         key=lambda path: (path.stem, path),
     )
 

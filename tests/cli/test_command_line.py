@@ -15,7 +15,7 @@ from emu.cli.commands import doctor as doctor_command
 from emu.cli.main import COMMANDS, main
 from emu.scenario.faults.kinds import FAULTS
 from emu.scenario.load import load_text
-from emu.shipped import CAMPAIGNS, scenarios_in
+from emu.shipped import OTHERS, scenarios_in
 from tests.cli.telling import Captured, told
 from tests.scenario.scenarios import ROOT, SMALL
 
@@ -279,7 +279,7 @@ def test_list_of_nothing_that_there_is_names_the_nearest_group(capsys: Captured)
 
 
 def test_list_shows_groups_with_counts_and_a_group_or_matching_names_with_questions(capsys: Captured) -> None:
-    folders = sorted(path.name for path in (ROOT / "scenarios").iterdir() if path.name != CAMPAIGNS)
+    folders = sorted(path.name for path in (ROOT / "scenarios").iterdir() if path.name not in OTHERS)
     _, lines, _ = told(capsys, "list")
     heads = [line.partition("  ")[0] for line in lines if line[:1] not in ("", " ")][:-1]
     texts = [

@@ -84,7 +84,13 @@ def test_every_row_has_a_reason_and_a_name_of_its_own() -> None:
     reasons += [(row.name, row.reason) for row in published.WAITING]
     assert all(reason for _, reason in reasons)
     names = [name for name, _ in reasons]
-    assert sorted(names) == sorted({*(f"P{number}" for number in range(1, 17)), "X1", "X2"})
+    assert len(set(names)) == len(names)
+    # what waits of a row that is there in part has its part in brackets
+    assert {name.partition(" ")[0] for name in names} == {
+        *(f"P{number}" for number in range(1, 17)),
+        "X1",
+        "X2",
+    }
 
 
 def test_a_curve_is_drawn_with_the_published_one_beside_it(quick: list[Reproduced], tmp_path: Path) -> None:

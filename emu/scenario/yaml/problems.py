@@ -207,7 +207,8 @@ def _unknown_key(location: Location, shape: Shape) -> Explained:
         return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
     if new := renames.moved_key(f"{renames.place(location)}"):
         return f"unknown key: {renames.advice(key, new)}", listed(known, 24)
-    return f"unknown key{did_you_mean(key, known)}", "" if closest(key, known, SURE) else listed(known, 24)
+    near = did_you_mean(key, known)
+    return f"unknown key{near}", "" if closest(key, known, SURE) else listed(known, 12 if near else 24)
 
 
 def _wrong_kind(location: Location, value: object, choice: OneOf) -> tuple[Location, Explained]:
