@@ -20,7 +20,8 @@ from emu.errors import UsageError
 from emu.measure.run_directory.run_directory import write_whole
 from emu.measure.summary.verdict import evaluate
 from emu.measure.summary_report import expectation_line
-from emu.scenario.load import load_mapping
+from emu.scenario.dump import mapping_to_yaml
+from emu.scenario.load import load_text
 from emu.scenario.resolve import build_topology
 from emu.scenario.section import RefusedError
 from emu.scenario.set_options import parse_override
@@ -74,8 +75,8 @@ def command(
     overrides = [parse_override(text) for text in assignments]
     tree, file = read_tree(file_named(mix, JOB_MIXES, "job mix"), "a job mix", overrides)
     found = checked(JobMix, tree, file)
-    bare = {"name": found.name, "topology": found.topology.model_dump(by_alias=True), "jobs": [_BARRIER]}
-    topology = build_topology(load_mapping(bare).scenario)
+    bare = mapping_to_yaml({"name": found.name, "topology": found.topology.model_dump(by_alias=True)})
+    topology = build_topology(load_text(bare, file, jobless=True).scenario)
     course = followed(found, topology, file)
     summary = summary_of(found, topology, course)
     verdicts = evaluate(found.expect, summary)
@@ -95,15 +96,13 @@ def command(
 def _time(text: str, mix: JobMix) -> int:
     """The time that --moment means. Raises UsageError."""
     try:
-        at_ms = int(str(SPAN.read(text)))
+        at_ms = SPAN.read(text)
     except RefusedError as error:
         raise UsageError(f"--moment: {error.reason}; accepted: {error.accepted}") from error
+    assert isinstance(at_ms, int), at_ms
     if at_ms >= mix.lasts_ms:
         raise UsageError(f"--moment {text} is past the end; accepted: 0s to {shown_span(mix.lasts_ms - 1)}")
     return at_ms
-
-
-_BARRIER: Final = {"name": "none", "workload": {"kind": "collective", "op": "barrier", "sizes": ["4B"]}}
 
 
 def _csv(rows: list[Any]) -> str:
