@@ -15,7 +15,7 @@ only stream.
 Groups are numbered over the job. Kinds: `collective` (every member calls the same collectives in the same
 order), `exchange` (the same, of those that NCCL makes of sends and receives), `line` (the first member sends
 to the second). A group has connections of its own, which all its calls share, whatever their algorithms. A
-group is called by one stream alone, so its calls have an order; a stream may call several groups.
+group is called by one stream at a time, so its calls have an order; a stream may call several groups.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class Group(NamedTuple):
     """Of its copies among those of a GPU; higher ones are done first."""
     data_priority: int | None = None
     """Of its packets, if not the job's."""
+    copy: int = 0
+    """Of several with connections of their own, where a communicator has several operations in flight."""
 
 
 class GroupCall(NamedTuple):
@@ -97,7 +99,7 @@ class Script:
     groups: list[int] = field(default_factory=list)
     calls: list[list[GroupCall]] = field(default_factory=list)
     stream_of: list[int] = field(default_factory=list)
-    """By group, the stream that calls it."""
+    """By group, the stream that calls it unless another is given."""
     streams: list[list[Instruction]] = field(default_factory=lambda: [[]])
     """Stream 0 computes."""
     events: int = 0
@@ -149,10 +151,11 @@ class Script:
         """Call a group, on its stream, by the algorithm that NCCL would take."""
         self.put_call(place, GroupCall(op, size_bytes, "ring" if op in RINGED else "direct", root, label))
 
-    def put_call(self, place: int, call: GroupCall) -> None:
-        """Call a group, on its stream."""
+    def put_call(self, place: int, call: GroupCall, stream: int | None = None) -> None:
+        """Call a group, on its stream unless one is given."""
         self.calls[place].append(call)
-        self.streams[self.stream_of[place]].append((CALL, place, len(self.calls[place]) - 1))
+        on = self.stream_of[place] if stream is None else stream
+        self.streams[on].append((CALL, place, len(self.calls[place]) - 1))
 
 
 class ScriptPlan:

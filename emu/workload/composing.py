@@ -16,7 +16,8 @@ in a scenario ("1MiB", "20us").
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NewType, TypedDict, Unpack
 
 from emu.workload.program import MAIN
@@ -55,6 +56,8 @@ class Stream:
     def __init__(self, program: Program, name: str) -> None:
         self._program = program
         self.name = name
+        self._group: dict[str, str] = {}
+        """What is said of transfers that begin together."""
 
     def compute(self, time: str, *, ranks: Sequence[int] | None = None) -> None:
         """Be busy for a time."""
@@ -92,11 +95,22 @@ class Stream:
 
     def send(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Send to a rank of the job, which is to receive as much."""
-        self._add("send", ranks=ranks, on=on, size=size, peer=peer)
+        self._add("send", ranks=ranks, on=on, size=size, peer=peer, **self._group)
 
     def recv(self, size: str, peer: int, *, on: Communicator = WORLD, ranks: Sequence[int]) -> None:
         """Receive from a rank of the job."""
-        self._add("recv", ranks=ranks, on=on, size=size, peer=peer)
+        self._add("recv", ranks=ranks, on=on, size=size, peer=peer, **self._group)
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Sends and receives that begin together (ncclGroupStart, ncclGroupEnd): the stream goes on when all
+        are over.
+        """
+        self._group = {"group": self._program.new_group()}
+        try:
+            yield
+        finally:
+            self._group = {}
 
     def record(self, *, ranks: Sequence[int] | None = None) -> Event:
         """An event that has happened when all that was put on the stream so far is over."""
@@ -132,19 +146,27 @@ class Program:
         """The stream whose computing and waiting the results tell."""
         self._communicators: list[dict[str, Any]] = []
         self._events = 0
+        self._groups = 0
 
     def stream(self, name: str) -> Stream:
         """A stream; the same one for the same name."""
         return Stream(self, name)
 
     def communicator(
-        self, name: str, split: Sequence[int] = (), *, priority: int = 0, data_priority: int | None = None
+        self,
+        name: str,
+        split: Sequence[int] = (),
+        *,
+        priority: int = 0,
+        data_priority: int | None = None,
+        in_flight: int = 1,
     ) -> Communicator:
         """A communicator for each colour of `split`, which has one for each rank (-1: none).
 
-        `priority` is that of its copies on the GPU, `data_priority` that of its packets.
+        `priority` is that of its copies on the GPU, `data_priority` that of its packets; `in_flight` how many
+        of its operations may be under way, on several streams.
         """
-        listed = {"name": name, "split": list(split), "priority": priority}
+        listed = {"name": name, "split": list(split), "priority": priority, "in_flight": in_flight}
         if data_priority is not None:
             listed["data_priority"] = data_priority
         self._communicators.append(listed)
@@ -154,6 +176,11 @@ class Program:
         """A name that no event has."""
         self._events += 1
         return Event(f"event{self._events}")
+
+    def new_group(self) -> str:
+        """A name that no group of transfers has."""
+        self._groups += 1
+        return f"group{self._groups}"
 
     def workload(self) -> dict[str, Any]:
         """The workload of a job, with the keys of a scenario."""

@@ -11,17 +11,30 @@ run side by side, so a collective is never waited for unless somebody says so:
     wait E                       the stream goes on when what was last recorded as E, above, has happened
 
 Stream `main` computes; the time that it spends in collectives and waiting is told by communicator. A
-communicator is one colour of a split for each group, as with ncclCommSplit; `world` is all ranks. Its
-collectives have an order, so all are on one stream of a rank. Steps repeat the whole list; the next one
-begins when all ranks are through.
+communicator is one colour of a split for each group, as with ncclCommSplit; `world` is all ranks. Steps
+repeat the whole list; the next one begins when all ranks are through.
+
+A communicator does one operation after another, in the order of the list, whatever streams they are on: each
+waits for its own stream and for the operation before it on the communicator, as kernels of NCCL do. With
+`in_flight` above 1 an operation waits for the one so many places before it, and those that are under way
+have connections of their own, as a peer has several virtual connections in NCCLX.
+
+Sends and receives that stand one after the other on a stream and name one `group` begin together when the
+stream comes to the first of them, and the stream goes on when all are over. They are one operation of their
+communicators. Those between the same two ranks keep their order. Here each has a stream of its own between
+two events.
 
 A list may be wrong: a rank that calls another size, or calls nothing, hangs as it does with NCCL, and the
 watchdog names it.
 
-Source: CUDA C Programming Guide, streams and events (a wait is for the last record before it); NCCL,
-`ncclCommSplit`, `ncclConfig_t.trafficClass`.
+Source: CUDA C Programming Guide, streams and events (a wait is for the last record before it); NCCL 2.30,
+`ncclCommSplit`, `ncclConfig_t.trafficClass`, `src/enqueue.cc` (ncclLaunchPrepare: a launch waits for the
+communicator's device stream, ncclLaunchFinish: that one waits for the launch); NCCL's user guide, group calls
+and point-to-point; torchcomms, CTRAN (NCCL_CTRAN_IB_NUM_VCS_PER_RANK).
 
-Not modelled: launching costs, computing of several streams that shares a GPU's SMs, host threads that wait.
+Not modelled: rounds of a group with more peers than channels have places (NCCL: eight a channel at a time),
+collectives in a group, launching costs, computing of several streams that shares a GPU's SMs, host threads
+that wait.
 
 A benchmark (`BenchmarkPlan`) is one stream that calls one collective after another. Each operation of the job
 is one call, by every member of a group; a job that is split has several groups, each of which does every
@@ -30,8 +43,11 @@ operation by itself, at once. One rank may be mistaken, and call another size th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from actors.ncclx.graph import Algorithm
@@ -67,6 +83,8 @@ class Communicator:
     groups: tuple[tuple[int, ...], ...]
     priority: int = 0
     data_priority: int | None = None
+    in_flight: int = 1
+    """How many of its operations a rank has under way at most."""
 
     def __post_init__(self) -> None:
         """Know everybody's group."""
@@ -103,6 +121,8 @@ class Step(NamedTuple):
     """As `actors.ncclx.operations.Operation` has them."""
     dtype: str = "fp32"
     redop: str = "sum"
+    group: str = ""
+    """Of a transfer: what it begins with."""
 
     def is_for(self, rank: int) -> bool:
         """Whether a rank does it."""
@@ -134,7 +154,6 @@ def faults(steps: Sequence[Step], communicators: Sequence[Communicator], ranks: 
             yield from _misfit(place, step, named[step.communicator], ranks)
     for rank in range(ranks):
         recorded: dict[str, int] = {}
-        stream_of: dict[str, str] = {}
         for place, step in enumerate(steps):
             if not step.is_for(rank):
                 continue
@@ -143,11 +162,6 @@ def faults(steps: Sequence[Step], communicators: Sequence[Communicator], ranks: 
             elif step.do == WAIT and step.event not in recorded:
                 reason = f"nothing before it records {step.event!r} on rank {rank}"
                 yield Fault(place, "event", reason, "an event that is recorded above")
-                return
-            elif step.talks and stream_of.setdefault(step.communicator, step.stream) != step.stream:
-                first = stream_of[step.communicator]
-                reason = f"rank {rank} calls {step.communicator} on stream {first!r} above"
-                yield Fault(place, "stream", reason, "one stream for each communicator")
                 return
 
 
@@ -183,15 +197,21 @@ class ProgramPlan(ScriptPlan):
         super().__init__()
         self.steps = tuple(steps)
         self.reasons = (*(one.name for one in communicators), EVENTS)
-        self._named = {one.name: one for one in communicators}
-        self.scripts = [self._script(rank) for rank in range(ranks)]
+        self.named = {one.name: one for one in communicators}
+        streams: dict[str, set[str]] = {one.name: set() for one in communicators}
+        for step in steps:
+            if step.talks:
+                streams[step.communicator].add(step.stream)
+        self.spread = frozenset(name for name, on in streams.items() if len(on) > 1)
+        """Communicators with operations on several streams."""
+        self.scripts = [_Composer(self, rank).script for rank in range(ranks)]
 
     def participants(self, label: int) -> int:
         """How many ranks take part in one collective or transfer of the list; the most, if groups differ."""
         step = self.steps[label]
         if step.do in (SEND, RECEIVE):
             return 2
-        return max(len(group) for group in self._named[step.communicator].groups)
+        return max(len(group) for group in self.named[step.communicator].groups)
 
     def disagreements(self) -> Iterator[str]:
         """Calls of the members of a group that do not fit one another, the first of each group, in words."""
@@ -212,58 +232,145 @@ class ProgramPlan(ScriptPlan):
                     continue
                 break
 
-    def _script(self, rank: int) -> Script:
-        script = Script(rank)
-        streams: dict[str, int] = {MAIN: 0}
-        events: dict[str, tuple[int, int]] = {}
-        last: dict[str, int] = {}
-        places: dict[Group, int] = {}
-        for label, step in enumerate(self.steps):
-            if not step.is_for(rank):
-                continue
-            if step.stream not in streams:
-                streams[step.stream] = script.stream()
-            stream = streams[step.stream]
-            if step.do == COMPUTE:
-                script.compute(step.duration_ps, stream)
-            elif step.do == RECORD:
-                reason = last.get(step.stream, len(self.reasons) - 1)
-                events[step.event] = (script.record(stream), reason)
-            elif step.do == WAIT:
-                event, reason = events[step.event]
-                script.wait(event, reason, stream)
-            else:
-                group = self._group(rank, step)
-                last[step.stream] = group.reason
-                if len(group.members) > 1:
-                    if group not in places:
-                        places[group] = script.join(self.group(group), stream)
-                    weights = step.counts * (len(group.members) if len(step.counts) == 1 else 1)
-                    transfer = step.do in (SEND, RECEIVE)
-                    call = GroupCall(
-                        op=TRANSFER if transfer else step.do,
-                        size_bytes=step.size_bytes,
-                        algorithm="direct" if transfer else step.algorithm,
-                        protocol=step.protocol,
-                        channels=step.channels,
-                        root=step.root,
-                        label=label,
-                        weights=weights,
-                        dtype=step.dtype,
-                        redop=step.redop,
-                        own=step.own,
-                    )
-                    script.put_call(places[group], call)
-        return script
 
-    def _group(self, rank: int, step: Step) -> Group:
-        communicator = self._named[step.communicator]
+class _Composer:
+    """Puts the operations of one rank on its streams. An *operation of a communicator* is a collective, a
+    transfer, or all transfers that begin together; its *end* is a place of a stream, with an event where
+    another stream may wait for it.
+    """
+
+    def __init__(self, plan: ProgramPlan, rank: int) -> None:
+        self.script = Script(rank)
+        self._plan = plan
+        self._streams: dict[str, int] = {MAIN: 0}
+        self._events: dict[str, tuple[int, int]] = {}
+        self._reasons: dict[str, int] = {}
+        """By stream, what it communicated on last."""
+        self._places: dict[Group, int] = {}
+        self._lanes: dict[Group, int] = {}
+        """By group, the stream of its calls that begin together with others."""
+        self._counts: Counter[Group] = Counter()
+        """Calls so far, whatever their copy."""
+        self._ends: dict[str, list[tuple[int, int]]] = {}
+        """By communicator, the ends of its operations."""
+        self._last: dict[Group, tuple[int, int]] = {}
+        """By group, the end of the operation that called it last."""
+        self._compose()
+
+    def _compose(self) -> None:
+        mine = [(label, one) for label, one in enumerate(self._plan.steps) if one.is_for(self.script.rank)]
+        taken: set[int] = set()
+        for at, (label, step) in enumerate(mine):
+            if label in taken:
+                continue
+            stream = self._stream(step.stream)
+            if step.do == COMPUTE:
+                self.script.compute(step.duration_ps, stream)
+            elif step.do == RECORD:
+                reason = self._reasons.get(step.stream, len(self._plan.reasons) - 1)
+                self._events[step.event] = (self.script.record(stream), reason)
+            elif step.do == WAIT:
+                event, reason = self._events[step.event]
+                self.script.wait(event, reason, stream)
+            elif step.group:
+                rest = (one for one in mine[at:] if one[1].stream == step.stream)
+                together = list(takewhile(partial(_begins_with, step.group), rest))
+                taken.update(label for label, _ in together)
+                self._operate(together, stream)
+            else:
+                self._operate([(label, step)], stream)
+
+    def _stream(self, name: str) -> int:
+        if name not in self._streams:
+            self._streams[name] = self.script.stream()
+        return self._streams[name]
+
+    def _operate(self, steps: Sequence[tuple[int, Step]], stream: int) -> None:
+        """Put an operation of one communicator or several on a stream."""
+        script = self.script
+        groups = [self._group(step) for _, step in steps]
+        self._reasons[steps[0][1].stream] = groups[-1].reason
+        calls = [(one, group) for one, group in zip(steps, groups, strict=True) if len(group.members) > 1]
+        if not calls:
+            return
+        names = list(dict.fromkeys(step.communicator for (_, step), _ in calls))
+        for event, reason in self._awaited(names, [group for _, group in calls], stream):
+            script.wait(event, reason, stream)
+        if steps[0][1].group:
+            begun = script.record(stream)
+            used: dict[int, int] = {}
+            for one, group in calls:
+                if group not in self._lanes:
+                    self._lanes[group] = script.stream()
+                lane = self._lanes[group]
+                if lane not in used:
+                    script.wait(begun, group.reason, lane)
+                used[lane] = group.reason
+                self._call(*one, group, lane)
+            for lane, reason in used.items():
+                script.wait(script.record(lane), reason, stream)
+        else:
+            self._call(*steps[0], groups[0], stream)
+        spread = any(name in self._plan.spread for name in names)
+        end = stream, script.record(stream) if spread else -1
+        for name in names:
+            self._ends.setdefault(name, []).append(end)
+        for _, group in calls:
+            self._last[group] = end
+
+    def _awaited(
+        self, names: Sequence[str], groups: Sequence[Group], stream: int
+    ) -> Iterator[tuple[int, int]]:
+        """Events that an operation on a stream waits for, since operations before it have other streams."""
+        found: dict[tuple[int, int], int] = {}
+        for name in names:
+            ends, places = self._ends.get(name, []), self._plan.named[name].in_flight
+            if len(ends) >= places:
+                found[ends[-places]] = self._plan.reasons.index(name)
+        for group in groups:
+            if group in self._last:
+                found.setdefault(self._last[group], group.reason)
+        for (other, event), reason in found.items():
+            if other != stream and event >= 0:
+                yield event, reason
+
+    def _call(self, label: int, step: Step, group: Group, stream: int) -> None:
+        if group not in self._places:
+            self._places[group] = self.script.join(self._plan.group(group), stream)
+        transfer = step.do in (SEND, RECEIVE)
+        call = GroupCall(
+            op=TRANSFER if transfer else step.do,
+            size_bytes=step.size_bytes,
+            algorithm="direct" if transfer else step.algorithm,
+            protocol=step.protocol,
+            channels=step.channels,
+            root=step.root,
+            label=label,
+            weights=step.counts * (len(group.members) if len(step.counts) == 1 else 1),
+            dtype=step.dtype,
+            redop=step.redop,
+            own=step.own,
+        )
+        self.script.put_call(self._places[group], call, stream)
+
+    def _group(self, step: Step) -> Group:
+        communicator, rank = self._plan.named[step.communicator], self.script.rank
         kind, members = kind_of(step.do), communicator.group_of(rank)
         if step.do in (SEND, RECEIVE):
             kind = LINE
             members = (rank, step.peer) if step.do == SEND else (step.peer, rank)
-        reason = self.reasons.index(step.communicator)
-        return Group(kind, reason, members, communicator.priority, communicator.data_priority)
+        reason = self._plan.reasons.index(step.communicator)
+        group = Group(kind, reason, members, communicator.priority, communicator.data_priority)
+        if step.communicator in self._plan.spread:
+            # Counted call by call, so that both ends take the same copy however they group their calls.
+            self._counts[group] += 1
+            group = group._replace(copy=(self._counts[group] - 1) % communicator.in_flight)
+        return group
+
+
+def _begins_with(name: str, one: tuple[int, Step]) -> bool:
+    """Whether an operation is of the group of that name."""
+    return one[1].group == name
 
 
 def _plain(call: GroupCall) -> GroupCall:

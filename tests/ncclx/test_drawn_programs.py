@@ -43,8 +43,9 @@ def operations(draw: random.Random) -> list[dict[str, Any]]:
         elif what == "transfer":
             one, other = draw.sample(range(RANKS), 2)
             sizes = draw.choices(SIZES, k=2) if draw.random() < 0.5 else [draw.choice(SIZES)] * 2
-            found.append({"do": "send", "peer": other, "ranks": [one], "size": sizes[0]})
-            found.append({"do": "recv", "peer": one, "ranks": [other], "size": sizes[1]})
+            more = {"group": "g"} if draw.random() < 0.5 else {}
+            found.append({"do": "send", "peer": other, "ranks": [one], "size": sizes[0], **more})
+            found.append({"do": "recv", "peer": one, "ranks": [other], "size": sizes[1], **more})
         else:
             call: dict[str, Any] = {"do": what, "algorithm": draw.choice(COLLECTIVES[what])}
             if what != "barrier":
@@ -60,6 +61,9 @@ def operations(draw: random.Random) -> list[dict[str, Any]]:
             cut = draw.randint(1, RANKS - 1)
             found.append(call | {"ranks": list(range(cut))})
             found.append(other_call | {"ranks": list(range(cut, RANKS))})
+    for step in found:
+        if step["do"] != "record" and step["do"] != "wait":
+            step["stream"] = draw.choice(("main", "main", "side"))
     return found
 
 
@@ -84,6 +88,7 @@ def scenario(seed: int) -> dict[str, Any]:
                     "name": "a",
                     "workload": {
                         "kind": "program",
+                        "communicators": [{"name": "world", "in_flight": draw.choice((1, 2))}],
                         "operations": operations(draw),
                         "steps": draw.choice((1, 2)),
                     },

@@ -270,10 +270,6 @@ def test_every_collective_runs_in_a_program_and_sends_its_bytes(op: str, sent: F
             "operations[0].peer: rank 0 cannot reach rank 0 on world",
         ),
         ([{"do": "compute", "time": "1us", "ranks": [4]}], "operations[0].ranks: there is no rank 4"),
-        (
-            [{"do": "barrier"}, {"do": "barrier", "stream": "other"}],
-            "operations[1].stream: rank 0 calls world on stream 'main' above",
-        ),
     ],
 )
 def test_a_list_that_no_rank_could_carry_out_is_refused_at_its_operation(

@@ -62,6 +62,10 @@ class CommunicatorSection(Section):
     """Of its copies on the GPU: those of the highest are done first (CUDA's stream priority)."""
     data_priority: AutoPriority = None
     """Priority of its packets (NCCL's trafficClass). `auto`: that of the job."""
+    in_flight: Annotated[int, Field(ge=1, le=16)] = 1
+    """How many of its operations may be under way at a rank, where they are on several streams. NCCL does one
+    after another, in the order of the list, whatever their streams; each more has connections of its own
+    (NCCL_CTRAN_IB_NUM_VCS_PER_RANK)."""
 
     def groups(self, ranks: int) -> tuple[tuple[int, ...], ...]:
         """The members of each group, by colour as they first come."""
@@ -104,6 +108,9 @@ class OperationSection(Section):
     """Of broadcast, reduce, gather and scatter: place in the group."""
     peer: Rank | None = None
     """Of send and recv: the other rank of the job."""
+    group: Name | None = None
+    """Of send and recv: those that stand one after the other on a stream with the same name begin together,
+    and the stream goes on when all are over (ncclGroupStart, ncclGroupEnd)."""
     time_ps: PositiveTimePs | None = None
     """Of compute: how long."""
     event: Name | None = None
@@ -129,6 +136,8 @@ class OperationSection(Section):
             yield Refusal(("counts",), "a row has nothing for anybody", "rows with a number above 0")
         if self.root and self.do not in ROOTED:
             yield Refusal(("root",), f"{self.do} has no root", f"only with {', '.join(ROOTED)}")
+        if self.group is not None and self.do not in PEERED:
+            yield Refusal(("group",), f"{self.do} begins by itself", "only with send and recv")
         if not self.talks and self.on != WORLD:
             yield Refusal(("on",), f"{self.do} needs no communicator", "only with what communicates")
         yield from self._check_collective()
@@ -172,6 +181,7 @@ class OperationSection(Section):
             own=own_algorithm(algorithm, self.graph),
             dtype=self.dtype,
             redop=self.redop,
+            group=self.group or "",
         )
 
 
@@ -210,7 +220,8 @@ class ProgramWorkload(Section):
         if not any(one.name == WORLD for one in sections):
             sections = (CommunicatorSection(name=WORLD), *sections)
         communicators = [
-            Communicator(one.name, one.groups(ranks), one.priority, one.data_priority) for one in sections
+            Communicator(one.name, one.groups(ranks), one.priority, one.data_priority, one.in_flight)
+            for one in sections
         ]
         steps = [one.step() for one in self.operations]
         for fault in faults(steps, communicators, ranks):
