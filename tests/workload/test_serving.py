@@ -1,6 +1,7 @@
 """Do requests take what closed forms say, and do tokens come out when iterations say?"""
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from emu import api
 from emu.errors import ScenarioError
 from emu.measure.summary.summary import ServingResult
+from emu.scenario.sections.serving import ServingWorkload
 from emu.workload.serving import Asked, Request, Serving, Tokens, decoded, drawn, prefilled, transfers
 from emu.workload.training import Model
 from tests.scenario.plain import plain
@@ -111,8 +113,9 @@ def test_requests_arrive_by_their_rate() -> None:
     ("workload", "reason"),
     [
         ({}, "does not say once when requests arrive"),
-        ({"rate": 10}, "does not say once when requests arrive"),
         ({"rate": 10, "requests": 5, "trace": [{"at": 0, "prompt": 1, "output": 1}]}, "does not say once"),
+        ({"rate": 10}, "does not say once when requests arrive"),
+        ({"rate": 10, "requests": 5, "time_scale": "1/2"}, "time_scale: belongs to a trace"),
         ({"rate": 10, "requests": 60_000, "output": 1000}, "60000000 tokens in all"),
         ({"rate": 10, "requests": 5, "message": "4KiB"}, "a page of keys and values is a message"),
         ({"rate": 10, "requests": 5, "verb": "send"}, "send moves no pages"),
@@ -127,3 +130,65 @@ def test_requests_arrive_by_their_rate() -> None:
 def test_what_cannot_be_served_is_refused(workload: dict[str, Any], reason: str) -> None:
     with pytest.raises(ScenarioError, match=reason):
         served(workload)
+
+
+AZURE = """TIMESTAMP,ContextTokens,GeneratedTokens\r
+2023-11-16 23:59:59.9000000,374,44\r
+2023-11-17 00:00:00.1000001,91,3\r
+2023-11-16 23:59:59.9500000,14050,1"""
+"""As the published files: decimals of 100 ns, no end of the last line; a row out of order beside."""
+
+
+def asked(table: str, tmp_path: Path, **more: object) -> list[Asked]:
+    """What is asked by a job whose requests are in this file."""
+    (tmp_path / "requests.csv").write_text(table, newline="")
+    (tmp_path / "serving.yaml").write_text(
+        "name: serving\ntopology: {kind: star, hosts: 2}\njobs:\n  - name: chat\n    workload:\n"
+        "      {kind: serving, model: llama3-8b, file: requests.csv"
+        + "".join(f", {key}: {value}" for key, value in more.items())
+        + "}\n"
+    )
+    workload = api.load(str(tmp_path / "serving.yaml")).scenario.jobs[0].workload
+    assert isinstance(workload, ServingWorkload)
+    return [request.asked for request in workload.asked(1, 0)]
+
+
+def test_requests_of_azures_traces_arrive_from_the_first_on(tmp_path: Path) -> None:
+    expected = [Asked(0, 374, 44), Asked(50_000 * US, 14050, 1), Asked(200_000 * US + 100_000, 91, 3)]
+    assert asked(AZURE, tmp_path) == expected
+    scaled = asked(AZURE, tmp_path, requests=2, time_scale="1/100")
+    assert scaled == [Asked(0, 374, 44), Asked(2000 * US + 1000, 91, 3)]
+
+
+def test_a_leap_day_lies_between_february_and_march(tmp_path: Path) -> None:
+    table = "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-02-28 12:00:00,1,1\n2024-03-01T12:00:00Z,1,1\n"
+    assert asked(table, tmp_path)[1].at_ps == 2 * 24 * 3600 * 10**12
+
+
+def test_requests_of_ones_own_carry_their_unit(tmp_path: Path) -> None:
+    assert asked("# mine\noutput,at,prompt\n3,1ms,5\n", tmp_path) == [Asked(1000 * US, 5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("ContextTokens", "Prompt", r"requests.csv:1: .*columns TIMESTAMP,Prompt,GeneratedTokens; accepted:"),
+        (",91,3", ",91", r"requests.csv:3: .*2 cells under 3 columns"),
+        (",91,3", ",91,0", r"requests.csv:3: .*0 is out of range; accepted: output tokens, from 1 to"),
+        (",91,3", ",-91,3", r"requests.csv:3: .*'-91' is not a whole number; accepted: prompt tokens,"),
+        ("2023-11-17", "2023-02-30", r"requests.csv:3: .*'2023-02-30 00:00:00.1000001' is no day"),
+        ("2023-11-17 ", "17 Nov ", r"requests.csv:3: .*is no TIMESTAMP; accepted: a date and a time of day"),
+        (AZURE.partition("\n")[2], "", r"requests.csv:1: .*no request in the table"),
+    ],
+)
+def test_a_bad_row_of_requests_is_one_line(old: str, new: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=said) as refused:
+        asked(AZURE.replace(old, new), tmp_path)
+    assert len(refused.value.problems) == 1
+
+
+def test_a_file_of_requests_and_a_list_are_refused_together(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="says beside `trace` when requests arrive"):
+        asked(AZURE, tmp_path, trace="[{at: 0s, prompt: 1, output: 1}]")
+    with pytest.raises(ScenarioError, match="does not say once when requests arrive"):
+        asked(AZURE, tmp_path, rate=10)

@@ -1,4 +1,4 @@
-"""Workloads kept in files: flows in CSV and in the flow files of HPCC's simulator, traces.
+"""Workloads kept in files: flows in CSV and in the flow files of HPCC's simulator, requests in CSV, traces.
 
 `kind: flow_table` becomes `kind: flows` with the rows of the file, in the tree, before anything is validated.
 Each flow remembers its line in the CSV file, so an error names it there.
@@ -17,8 +17,13 @@ HPCC's, write no destination port: five words. Nodes are numbered as in the topo
 names (`format: ns3`), where switches have numbers, too; without one they are ranks. Priority group and port
 are not taken: the job's `data_priority` and drawn ports hold.
 
+Requests. The `file` of `kind: serving` becomes its `trace` in the same way. Its columns are those of Azure's
+traces of 2023 and 2024, `TIMESTAMP` (a date and a time of day, with at most twelve decimals), `ContextTokens`
+and `GeneratedTokens`, or `at` (with unit), `prompt` and `output`. The earliest TIMESTAMP is 0.
+
 Sources: alibaba-edu/High-Precision-Congestion-Control, `simulation/scratch/third.cc`;
-conweave-project/conweave-ns3, `traffic_gen/traffic_gen.py`.
+conweave-project/conweave-ns3, `traffic_gen/traffic_gen.py`; Azure/AzurePublicDataset,
+`AzureLLMInferenceDataset2023.md`.
 
 Traces. What is in their files takes the place of their names in the scenario: a text of SimAI as it is; of
 Chakra's binary traces what is read of them, in Base64, for there is no other way to write bytes in YAML.
@@ -29,6 +34,7 @@ from __future__ import annotations
 import base64
 import csv
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -42,6 +48,19 @@ from emu.scenario.yaml.document import Node, Place, decode, resolved
 COLUMNS: Final = ("src", "dst", "size", "size_bytes", "start", "start_ps")
 _UNITS: Final = {"size_bytes": "B", "start_ps": "ps"}
 MAX_ROWS: Final = 2**20
+MAX_REQUESTS: Final = 2**16
+REQUEST_COLUMNS: Final = {
+    "TIMESTAMP": "at",
+    "ContextTokens": "prompt",
+    "GeneratedTokens": "output",
+    "at": "at",
+    "prompt": "prompt",
+    "output": "output",
+}
+"""What a column of requests is to the workload."""
+_TIMESTAMP: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[ T]([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:\.(\d{1,12}))?(?:Z|\+00:00)?", re.ASCII
+)
 _HPCC: Final = "source, destination, priority group, port (or none), bytes, start in seconds"
 
 
@@ -49,8 +68,12 @@ class FlowTableError(FormatError):
     """A table that cannot be read."""
 
 
+class RequestTableError(FormatError):
+    """A table of requests that cannot be read."""
+
+
 class FlowRow(NamedTuple):
-    """One line: where it stands, and its cells by the names a scenario's flow has (src, dst, size, start)."""
+    """One line: where it stands, and its cells by the names that a scenario has for them."""
 
     line: int
     cells: dict[str, str]
@@ -59,27 +82,85 @@ class FlowRow(NamedTuple):
 def read_flow_table(text: str) -> list[FlowRow]:
     """The rows of a table. Raises `FlowTableError` if the columns are not those above, or a row has
     others."""
-    reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
     columns: list[str] = []
     rows: list[FlowRow] = []
+    for line, cells in _lines(text, FlowTableError):
+        if not columns:
+            columns = _checked_columns(cells, line)
+            continue
+        _as_many(FlowTableError, line, cells, columns)
+        limited(FlowTableError, line, len(rows) + 1, MAX_ROWS, "flows")
+        rows.append(_row(columns, cells, line))
+    if not rows:
+        last = max(len(text.splitlines()), 1)
+        raise FlowTableError(last, "no flow in the table", "a line of columns, then flows")
+    return rows
+
+
+def _lines(text: str, error: type[FormatError]) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a CSV file that say something, by number."""
+    reader = csv.reader(io.StringIO(text), strict=True, skipinitialspace=True)
     try:
         for cells in reader:
             stripped = [cell.strip() for cell in cells]
-            if not any(stripped) or stripped[0].startswith("#"):
-                continue
-            if not columns:
-                columns = _checked_columns(stripped, reader.line_num)
-                continue
-            if len(stripped) != len(columns):
-                reason = f"{len(stripped)} cells under {len(columns)} columns"
-                raise FlowTableError(reader.line_num, reason, ", ".join(columns))
-            limited(FlowTableError, reader.line_num, len(rows) + 1, MAX_ROWS, "flows")
-            rows.append(_row(columns, stripped, reader.line_num))
-    except csv.Error as error:
-        raise FlowTableError(reader.line_num, f"not CSV: {error}", "cells with commas between") from error
+            if any(stripped) and not stripped[0].startswith("#"):
+                yield reader.line_num, stripped
+    except csv.Error as broken:
+        raise error(reader.line_num, f"not CSV: {broken}", "cells with commas between") from broken
+
+
+def _as_many(error: type[FormatError], line: int, cells: list[str], columns: list[str]) -> None:
+    if len(cells) != len(columns):
+        reason = f"{len(cells)} cells under {len(columns)} columns"
+        raise error(line, reason, ", ".join(columns))
+
+
+def read_requests(text: str) -> list[FlowRow]:
+    """The requests of a table: at, prompt, output. Raises `RequestTableError`."""
+    columns: list[str] = []
+    rows: list[FlowRow] = []
+    moments_ps: list[int] = []
+    for line, cells in _lines(text, RequestTableError):
+        if not columns:
+            columns = cells
+            if sorted(REQUEST_COLUMNS.get(one, "") for one in columns) != ["at", "output", "prompt"]:
+                accepted = "TIMESTAMP,ContextTokens,GeneratedTokens, or at,prompt,output"
+                raise RequestTableError(line, f"columns {','.join(columns)[:60]}", accepted)
+            continue
+        _as_many(RequestTableError, line, cells, columns)
+        limited(RequestTableError, line, len(rows) + 1, MAX_REQUESTS, "requests")
+        named = {REQUEST_COLUMNS[column]: cell for column, cell in zip(columns, cells, strict=True)}
+        for key in ("prompt", "output"):
+            whole_number(RequestTableError, line, named[key], 1, MAX_ROWS, f"{key} tokens,")
+        if "TIMESTAMP" in columns:
+            moments_ps.append(_moment_ps(named["at"], line))
+        rows.append(FlowRow(line, named))
     if not rows:
-        raise FlowTableError(max(reader.line_num, 1), "no flow in the table", "a line of columns, then flows")
-    return rows
+        last = max(len(text.splitlines()), 1)
+        raise RequestTableError(last, "no request in the table", "a line of columns, then requests")
+    if not moments_ps:
+        return rows
+    first_ps = min(moments_ps)
+    return [
+        row._replace(cells={**row.cells, "at": f"{at_ps - first_ps}ps"})
+        for row, at_ps in zip(rows, moments_ps, strict=True)
+    ]
+
+
+def _moment_ps(written: str, line: int) -> int:
+    """Since the first day of the calendar."""
+    found = _TIMESTAMP.fullmatch(written)
+    accepted = "a date and a time of day in UTC, as 2023-11-16 18:15:46.6805900"
+    if found is None:
+        raise RequestTableError(line, f"{written[:40]!r} is no TIMESTAMP", accepted)
+    year, month, day, hours, minutes, seconds = map(int, found.groups()[:6])
+    lengths = (31, 28 + _is_leap(year), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+    if year < 1 or not 1 <= month <= 12 or not 1 <= day <= lengths[month - 1]:
+        raise RequestTableError(line, f"{written[:40]!r} is no day", accepted)
+    before = year - 1
+    days = 365 * before + before // 4 - before // 100 + before // 400 + sum(lengths[: month - 1]) + day
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    return whole * 10**12 + int((found[7] or "").ljust(12, "0"))
 
 
 def read_flow_file(text: str, ranks: Mapping[int, int] | None = None) -> list[FlowRow]:
@@ -136,6 +217,10 @@ def _row(columns: list[str], cells: list[str], line: int) -> FlowRow:
     return FlowRow(line, named)
 
 
+def _is_leap(year: int) -> bool:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
 def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> list[Problem]:
     """Replace every table named in `jobs` by its flows; returns what could not be read."""
     problems: list[Problem] = []
@@ -144,23 +229,28 @@ def put_tables_in_place(tree: Node, directory: Path, read_file: Callable[[Path],
         workload = job.child("workload")
         if workload is None or not isinstance(workload.value, dict):
             continue
-        file = _named_table(workload.value)
-        if file is None:
+        named = _named_table(workload.value)
+        if named is None:
             continue
+        kind, file = named
         path = directory / file
         key = f"jobs[{index}].workload.file"
         try:
-            rows = read_flow_file(decode(read_file(path), str(path)), _ranks(tree, directory, read_file))
+            text = decode(read_file(path), str(path))
+            if kind == "serving":
+                rows = read_requests(text)
+            else:
+                rows = read_flow_file(text, _ranks(tree, directory, read_file))
         except ScenarioError as error:
             place = workload.keys["file"]
             problems.extend(
                 Problem(place.file, place.line, key, f"{path}: {problem.reason}", problem.accepted)
                 for problem in error.problems
             )
-        except FlowTableError as error:
+        except FormatError as error:
             problems.append(Problem(str(path), error.line, key, error.reason, error.accepted))
         else:
-            _replace(workload, workload.value, [_flow(row, str(path)) for row in rows])
+            _replace(workload, workload.value, kind, [_flow(row, str(path)) for row in rows])
     return problems
 
 
@@ -177,26 +267,33 @@ def _ranks(tree: Node, directory: Path, read_file: Callable[[Path], bytes]) -> d
         return None  # refused as the topology
 
 
-def _named_table(workload: dict[str, Node]) -> str | None:
-    """The file of a workload that is right in all but its rows; the others are for validation to judge."""
+_TABLES: Final = {"flow_table": ("flows", "flows"), "serving": ("serving", "trace")}
+"""The kind that a workload with a table becomes, and the key of its rows."""
+
+
+def _named_table(workload: dict[str, Node]) -> tuple[str, str] | None:
+    """Kind and file of a workload that is right in all but its rows; the others are for validation to
+    judge."""
     given = {key: node.value for key, node in workload.items()}
-    file = given.get("file")
-    is_table = given.get("kind") == "flow_table" and "flows" not in given
-    return file if is_table and isinstance(file, str) and file else None
+    kind, file = given.get("kind"), given.get("file")
+    if not isinstance(kind, str) or kind not in _TABLES or _TABLES[kind][1] in given:
+        return None
+    return (kind, file) if isinstance(file, str) and file else None
 
 
-def _replace(workload: Node, values: dict[str, Node], flows: list[Node]) -> None:
+def _replace(workload: Node, values: dict[str, Node], kind: str, rows: list[Node]) -> None:
     place = workload.keys.pop("file")
     del values["file"]
-    values["kind"] = Node("flows", workload.keys["kind"])
-    values["flows"] = Node(list(flows), place)
-    workload.keys["flows"] = place
+    new_kind, key = _TABLES[kind]
+    values["kind"] = Node(new_kind, workload.keys["kind"])
+    values[key] = Node(list(rows), place)
+    workload.keys[key] = place
 
 
 def _flow(row: FlowRow, file: str) -> Node:
     place = Place(file, row.line)
     cells = {
-        name: Node(resolved(text) if name in ("src", "dst") else text, place)
+        name: Node(resolved(text) if name in ("src", "dst", "prompt", "output") else text, place)
         for name, text in row.cells.items()
     }
     node = Node(dict(cells), place)

@@ -14,7 +14,7 @@ from pydantic import Field
 from emu.scenario.section import Refusal, Section
 from emu.scenario.sections.flows import LONGEST_MESSAGE_BYTES, FlowsWorkload
 from emu.scenario.sections.training import OwnModel
-from emu.scenario.yaml.values import FractionToOne, RateBps, TimePs
+from emu.scenario.yaml.values import FractionToOne, PositiveFraction, RateBps, TimePs
 from emu.units import parse_rate
 from emu.workload.flows import Flow
 from emu.workload.serving import Asked, Request, Serving, drawn, prefilled, transfers
@@ -53,7 +53,7 @@ class ServingWorkload(FlowsWorkload):
     tp: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of an instance."""
     requests: Annotated[int, Field(ge=1, le=2**16)] | None = None
-    """How many arrive, with `rate`."""
+    """How many arrive, with `rate`; of a trace, the first so many."""
     rate: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Requests a second in the mean; the times between them are exponential, drawn from the seed."""
     prompt: Tokens = 512
@@ -61,7 +61,13 @@ class ServingWorkload(FlowsWorkload):
     output: Tokens = 32
     """Tokens that each is given, with `rate`."""
     trace: Annotated[tuple[AskedRequest, ...], Field(max_length=2**16)] = ()
-    """The requests, in place of `rate` and `requests`."""
+    """The requests, in place of `rate`."""
+    file: Annotated[str, Field(min_length=1, max_length=4096)] | None = None
+    """A CSV file of requests, relative to the scenario's own directory; loading puts them into `trace`.
+    Columns: TIMESTAMP, ContextTokens and GeneratedTokens, as in Azure's traces of 2023, or at (with unit),
+    prompt and output."""
+    time_scale: PositiveFraction = Fraction(1)
+    """What the times of a trace are multiplied with: 1/100 makes requests come a hundred times as fast."""
     page: Annotated[int, Field(ge=1, le=4096)] = 16
     """Tokens of a page of keys and values; a page of one layer is one message. 16 (vLLM)."""
     most: Annotated[int, Field(ge=1, le=4096)] = 256
@@ -78,12 +84,17 @@ class ServingWorkload(FlowsWorkload):
         if (self.model == "own") != (self.own is not None):
             yield Refusal(("own",), "goes with `model: own`, and only with that", "both or neither")
             return
-        by_rate = self.rate is not None or self.requests is not None
-        if by_rate == bool(self.trace) or (self.rate is None) != (self.requests is None):
-            accepted = "`rate` and `requests`, or `trace`"
+        if self.file is not None:  # not read, which is said already, unless both are given
+            if self.trace:
+                yield Refusal(("file",), "says beside `trace` when requests arrive", "one of the two")
+            return
+        if (self.rate is None) != bool(self.trace) or (self.requests is None and not self.trace):
+            accepted = "`rate` and `requests`, `trace`, or `file`"
             yield Refusal(("trace",), "does not say once when requests arrive", accepted)
             return
-        tokens = sum(one.output for one in self.trace) or (self.requests or 0) * self.output
+        if self.rate is not None and self.time_scale != 1:
+            yield Refusal(("time_scale",), "belongs to a trace", "1, or another `rate`")
+        tokens = sum(one.output for one in self._taken()) or (self.requests or 0) * self.output
         if tokens > MOST_TOKENS:
             yield Refusal(("output",), f"{tokens} tokens in all", f"at most {MOST_TOKENS}")
         if self.message_bytes is not None:
@@ -95,6 +106,10 @@ class ServingWorkload(FlowsWorkload):
             yield Refusal(("tp",), f"does not divide {shape.kv_heads} key/value heads", "a divisor")
         if self.serving().page_bytes() > LONGEST_MESSAGE_BYTES:
             yield Refusal(("page",), "a message would be longer than 2 GiB", "a smaller page")
+
+    def _taken(self) -> tuple[AskedRequest, ...]:
+        """The requests of the trace that are answered."""
+        return self.trace[: self.requests]
 
     def shape(self) -> Model:
         """The model."""
@@ -116,7 +131,7 @@ class ServingWorkload(FlowsWorkload):
     def asked(self, seed: int, job: int) -> list[Request]:
         """The requests, prefilled."""
         if self.rate is None or self.requests is None:
-            asked = [Asked(one.at_ps, one.prompt, one.output) for one in self.trace]
+            asked = [Asked(int(one.at_ps * self.time_scale), one.prompt, one.output) for one in self._taken()]
         else:
             asked = drawn(self.requests, Fraction(10**12, self.rate), self.prompt, self.output, seed, job)
         return prefilled(self.serving(), asked)
